@@ -1,0 +1,15 @@
+"One thread and no network for every test and for the commands it types; where the golden numbers are"
+import os
+from pathlib import Path
+import pytest
+
+os.environ.update(OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', MPLBACKEND='Agg')
+
+# Tests that run once for each golden file need the folder before any fixture exists: `from conftest import GOLDEN`
+GOLDEN = Path(os.environ.get('ELECTRA_GOLDEN') or Path(__file__).with_name('golden')).resolve()
+
+@pytest.fixture(scope='session')
+def golden():
+    "Folder of the official implementation's numbers"
+    assert GOLDEN.is_dir(), f"no golden numbers at {GOLDEN}: ELECTRA_GOLDEN names the folder that holds them"
+    return GOLDEN

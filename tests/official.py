@@ -1,0 +1,44 @@
+"The official implementation's numbers, and its names as our modules call them"
+import json, re
+from dataclasses import fields
+
+import numpy as np
+
+from conftest import GOLDEN
+from electra_nbdev.hparams import PretrainHParams, preset
+
+def load(name): return dict(np.load(GOLDEN/f'{name}.npz'))
+def info(name): return json.loads((GOLDEN/f'{name}.json').read_text(encoding='utf-8'))
+
+def pretrain_vars(variant):
+    "Official name -> value, for every trainable variable of a variant; variants share values, which are stored once"
+    base, electric, extra = (load(f'pretrain/{o}') for o in ('electra_base.vars', 'electric.vars', 'extra_vars'))
+    found = {}
+    for name,shape in info(f'pretrain/{variant}')['variables_in_creation_order']:
+        places = [(base, name), (electric, name), (extra, f"{name}|{'x'.join(map(str, shape))}")]
+        found[name] = next(src[k] for src,k in places if k in src and list(src[k].shape)==shape)
+    return found
+
+LAYER = {'attention/self': 'attention.self', 'attention/output': 'attention.output', 'intermediate': 'intermediate', 'output': 'output'}
+
+def our_name(official):
+    "Parameter of `ElectraPretraining`, and whether its matrix is transposed"
+    head, _, rest = official.partition('/')
+    if head=='generator_predictions':
+        if rest=='output_bias': return 'generator.generator_lm_head.bias', False
+        half, rest = 'generator.generator_predictions', rest
+    elif head=='discriminator_predictions':
+        half, rest = 'discriminator.discriminator_predictions', rest.replace('dense_1', 'dense_prediction')
+    else: half = f"{'discriminator' if head=='electra' else 'generator'}.electra"
+    transposed = rest.endswith('kernel')
+    rest = re.sub(r'layer_(\d+)', r'layer/\1', rest)
+    rest = re.sub(r'(word|position|token_type)_embeddings$', r'\1_embeddings/weight', rest)
+    for tf,hf in (('kernel', 'weight'), ('gamma', 'weight'), ('beta', 'bias')): rest = re.sub(f'{tf}$', hf, rest)
+    return f"{half}.{rest.replace('/', '.')}", transposed
+
+OURS = {o.name for o in fields(PretrainHParams)}
+
+def recipe(config):
+    "Our recipe of an official configuration; the maximal number of predictions follows from the others"
+    kw = {k:v for k,v in config.items() if k in OURS}
+    return preset('small', **kw | dict(duplicates='official', num_warmup_steps=1))
