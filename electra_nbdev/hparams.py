@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/hparams.html.md"""
 
 # %% auto #0
 __all__ = ['SIZES', 'PRESETS', 'InputError', 'nearest', 'atomic_write', 'atomic_folder', 'home', 'PretrainHParams', 'preset',
-           'read_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences', 'body_config']
+           'body_config', 'read_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences']
 
 # %% ../nbs/00_hparams.ipynb #3ea6dc45
 import difflib, json, os, shutil, tempfile
@@ -268,6 +268,23 @@ def _pairs(schedule):
         raise InputError(f"hparam `length_schedule` is {schedule!r}; it is a list of pairs, for example [[16, 0.5], [32, 0.5]]")
     return tuple(map(tuple, schedule))
 
+# %% ../nbs/00_hparams.ipynb #5ac47e10
+def body_config(
+    hp:PretrainHParams, # Recipe
+)->ElectraConfig:
+    "The discriminator's encoder, as `transformers` describes it (official: training_utils.get_bert_config)"
+    dims = SIZES[hp.model_size] | hp.model_hparam_overrides
+    if hp.embedding_size is not None: dims['embedding_size'] = hp.embedding_size
+    dims = dict(intermediate_size=4*dims['hidden_size'], max_position_embeddings=512, initializer_range=hp.initializer_range) | dims
+    known = ElectraConfig().to_dict()
+    for o in dims:
+        if o not in known: raise InputError(f"`model_hparam_overrides` has no `{o}`.{nearest(o, known)}")
+    if dims['hidden_size'] % dims['num_attention_heads']:
+        raise InputError(f"hidden_size {dims['hidden_size']} is not a multiple of num_attention_heads {dims['num_attention_heads']}; change one in `model_hparam_overrides`")
+    if hp.max_seq_length>dims['max_position_embeddings']:
+        raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds max_position_embeddings {dims['max_position_embeddings']}; raise that in `model_hparam_overrides`")
+    return ElectraConfig(**dims | dict(vocab_size=hp.vocab_size, bos_token_id=None, eos_token_id=None))
+
 # %% ../nbs/00_hparams.ipynb #fe44ba98
 def read_hparams(
     src:str|Path|dict|None, # JSON text, a JSON file, a dict, or nothing
@@ -285,14 +302,16 @@ def read_hparams(
     if not isinstance(found, dict): raise InputError(f"{where} holds {type(found).__name__}; it has to be an object, for example {{\"mask_prob\": 0.2}}")
     return found
 
-# %% ../nbs/00_hparams.ipynb #c80d8397
+# %% ../nbs/00_hparams.ipynb #1a9b5370
 def resolve_hparams(
     name:str='small', # Preset
     hparams:str|Path|dict|None=None, # What `read_hparams` reads
     **flags, # Single values, None where the user gave none
 )->PretrainHParams:
     "Preset < hparams < flags"
-    return preset(name, **read_hparams(hparams) | {k:v for k,v in flags.items() if v is not None})
+    hp = preset(name, **read_hparams(hparams) | {k:v for k,v in flags.items() if v is not None})
+    body_config(hp) # refuses an encoder that cannot be built
+    return hp
 
 # %% ../nbs/00_hparams.ipynb #e3d379cc
 def save_hparams(
@@ -316,20 +335,3 @@ def differences(
 )->dict: # {name: (value in a, value in b)}
     "Where two recipes differ"
     return {f.name: (getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if getattr(a, f.name)!=getattr(b, f.name)}
-
-# %% ../nbs/00_hparams.ipynb #5ac47e10
-def body_config(
-    hp:PretrainHParams, # Recipe
-)->ElectraConfig:
-    "The discriminator's encoder, as `transformers` describes it (official: training_utils.get_bert_config)"
-    dims = SIZES[hp.model_size] | hp.model_hparam_overrides
-    if hp.embedding_size is not None: dims['embedding_size'] = hp.embedding_size
-    dims = dict(intermediate_size=4*dims['hidden_size'], max_position_embeddings=512, initializer_range=hp.initializer_range) | dims
-    known = ElectraConfig().to_dict()
-    for o in dims:
-        if o not in known: raise InputError(f"`model_hparam_overrides` has no `{o}`.{nearest(o, known)}")
-    if dims['hidden_size'] % dims['num_attention_heads']:
-        raise InputError(f"hidden_size {dims['hidden_size']} is not a multiple of num_attention_heads {dims['num_attention_heads']}; change one in `model_hparam_overrides`")
-    if hp.max_seq_length>dims['max_position_embeddings']:
-        raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds max_position_embeddings {dims['max_position_embeddings']}; raise that in `model_hparam_overrides`")
-    return ElectraConfig(**dims | dict(vocab_size=hp.vocab_size, bos_token_id=None, eos_token_id=None))

@@ -1,0 +1,51 @@
+# The environment is .venv, made on first use; a stamp in it tells when settings.ini has changed since.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
+PKG := settings.ini setup.py
+BIN := .venv/bin
+
+.PHONY: help demo test docs bench export readme clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ': .*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' Makefile
+
+demo: .venv/.installed ## pre-train the tiny model on the embedded sample for five minutes
+	$(BIN)/electra_pretrain --preset tiny --minutes 5 --out runs/demo
+
+test: .venv/.installed-dev ## run every check that CI runs; STAGES="export readme" picks some
+	@$(BIN)/python tools/check.py $(STAGES)
+
+docs: .venv/.installed-dev ## build the site in _docs (needs quarto)
+	@command -v quarto >/dev/null || { echo "quarto is not on the PATH: install it from https://quarto.org/docs/get-started/" >&2; exit 2; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" nbdev-docs
+
+bench: .venv/.installed-dev ## run benchmarks/*.py one after another; each writes its part of benchmarks/results
+	@set -e; for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b; done
+
+export: .venv/.installed-dev ## clean the notebooks and write the modules from them
+	$(BIN)/nbdev-clean
+	$(BIN)/nbdev-export
+
+readme: .venv/.installed-dev ## write README.md from nbs/index.ipynb
+	rm -rf index_files
+	$(BIN)/python tools/readme.py
+
+clean: ## remove what was built; .venv and runs stay
+	rm -rf _proc _docs build dist *.egg-info .pytest_cache .hypothesis nbs/nbdev.yml nbs/sidebar.yml
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+define install
+@test -n "$(PYTHON)" || { echo "Python 3.10 or later is needed: install it, or name it, as in make demo PYTHON=/path/to/python" >&2; exit 2; }
+@test -x $(BIN)/pip || { echo "Making .venv with $$($(PYTHON) --version)"; $(PYTHON) -m venv .venv; }
+@echo "Installing electra_nbdev$(1) in .venv; the first time this takes a few minutes, torch being large"
+@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.$(1)'
+@touch $@
+endef
+
+.venv/.installed: $(PKG)
+	$(call install)
+
+.venv/.installed-dev: $(PKG)
+	$(call install,[dev])
+	@touch .venv/.installed

@@ -1,0 +1,203 @@
+"The commands as a user types them, right and wrong"
+import json, os, resource, runpy, shlex, shutil, subprocess, sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import electra_nbdev.pretrain # what a command imports, once for all of them
+from electra_nbdev.evaluate import read_history
+
+SCRIPTS = Path(sys.executable).parent
+RECIPE = dict(vocab_size=120, max_seq_length=16, length_schedule=[], train_batch_size=8, eval_batch_size=8, iterations_per_loop=5, num_eval_steps=4)
+
+@dataclass
+class Said:
+    code:int
+    out:str
+    err:str
+
+def typed(line, cwd, setup=None):
+    "Run a command in a fork of this process, which has done the slow imports; `setup` runs in the fork first"
+    argv = shlex.split(line)
+    out, err = cwd/'.stdout', cwd/'.stderr'
+    if not (pid := os.fork()):
+        code = 1
+        try:
+            for fd,path in ((1, out), (2, err)): os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
+            sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
+            os.chdir(cwd)
+            if setup: setup()
+            sys.argv = [str(SCRIPTS/argv[0]), *argv[1:]]
+            try: runpy.run_path(sys.argv[0], run_name='__main__')
+            except SystemExit as e: code = e.code if isinstance(e.code, int) else int(e.code is not None)
+            sys.stdout.flush(); sys.stderr.flush()
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            sys.stderr.flush()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    said = Said(code, out.read_text(), err.read_text())
+    out.unlink(); err.unlink()
+    return said
+
+def tales():
+    people, things = ['captain', 'sailor', 'miller', 'widow', 'king'], ['storm', 'ship', 'castle', 'sea', 'letter', 'garden']
+    return '\n\n'.join(f'the {a} saw the {b} and went away.\nit was the {b} of the old {a}.\nno one had asked {a} or {c}.' for a in people for b in things for c in people)
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory):
+    "A folder with a corpus, a vocabulary, examples and a run, all made by commands"
+    d = tmp_path_factory.mktemp('user')
+    (d/'tales.txt').write_text(tales())
+    for line in ('electra_vocab --corpus tales.txt --out vocab --vocab-size 120',
+                 'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1'):
+        said = typed(line, d)
+        assert said.code==0, said.err
+    recipe = RECIPE | dict(vocab_size=len((d/'vocab/vocab.txt').read_text().splitlines()))
+    (d/'recipe.json').write_text(json.dumps(recipe))
+    said = typed('electra_pretrain --data examples --hparams recipe.json --steps 20 --out run --device cpu', d)
+    assert said.code==0, said.err
+    (d/'.said').write_text(said.out)
+    return d
+
+def test_a_run_is_complete(home):
+    assert {o.name for o in (home/'run').iterdir()}=={'checkpoints', 'curves.png', 'discriminator', 'generator', 'history.jsonl', 'hparams.json'}
+    said = (home/'.said').read_text()
+    assert 'Starting at step 0 of 20' in said and 'run/curves.png' in said and 'below the unigram' in said
+    rows = read_history(home/'run/history.jsonl')
+    assert [o['step'] for o in rows if 'held_out' not in o]==[5, 10, 15, 20] and rows[-1]['held_out']['disc_auc']>0
+    saved = json.loads((home/'run/hparams.json').read_text())
+    assert saved['num_train_steps']==20 and saved['run']['data']['max_length']==16 and 'torch' in saved['run']['versions']
+
+def test_the_halves_open_without_us(home):
+    "In a process that cannot import this package: no missing or unexpected weights, and the logits of the networks that were trained"
+    code = f'''
+import sys; sys.modules['electra_nbdev'] = None
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
+tok = AutoTokenizer.from_pretrained(r"{home/'run/discriminator'}")
+xb = tok(["the captain saw the old ship."], return_tensors="pt")
+found = []
+for cls,name in ((AutoModelForPreTraining, "discriminator"), (AutoModelForMaskedLM, "generator")):
+    m, info = cls.from_pretrained(rf"{home/'run'}/{{name}}", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    with torch.no_grad(): found.append(m.eval()(**xb).logits)
+torch.save((xb["input_ids"], *found), r"{home/'logits.pt'}")
+'''
+    subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
+    import torch
+    from electra_nbdev.electra import ElectraPretraining
+    from electra_nbdev.hparams import load_hparams
+    ids, disc, gen = torch.load(home/'logits.pt', weights_only=True)
+    model = ElectraPretraining.load(home/'run', load_hparams(home/'run/hparams.json')).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model.discriminate(ids, None, torch.zeros_like(ids)), disc, rtol=0, atol=1e-6)
+        torch.testing.assert_close(model.generator(ids).logits, gen, rtol=0, atol=1e-6)
+
+def test_again_continues_and_extends(home):
+    shutil.copytree(home/'run', home/'longer', dirs_exist_ok=True)
+    again = typed('electra_pretrain --data examples --hparams recipe.json --steps 20 --out longer --device cpu', home)
+    assert again.code==0 and 'Continuing at step 20 of 20' in again.out
+    more = typed('electra_pretrain --data examples --hparams recipe.json --steps 30 --extend --out longer --device cpu', home)
+    assert more.code==0 and 'Continuing at step 20 of 30' in more.out and 'schedule' in more.out
+    assert read_history(home/'longer/history.jsonl')[-1]['step']==30
+
+def test_minutes_fix_the_steps(home):
+    line = 'electra_pretrain --data examples --hparams recipe.json --minutes 0.05 --out timed --device cpu'
+    first = typed(line, home)
+    steps = json.loads((home/'timed/hparams.json').read_text())['num_train_steps']
+    assert first.code==0 and steps>=20 and f'of {steps}' in first.out
+    assert f'Continuing at step {steps} of {steps}' in typed(line, home).out
+
+def test_evaluate(home):
+    said = typed('electra_evaluate --run run --data examples/held_out --device cpu', home)
+    numbers = dict(o.split() for o in said.out.splitlines() if len(o.split())==2)
+    last = read_history(home/'run/history.jsonl')[-1]['held_out']
+    assert said.code==0 and {'disc_auc', 'auc_unigram', 'below_unigram', 'masked_lm_accuracy', 'disc_recall'} <= set(numbers)
+    assert float(numbers['unigram_loss'])==pytest.approx(last['unigram_loss'], abs=.5)
+
+@pytest.mark.parametrize('name', ['electra_vocab', 'electra_data', 'electra_pretrain', 'electra_evaluate'])
+def test_help(home, name):
+    said = typed(f'{name} --help', home)
+    assert said.code==0 and said.out.startswith('usage') and '--' in said.out
+
+# Bad input: one line, exit code 2, and nothing left behind
+
+def bad(home, line, *words, setup=None):
+    before = sorted(str(o) for o in home.rglob('*'))
+    said = typed(line, home, setup)
+    lines = [o for o in said.err.splitlines() if o.strip()]
+    assert said.code==2, said
+    assert lines and lines[-1].startswith(f"{line.split()[0]}: ") and 'Traceback' not in said.err, said.err
+    for o in words: assert o in lines[-1], lines[-1]
+    assert sorted(str(o) for o in home.rglob('*'))==before
+
+def write(path, data):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+CORPORA = {'missing': (None, 'nothing.txt'), 'empty': (b'', 'empty'), 'binary': (b'\x7fELF\x00\x01\x02' * 50, 'bin'),
+           'undecodable': ('a good line\n'.encode() + b'caf\xe9 au lait\n', 'line 2'), 'zero documents': (b'\n\n   \n', 'no text')}
+
+@pytest.mark.parametrize('name', CORPORA)
+@pytest.mark.parametrize('command', ['electra_vocab --out v2', 'electra_data --vocab vocab --out e2'])
+def test_bad_corpus(home, command, name):
+    data, words = CORPORA[name]
+    file = home/(words if data is None else 'odd.txt')
+    if data is not None: write(file, data)
+    bad(home, f'{command} --corpus {file.name}', file.name)
+
+def test_undecodable_rows_can_be_skipped(home):
+    write(home/'rows.txt', tales().encode() + b'\n\ncaf\xe9 au lait\n')
+    said = typed('electra_data --corpus rows.txt --vocab vocab --out skipped --max-length 16 --skip-bad-rows', home)
+    assert said.code==0 and '1 skipped' in said.out
+
+def test_bad_vocabulary(home):
+    pieces = (home/'vocab/vocab.txt').read_text().splitlines()
+    write(home/'no_mask.txt', '\n'.join(o for o in pieces if o!='[MASK]'))
+    bad(home, 'electra_data --corpus tales.txt --vocab no_mask.txt --out e2', 'no_mask.txt', '[MASK]')
+    write(home/'twice.txt', '\n'.join([*pieces, pieces[7]]))
+    bad(home, 'electra_data --corpus tales.txt --vocab twice.txt --out e2', f'line {len(pieces)+1}', pieces[7])
+    bad(home, 'electra_data --corpus tales.txt --vocab nowhere --out e2', 'nowhere')
+
+def test_examples_of_another_recipe(home):
+    recipe = json.loads((home/'recipe.json').read_text())
+    for name,value in (('vocab_size', 4000), ('max_seq_length', 32)):
+        write(home/'other.json', json.dumps(recipe | {name: value}))
+        bad(home, 'electra_pretrain --data examples --hparams other.json --steps 5 --out r2 --device cpu', name, str(value), 'examples')
+
+def test_folder_of_another_recipe(home):
+    bad(home, 'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32', 'max_length', '16', '32')
+    bad(home, 'electra_pretrain --data examples --hparams recipe.json --steps 20 --seed 5 --out run --device cpu', 'seed', '0', '5', '--out')
+    bad(home, 'electra_pretrain --data examples --hparams recipe.json --steps 40 --out run --device cpu', 'num_train_steps', '--extend')
+    bad(home, 'electra_pretrain --data examples --hparams recipe.json --steps 5 --out vocab --device cpu', 'something else')
+
+HPARAMS = {'{"mask_probs": 0.2}': 'Did you mean `mask_prob`?', '{"mask_prob": "high"}': 'float', '{"mask_prob": 15}': '0.9', '{"train_batch_size": 0}': 'at least 1',
+           '{"mask_prob": 0.2': 'line 1', 'nowhere.json': 'nowhere.json', '{"length_schedule": [[7, 1.0]]}': 'divide', '{"length_schedule": 3}': 'pairs',
+           '{"use_tpu": true}': '--device', '{"model_hparam_overrides": {"hiden_size": 64}}': 'hidden_size', '{"seed": true}': 'int', '[1]': 'does not exist'}
+
+@pytest.mark.parametrize('hparams', HPARAMS)
+def test_bad_hparams(home, hparams):
+    bad(home, f"electra_pretrain --data examples --hparams '{hparams}' --steps 5 --out r2 --device cpu", HPARAMS[hparams])
+
+FLAGS = {'--preset tiniest': 'tiny', '--steps 5 --minutes 1': 'one of them', '--extend': '--steps', '--steps 0': 'positive', '--steps 5 --precision fp8': 'bf16',
+         '--steps 5 --log tensorbord': 'tensorboard', '--steps 5 --device quantum': 'quantum'}
+
+@pytest.mark.parametrize('flags', FLAGS)
+def test_bad_flags(home, flags):
+    bad(home, f'electra_pretrain --data examples --hparams recipe.json --out r2 {flags}', FLAGS[flags])
+
+def test_bad_run(home):
+    bad(home, 'electra_evaluate --run nowhere', 'nowhere')
+    bad(home, 'electra_evaluate --run run --data vocab', 'vocab')
+
+def small_disk(): # as a full disk: no file may grow past 2,000 bytes
+    import signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+def test_disk_full_while_building(home):
+    bad(home, 'electra_data --corpus tales.txt --vocab vocab --out e2 --max-length 16', 'e2', setup=small_disk)
+    bad(home, 'electra_vocab --corpus tales.txt --out v2 --vocab-size 120', 'v2', setup=small_disk)

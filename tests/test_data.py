@@ -1,0 +1,275 @@
+"The examples folder: the same whoever builds it, whole or absent, and refused where it does not fit"
+import errno, json, os, random, resource, shutil, signal, time
+from pathlib import Path
+import pytest, torch
+from datasets import load_from_disk
+from transformers import AutoTokenizer
+from conftest import GOLDEN
+from electra_nbdev import data
+from electra_nbdev.data import PretrainDL, build_examples, load_examples, pretrain_dls
+from electra_nbdev.hparams import InputError, preset
+from electra_nbdev.text import chunks
+from electra_nbdev.tokenizer import SPECIALS, fingerprint, load_tokenizer, save_tokenizer, train_vocab, vocab_list, wordpiece
+
+VOCAB = GOLDEN/'vocab.txt'
+WORDS = [o for o in VOCAB.read_text(encoding='utf-8').split() if o.isalpha()]
+
+def write_text(path, n_docs, seed=0):
+    "Documents of 1 to 12 sentences of 3 to 20 words"
+    rng = random.Random(seed)
+    def sentence(): return ' '.join(rng.choices(WORDS, k=rng.randint(3, 20))) + '.'
+    path.write_text('\n\n'.join('\n'.join(sentence() for _ in range(rng.randint(1, 12))) for _ in range(n_docs)) + '\n', encoding='utf-8')
+    return path
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path/'text').mkdir()
+    for i in range(4): write_text(tmp_path/'text'/f'{i}.txt', 30, seed=i)
+    return tmp_path/'text'
+
+def files_of(folder): return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
+def left_beside(path): return sorted(o.name for o in path.parent.iterdir() if path.name in o.name)
+def lines_of(corpus): return [l for o in sorted(corpus.iterdir()) for l in o.read_text(encoding='utf-8').split('\n') if l]
+def rows_of(path): return [o for o in load_from_disk(path)]
+
+# The result depends on the text and on nothing else
+
+def test_number_of_processes_makes_no_difference(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, 'chunks', lambda c, blank: chunks(c, blank, chunk_bytes=3000))
+    assert len(data.chunks(corpus, True))>8
+    built = [files_of(build_examples(corpus, VOCAB, tmp_path/f'x{n}', num_proc=n, held_out=.2)) for n in (1, 2, 3)]
+    assert built[0]==built[1]==built[2]
+
+def test_a_file_gives_the_same_examples_whatever_its_neighbours(corpus, tmp_path):
+    together = rows_of(build_examples(corpus, VOCAB, tmp_path/'all'))
+    alone = [rows_of(build_examples(o, VOCAB, tmp_path/o.stem)) for o in sorted(corpus.iterdir())]
+    assert together==sum(alone, [])
+    elsewhere = shutil.copytree(corpus, tmp_path/'elsewhere')
+    assert rows_of(build_examples(elsewhere, VOCAB, tmp_path/'moved'))==together
+
+def test_seed_makes_a_difference(corpus, tmp_path):
+    assert rows_of(build_examples(corpus, VOCAB, tmp_path/'a'))!=rows_of(build_examples(corpus, VOCAB, tmp_path/'b', seed=1))
+
+def test_document_boundaries_can_be_switched_off(tmp_path):
+    text = tmp_path/'t.txt'
+    text.write_text('the dog\n\nthe cat\n\nthe tree\n')
+    counts = {o: load_examples(build_examples(text, VOCAB, tmp_path/str(o), blank_lines_separate_docs=o)).counts for o in (True, False)}
+    assert (counts[True]['examples'], counts[False]['examples'])==(3, 1)
+    assert (counts[True]['documents'], counts[False]['documents'])==(3, 1)
+
+def test_held_out_documents_are_whole_and_elsewhere(corpus, tmp_path):
+    path = build_examples(corpus, VOCAB, tmp_path/'rows', held_out=.25)
+    train,held = load_examples(path),load_examples(path/'held_out')
+    assert train.counts['documents']+held.counts['documents']==120 and 15<held.counts['documents']<45
+    assert train.counts['lines']+held.counts['lines']==len(lines_of(corpus))
+    pretrain_dls(train, held, preset('tiny', vocab_size=200, max_seq_length=128), 'cpu')
+
+def test_counts_add_up(corpus, tmp_path):
+    ex = load_examples(build_examples(corpus, VOCAB, tmp_path/'rows'))
+    rows,c = rows_of(tmp_path/'rows'),ex.counts
+    assert (c['examples'], c['documents'])==(len(rows), 120)
+    assert c['tokens']==sum(len(o['input_ids']) for o in rows)==ex.token_counts().sum()==ex.lengths().sum()
+    tok,text = ex.tokenizer,lines_of(corpus)
+    specials = sum(o['input_ids'].count(i) for o in rows for i in (tok.cls_token_id, tok.sep_token_id))
+    assert sum(len(o.ids) for o in tok.backend_tokenizer.encode_batch(text, add_special_tokens=False))==c['tokens']-specials+c['dropped_tokens']
+
+def test_large_vocabularies_get_wide_integers(tmp_path):
+    save_tokenizer(wordpiece({o: i for i,o in enumerate([*SPECIALS, *map(str, range(70_000))])}), tmp_path/'v')
+    (tmp_path/'t.txt').write_text('1 69999')
+    ids,_ = load_examples(build_examples(tmp_path/'t.txt', tmp_path/'v', tmp_path/'rows', max_length=8))[0]
+    assert ids.tolist()==[[2, 6, 70_004, 3, 0, 0, 0, 0]]
+    assert load_from_disk(tmp_path/'rows').features['input_ids'].feature.dtype=='int32'
+
+def test_folder_opens_without_this_library(corpus, tmp_path):
+    path = build_examples(corpus, VOCAB, tmp_path/'rows')
+    assert load_from_disk(path).features['input_ids'].feature.dtype=='uint16'
+    assert vocab_list(AutoTokenizer.from_pretrained(path/'vocab'))==vocab_list(load_tokenizer(VOCAB))
+    assert fingerprint(load_tokenizer(path/'vocab'))==json.loads((path/'data.json').read_text())['recipe']['tokenizer']
+
+# Interrupted, failed, full
+
+def dies_at(shard, how, write=data._write_arrow):
+    "A `_write_arrow` that ends as `how` does when it comes to a shard"
+    def f(path, *args):
+        if path.stem==f'{shard:07}': how()
+        return write(path, *args)
+    return f
+
+def kill_me(): os.kill(os.getpid(), signal.SIGKILL)
+def interrupt(): raise KeyboardInterrupt
+
+def build_noting_shards(monkeypatch, *args, **kw):
+    made,write = [],data._write_arrow
+    monkeypatch.setattr(data, '_write_arrow', lambda path, *a: made.append(path.stem) or write(path, *a))
+    return build_examples(*args, **kw),made
+
+def test_killed_build_continues(corpus, tmp_path, monkeypatch):
+    whole = files_of(build_examples(corpus, VOCAB, tmp_path/'whole'))
+    child = os.fork()
+    if child==0:
+        data._write_arrow = dies_at(2, kill_me)
+        build_examples(corpus, VOCAB, tmp_path/'rows')
+    assert os.WTERMSIG(os.waitpid(child, 0)[1])==signal.SIGKILL
+    assert left_beside(tmp_path/'rows')==['.rows.building']
+    path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows')
+    assert made==['0000002', '0000003'] and files_of(path)==whole and left_beside(path)==['rows']
+
+def test_interrupted_build_of_another_recipe_is_not_continued(corpus, tmp_path, monkeypatch):
+    with monkeypatch.context() as m:
+        m.setattr(data, '_write_arrow', dies_at(1, interrupt))
+        with pytest.raises(KeyboardInterrupt): build_examples(corpus, VOCAB, tmp_path/'rows')
+    assert left_beside(tmp_path/'rows')==['.rows.building']
+    path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows', max_length=64)
+    assert len(made)==4 and load_examples(path).width==64
+
+def test_killed_worker_keeps_what_is_done(corpus, tmp_path, monkeypatch):
+    with monkeypatch.context() as m:
+        m.setattr(data, '_write_arrow', dies_at(3, kill_me))
+        with pytest.raises(ChildProcessError, match='smaller num_proc'): build_examples(corpus, VOCAB, tmp_path/'rows', num_proc=2)
+    path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows')
+    assert '0000003' in made and len(made)<4 and files_of(path)==files_of(build_examples(corpus, VOCAB, tmp_path/'whole'))
+
+def test_processes_of_a_killed_build_end(corpus, tmp_path):
+    r,w = os.pipe()
+    if (child := os.fork())==0:
+        def tell_and_wait(*args):
+            os.write(w, b'%9d' % os.getpid())
+            time.sleep(600)
+        data._write_arrow = tell_and_wait
+        build_examples(corpus, VOCAB, tmp_path/'rows', num_proc=2)
+    workers = [int(os.read(r, 9)) for _ in range(2)]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    def alive(pid): return Path(f'/proc/{pid}').exists() and 'State:\tZ' not in Path(f'/proc/{pid}/status').read_text()
+    until = time.time()+20
+    while any(map(alive, workers)) and time.time()<until: time.sleep(.2)
+    assert not any(map(alive, workers))
+
+def test_two_builds_of_the_same_folder_wait_for_each_other(corpus, tmp_path):
+    children = []
+    for _ in range(3):
+        if (child := os.fork())==0:
+            try:
+                build_examples(corpus, VOCAB, tmp_path/'rows')
+                os._exit(0)
+            finally: os._exit(1)
+        children.append(child)
+    assert [os.waitpid(o, 0)[1] for o in children]==[0, 0, 0]
+    assert files_of(tmp_path/'rows')==files_of(build_examples(corpus, VOCAB, tmp_path/'whole')) and left_beside(tmp_path/'rows')==['rows']
+
+@pytest.fixture
+def small_disk(monkeypatch):
+    "No file may grow beyond a size, which fails as a full disk does"
+    soft,hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda n: resource.setrlimit(resource.RLIMIT_FSIZE, (n, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+@pytest.mark.parametrize('num_proc', [1, 2])
+@pytest.mark.parametrize('stage', ['vocab', 'shard', 'joined'])
+def test_full_disk_leaves_nothing(stage, num_proc, tmp_path, small_disk):
+    for i in range(4): write_text(tmp_path/f'{i}.txt', 200, seed=i)
+    sizes = {k: len(o) for k,o in files_of(build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'whole')).items()}
+    joined = sizes.pop(data._DATA)
+    assert max(sizes.values())<joined//5
+    small_disk(dict(vocab=1000, shard=joined//5, joined=joined//2)[stage])
+    with pytest.raises(OSError, match='nothing of it is left') as e: build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'rows', num_proc=num_proc)
+    assert e.value.errno==errno.EFBIG and str(tmp_path/'rows') in str(e.value)
+    assert left_beside(tmp_path/'rows')==[]
+
+# What does not fit is refused
+
+def refuse(match, *args, **kw):
+    with pytest.raises(InputError, match=match): build_examples(*args, **kw)
+
+def test_vocabularies(corpus, tmp_path):
+    pieces = VOCAB.read_text(encoding='utf-8').split('\n')
+    (tmp_path/'v.txt').write_text('\n'.join(o for o in pieces if o!='[MASK]'), encoding='utf-8')
+    refuse(r'v.txt lacks \[MASK\]', corpus, tmp_path/'v.txt', tmp_path/'rows')
+    (tmp_path/'v.txt').write_text('\n'.join([*pieces[:50], pieces[7], *pieces[50:]]), encoding='utf-8')
+    refuse(r'v.txt line 51 repeats `.` of line 8', corpus, tmp_path/'v.txt', tmp_path/'rows')
+    refuse('there is no vocabulary', corpus, tmp_path/'none.txt', tmp_path/'rows')
+    refuse('is not UTF-8', corpus, shutil.which('true'), tmp_path/'rows')
+    assert left_beside(tmp_path/'rows')==[]
+
+@pytest.mark.parametrize('content,match', [(b'\n \n\n', 'no examples came out'), (b'', 'empty'), (b'fine\n\xff\xfe\n', 'line 2'), (b'a\0b', 'line 1')])
+def test_corpora(content, match, tmp_path):
+    (tmp_path/'t.txt').write_bytes(content)
+    refuse(match, tmp_path/'t.txt', VOCAB, tmp_path/'rows')
+    assert left_beside(tmp_path/'rows')==[]
+
+def test_bad_rows_are_skipped_and_reported_where_asked_for(tmp_path):
+    (tmp_path/'t.txt').write_bytes(b'the dog\n\xff\xfe\nthe cat\n\xff\n')
+    with pytest.warns(UserWarning, match='2 lines that are not UTF-8 text were left out, 2 were used'):
+        path = build_examples(tmp_path/'t.txt', VOCAB, tmp_path/'rows', skip_bad_rows=True)
+    assert load_examples(path).counts['skipped_lines']==2 and load_examples(path).decode(0)[0]=='the dog the cat'
+
+@pytest.mark.parametrize('name,value', dict(max_length=64, seed=3, blank_lines_separate_docs=False, held_out=.1).items())
+def test_other_recipe_in_the_folder(name, value, corpus, tmp_path):
+    path = build_examples(corpus, VOCAB, tmp_path/'rows')
+    was = files_of(path)
+    refuse(f'{name} is .* there and {value} here', corpus, VOCAB, path, **{name: value})
+    assert files_of(path)==was
+
+def test_other_text_or_vocabulary_in_the_folder(corpus, tmp_path):
+    path = build_examples(corpus, VOCAB, tmp_path/'rows')
+    (corpus/'0.txt').write_text('another text')
+    refuse('another recipe: sources', corpus, VOCAB, path)
+    train_vocab(corpus, tmp_path/'v', vocab_size=150)
+    refuse('tokenizer is .*vocab_size is 200 there and 150 here', corpus, tmp_path/'v', path)
+
+def test_other_folders_are_not_touched(corpus, tmp_path):
+    was = files_of(corpus)
+    refuse('something else than examples', corpus, VOCAB, corpus)
+    refuse('something else than examples', corpus, VOCAB, VOCAB)
+    assert files_of(corpus)==was
+
+@pytest.mark.parametrize('args', [dict(max_length=4), dict(num_proc=0), dict(held_out=1.)])
+def test_numbers(args, corpus, tmp_path): refuse(f'{next(iter(args))} is', corpus, VOCAB, tmp_path/'rows', **args)
+
+def test_examples_of_another_vocabulary_or_length(corpus, tmp_path):
+    path = build_examples(corpus, VOCAB, tmp_path/'rows')
+    with pytest.raises(InputError, match='have vocab_size 200, the recipe asks for 30522'): load_examples(path, preset('small'))
+    with pytest.raises(InputError, match='have max_seq_length 128, the recipe asks for 512'): load_examples(path, preset('base', vocab_size=200))
+    backwards = wordpiece({o: i for i,o in enumerate(reversed(vocab_list(load_tokenizer(VOCAB))))})
+    other = load_examples(build_examples(corpus, save_tokenizer(backwards, tmp_path/'v'), tmp_path/'other'))
+    with pytest.raises(InputError, match='different vocabularies'): pretrain_dls(load_examples(path), other, preset('small', vocab_size=200), 'cpu')
+
+@pytest.mark.parametrize('name', [data._DATA, 'data.json', 'vocab/tokenizer.json'])
+def test_damaged_folders(name, corpus, tmp_path):
+    path = build_examples(corpus, VOCAB, tmp_path/'rows')
+    raw = (path/name).read_bytes()
+    for cut in (len(raw)//2, 10):
+        (path/name).write_bytes(raw[:cut])
+        with pytest.raises(InputError): load_examples(path)
+    with pytest.raises(InputError, match='holds no examples'): load_examples(tmp_path)
+
+# Fast and flat
+
+def test_loader_gives_20000_rows_a_second(tmp_path):
+    ex = load_examples(build_examples(write_text(tmp_path/'t.txt', 1500), VOCAB, tmp_path/'rows'))
+    dl = PretrainDL(ex, bs=128, shuffle=True, device='cpu')
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    dl.n_batches,start = 400,time.process_time()
+    n = sum(len(ids) for ids,_ in dl)
+    torch.set_num_threads(threads)
+    assert n/(time.process_time()-start)>20_000
+
+def peak_memory(text, out):
+    "Megabytes that a build adds in a process of its own"
+    r,w = os.pipe()
+    if os.fork()==0:
+        os.environ['TOKENIZERS_PARALLELISM'] = 'false'
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        build_examples(text, VOCAB, out)
+        os.write(w, str((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss-before)//1024).encode())
+        os._exit(0)
+    os.close(w)
+    os.wait()
+    return int(os.read(r, 99))
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    text = write_text(tmp_path/'t.txt', 8000).read_text()
+    (tmp_path/'large.txt').write_text((text + '\n')*6)
+    small,large = peak_memory(tmp_path/'t.txt', tmp_path/'rows'),peak_memory(tmp_path/'large.txt', tmp_path/'y')
+    assert large<small+50, f"{small} MB for {len(text)>>20} MB of text, {large} MB for six times as much"

@@ -1,0 +1,158 @@
+"Text sources on awkward input: compressed, damaged, undecodable, huge; and a sample corpus that is the same everywhere"
+import gzip, os, random, subprocess, sys, tracemalloc
+from importlib import metadata
+from pathlib import Path
+
+import pyarrow as pa, pytest
+from hypothesis import given, settings, strategies as st
+
+from electra_nbdev.hparams import InputError
+from electra_nbdev.text import Distinct, chunks, is_prose, sample_corpus, source_facts
+
+TEXT = b'One line.\nAnother.\n\nThe second document.\n'
+DOCS = [['One line.', 'Another.'], ['The second document.']]
+def zstd(data): return pa.compress(data, 'zstd', asbytes=True)
+def docs(corpus, **kw): return [d for c in chunks(corpus, **kw) for d in c.documents()]
+def lines(corpus, **kw): return [l for c in chunks(corpus, **kw) for l in c.lines() if l]
+
+# Compressed sources
+
+@pytest.mark.parametrize('data', [gzip.compress(TEXT), gzip.compress(TEXT[:7])+gzip.compress(TEXT[7:]),
+    zstd(TEXT), zstd(TEXT[:7])+zstd(TEXT[7:])])
+def test_compressed(tmp_path, data):
+    (tmp_path/'a').write_bytes(data)
+    assert docs(tmp_path/'a')==DOCS
+    assert docs(tmp_path/'a', chunk_bytes=1)==DOCS
+
+@pytest.mark.parametrize('compress', [gzip.compress, zstd])
+@pytest.mark.parametrize('damage', [lambda b: b[:-2], lambda b: b[:len(b)//2], lambda b: b[:40]+b'\xff'*20+b[60:], lambda b: b+b'rubbish'])
+def test_damaged(tmp_path, compress, damage):
+    text = '\n'.join(f'{random.Random(i).random()} is a number.' for i in range(999)).encode()
+    (tmp_path/'a.txt').write_bytes(damage(compress(text)))
+    with pytest.raises(InputError, match=r'a\.txt is damaged after line \d+'): lines(tmp_path/'a.txt')
+
+# Chunks do not change the text
+
+pieces = st.sampled_from([b'', b'a', b' ', b'\t', b'\r', b'\n', b'\n\n', b'\r\n', b' \n', 'é'.encode(), '…'.encode(), b'long line of words', b'\xef\xbb\xbf'])
+texts = st.lists(pieces, max_size=40).map(b''.join)
+
+def by_hand(text):
+    found = [[]]
+    for line in text.decode().split('\n'):
+        line = line.strip('\ufeff').strip()
+        if line: found[-1].append(line)
+        elif found[-1]: found.append([])
+    return [d for d in found if d]
+
+@settings(deadline=None, max_examples=300)
+@given(text=texts, chunk_bytes=st.integers(1, 60))
+def test_documents_do_not_depend_on_chunks(tmp_path_factory, text, chunk_bytes):
+    path = tmp_path_factory.getbasetemp()/'drawn.txt'
+    path.write_bytes(text or b'\n')
+    assert docs(path, chunk_bytes=chunk_bytes)==by_hand(text)
+    flat = [l for d in by_hand(text) for l in d]
+    assert lines(path, chunk_bytes=chunk_bytes, blank_lines_separate_docs=False)==flat
+    ends = [(c.start, c.end) for c in chunks(path, chunk_bytes=chunk_bytes)]
+    assert ends[0][0]==0 and ends[-1][1]==path.stat().st_size and all(a[1]==b[0] for a,b in zip(ends, ends[1:]))
+
+def test_a_line_longer_than_a_block_is_not_a_boundary(tmp_path):
+    text = b'x'*2**20 + b'\n' + b'y '*2**20 + b'\n\nend\n'
+    (tmp_path/'a').write_bytes(text)
+    assert docs(tmp_path/'a', chunk_bytes=2**19)==by_hand(text)
+
+# Errors name file, line and cure
+
+@pytest.mark.parametrize('data,message', [(b'', 'is empty'), (b'fine\n\x89PNG\0\n', 'line 2 has a zero byte'), ('text'.encode('utf-16'), 'line 1 has a zero byte'),
+    (b'fine\n'*9+'naïve\n'.encode('latin1'), r'line 10 is not UTF-8 \(byte 0xef at column 3\); convert the file'), (b'fine\n'+b'x'*(2**24+1), 'line 2 is longer than 16 MB')])
+def test_what_is_no_text(tmp_path, data, message):
+    (tmp_path/'corpus.txt').write_bytes(data)
+    with pytest.raises(InputError, match=f'corpus.txt.*{message}'): lines(tmp_path/'corpus.txt')
+
+def test_line_number_in_a_later_chunk(tmp_path):
+    (tmp_path/'a').write_bytes(b'fine\n\n'*50 + b'\xff\n')
+    with pytest.raises(InputError, match='line 101 '): docs(tmp_path/'a', chunk_bytes=20)
+
+def test_nothing_there(tmp_path):
+    (tmp_path/'empty').mkdir()
+    (tmp_path/'empty/.hidden').write_text('not read')
+    with pytest.raises(InputError, match='holds no files'): chunks(tmp_path/'empty')
+    with pytest.raises(InputError, match='is no file'): chunks(tmp_path/'missing/deep.txt')
+
+def test_dataset_that_cannot_be_loaded(tmp_path):
+    with pytest.raises(InputError, match='cannot be loaded'): chunks(f'hf:{tmp_path}/none')
+
+def test_facts_follow_the_content(tmp_path):
+    (tmp_path/'a').write_bytes(TEXT)
+    before = source_facts(tmp_path)
+    os.utime(tmp_path/'a', (0, 0))
+    assert source_facts(tmp_path)==before
+    (tmp_path/'a').write_bytes(TEXT[::-1])
+    assert source_facts(tmp_path)!=before
+
+# Memory
+
+@pytest.mark.parametrize('kind', ['plain', 'zstd', 'gzip'])
+def test_memory_is_flat(tmp_path, kind):
+    "One document of 32 MB without a blank line, read in less than 12 MB"
+    block = b''.join(b'%d is the number of this line of text.\n' % i for i in range(50_000))
+    with open(tmp_path/'a', 'wb') if kind=='plain' else pa.output_stream(str(tmp_path/'a'), compression=kind) as f:
+        for _ in range(16): f.write(block)
+    found = chunks(tmp_path/'a')
+    tracemalloc.start()
+    n = sum(1 for c in found for l in c.lines() if l)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert n==16*50_000
+    assert peak<12e6
+
+# The sample corpus
+
+MAKE = '''
+import sys
+from importlib import metadata
+from electra_nbdev.text import sample_corpus
+print(sample_corpus({n: metadata.distribution(n) for n in ("fastcore", "networkx")}))
+'''
+
+@pytest.fixture(scope='module')
+def samples(tmp_path_factory):
+    "The same small sample from two processes that hash texts differently"
+    found = []
+    for seed in '12':
+        env = {**os.environ, 'PYTHONHASHSEED': seed, 'ELECTRA_NBDEV_HOME': str(tmp_path_factory.mktemp('home'))}
+        done = subprocess.run([sys.executable, '-c', MAKE], env=env, capture_output=True, text=True, check=True)
+        found.append(Path(done.stdout.strip().split('\n')[-1].split('\r')[-1].strip()))
+    return found
+
+def test_same_versions_same_bytes(samples):
+    a, b = ({f.name: f.read_bytes() for f in folder.iterdir()} for folder in samples)
+    assert samples[0].name==samples[1].name and len(a)==3
+    assert a==b
+
+def test_a_sentence_a_line(samples):
+    for f in samples[0].glob('*.txt'):
+        text = f.read_text(encoding='ascii')
+        assert text.endswith('.\n') and '\n\n\n' not in text
+        assert all(is_prose(l) for l in text.split('\n') if l)
+        assert all(len(d)>3 for d in docs(f))
+
+def test_held_out_is_new(samples):
+    train, held_out = (lines(samples[0]/f'{n}.txt') for n in ('train', 'held_out'))
+    new = Distinct()
+    assert all(map(new, train)) and len(train)>1000
+    assert all(map(new, held_out)) and held_out
+
+def test_versions_name_the_cache(samples, tmp_path, monkeypatch):
+    class Newer:
+        version, files = '99', metadata.distribution('networkx').files
+        locate_file = metadata.distribution('networkx').locate_file
+    monkeypatch.setenv('ELECTRA_NBDEV_HOME', str(tmp_path))
+    one = sample_corpus({'networkx': metadata.distribution('networkx')})
+    assert sample_corpus({'networkx': metadata.distribution('networkx')})==one
+    assert sample_corpus({'networkx': Newer()})!=one
+
+def test_no_sources_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv('ELECTRA_NBDEV_HOME', str(tmp_path))
+    monkeypatch.setattr('electra_nbdev.text.util.find_spec', lambda name: None)
+    with pytest.raises(InputError, match='No docstrings'): sample_corpus({})
+    assert not list(tmp_path.iterdir())
