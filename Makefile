@@ -10,8 +10,16 @@ BIN := .venv/bin
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' Makefile
 
-demo: .venv/.installed ## pre-train the tiny model on the embedded sample for five minutes
+# Through the environment, and not expanded, a sentence arrives as it was typed: quotes, apostrophes and dollars are nobody's syntax.
+TEXT ?= The cat sat on the mathematics.
+override TEXT := $(value TEXT)
+export TEXT
+
+demo: .venv/.installed ## pre-train the tiny model on the embedded sample for five minutes; TEXT="..." is judged at the end
 	$(BIN)/electra_pretrain --preset tiny --minutes 5 --out runs/demo
+	@echo; echo "What five minutes of training make of it:"
+	@$(BIN)/electra_score --model runs/demo --show="$$TEXT"
+	@test ! -d electra_nbdev/models/tiny || { echo; echo "What the model makes of it that comes with the package:"; $(BIN)/electra_score --show="$$TEXT"; }
 
 test: .venv/.installed-dev ## run every check that CI runs; STAGES="export readme" picks some
 	@$(BIN)/python tools/check.py $(STAGES)

@@ -54,13 +54,14 @@ def atomic_write(
         _flush(path.parent)
     finally: tmp.unlink(missing_ok=True)
 
-# %% ../nbs/00_hparams.ipynb #6889a3c0
+# %% ../nbs/00_hparams.ipynb #e831fd15
 @contextmanager
 def atomic_folder(
     path, # Where the folder will be
 ): # Yields the temporary folder to fill
     "Fill a folder that is complete or absent; what `path` held before stays until the new one is complete"
     path = Path(path).absolute()
+    if path.is_file(): raise InputError(f"{path} is a file; choose a folder that does not exist yet")
     path.parent.mkdir(parents=True, exist_ok=True)
     tmp = Path(tempfile.mkdtemp(prefix=f'.{path.name}.', suffix='.tmp', dir=path.parent))
     try:
@@ -233,10 +234,10 @@ def _check_schedule(hp):
         if o[0]<5 or hp.max_seq_length%o[0]: raise InputError(what + f"length {o[0]} has to divide max_seq_length={hp.max_seq_length} and be at least 5")
     if hp.length_schedule and abs(sum(f for _,f in hp.length_schedule)-1)>1e-6: raise InputError(what + "its fractions have to add up to 1")
 
-# %% ../nbs/00_hparams.ipynb #25498ca0
+# %% ../nbs/00_hparams.ipynb #4399108b
 PRESETS = {
-    'tiny': dict(model_size='tiny', vocab_size=4000, max_seq_length=32, train_batch_size=32, eval_batch_size=64, mask_prob=0.3, disc_weight=20.,
-                 untied_generator=False, learning_rate=2e-3, num_train_steps=3000, num_warmup_steps=300, save_checkpoints_steps=300,
+    'tiny': dict(model_size='tiny', vocab_size=4000, max_seq_length=32, train_batch_size=16, eval_batch_size=64, mask_prob=0.3, disc_weight=20.,
+                 untied_generator=False, learning_rate=2e-3, num_train_steps=6000, num_warmup_steps=600, save_checkpoints_steps=600,
                  iterations_per_loop=20, num_eval_steps=8, initializer_range=0.1, length_schedule=((8, .3), (16, .2), (32, .5)),
                  model_hparam_overrides=dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0., max_position_embeddings=128)),
     'small': dict(model_size='small'),

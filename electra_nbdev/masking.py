@@ -182,11 +182,11 @@ def cut_rows(
     "Cut every row into equal pieces"
     return Inputs(*(None if o is None else o.reshape(-1, length) for o in inp))
 
-# %% ../nbs/04_masking.ipynb #df9aaf04
+# %% ../nbs/04_masking.ipynb #0f688aa9
 EVAL_MASK_PROB = 0.15 # Share of held-out tokens that is predicted, in every recipe
 
 class MaskTokens(Callback):
-    "Turn a batch of examples into a `MaskedBatch`; the networks sample from the same generator"
+    "Turn a batch of examples into a `MaskedBatch`; replacements are sampled from the same random source"
     order = CastToTensor.order+0.5 # that callback makes plain tuples of named ones
     def __init__(self,
         hp:PretrainHParams, # Recipe
@@ -197,8 +197,12 @@ class MaskTokens(Callback):
         self.rng = torch.Generator(device).manual_seed(hp.seed)
         self.eval_rng = torch.Generator(device)
 
-    def before_validate(self): self.eval_rng.manual_seed(self.hp.seed)
+    def before_validate(self):
+        "Mask held-out text as the last time"
+        self.eval_rng.manual_seed(self.hp.seed)
+
     def before_batch(self):
+        "Cut, mask, and let replacements be sampled from the same source"
         inp, rng, hp = make_inputs(*self.xb, self.specials.pad), self.eval_rng, replace(self.hp, mask_prob=EVAL_MASK_PROB)
         if self.training: inp, rng, hp = cut_rows(inp, piece_length(self.hp, self.learn.pretrain_step/self.hp.num_train_steps)), self.rng, self.hp
         self.learn.xb = (mask_batch(inp, hp, self.specials, rng),)

@@ -6,13 +6,14 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretrain.html.md"""
 
 # %% auto #0
 __all__ = ['LENGTH', 'sample_examples', 'specials_of', 'CountSteps', 'PretrainLearner', 'electra_learner', 'SaveRun',
-           'learner_state', 'restore', 'with_steps', 'steps_in', 'settle', 'open_examples', 'loggers', 'pretrain',
-           'evaluate_run', 'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError',
-           'build_examples', 'load_examples', 'pretrain_dls', 'train_vocab', 'load_tokenizer', 'ElectraPretraining',
-           'plot_history', 'read_history', 'sample_corpus', 'Path']
+           'learner_state', 'restore', 'with_steps', 'steps_in', 'settle', 'open_examples', 'DeviceMixedPrecision',
+           'loggers', 'adopt', 'pretrain', 'evaluate_run', 'PretrainHParams', 'preset', 'resolve_hparams',
+           'load_hparams', 'InputError', 'build_examples', 'load_examples', 'pretrain_dls', 'train_vocab',
+           'load_tokenizer', 'ElectraPretraining', 'plot_history', 'read_history', 'sample_corpus', 'Path']
 
-# %% ../nbs/13_pretrain.ipynb #da26635f
+# %% ../nbs/13_pretrain.ipynb #aca5e193
 import math, time
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
@@ -21,7 +22,7 @@ from pathlib import Path
 import fastai.callback.schedule # gives the recorder its `plot_sched`
 import pandas as pd
 import torch
-from fastai.callback.core import Callback
+from fastai.callback.core import Callback, TrainEvalCallback
 from fastai.callback.fp16 import AMPMode, MixedPrecision
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner, Recorder
@@ -37,7 +38,7 @@ from .hparams import (InputError, PretrainHParams, atomic_folder, differences, h
 from .masking import MaskTokens, Specials, cut_rows, make_inputs, mask_batch, piece_length
 from .optimizer import ClipNorm, WarmupDecay, electra_optimizer, param_groups, recipe_schedule
 from .text import sample_corpus
-from .tokenizer import load_tokenizer, train_vocab
+from .tokenizer import load_tokenizer, train_vocab, watched
 
 # %% ../nbs/13_pretrain.ipynb #c38c4069
 _all_ = ['PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError', 'build_examples', 'load_examples', 'pretrain_dls',
@@ -54,8 +55,10 @@ def sample_examples(
         if not (folder/'vocab'/'vocab.txt').is_file(): train_vocab(corpus/'train.txt', folder/'vocab', hp.vocab_size)
         return tuple(build_examples(corpus/f'{o}.txt', folder/'vocab', folder/f'{o}-{hp.max_seq_length}', hp.max_seq_length) for o in ('train', 'held_out'))
 
-# %% ../nbs/13_pretrain.ipynb #872799d0
-def specials_of(tok):
+# %% ../nbs/13_pretrain.ipynb #251d2c17
+def specials_of(
+    tok, # Tokenizer
+)->Specials:
     "Ids of a tokenizer's special tokens"
     return Specials(tok.pad_token_id, tok.cls_token_id, tok.sep_token_id, tok.mask_token_id)
 
@@ -75,28 +78,35 @@ def show_batch(self:PretrainDL,
     display_df(pd.DataFrame([(_as_text(tok, m, special.pad), _as_text(tok, o, special.pad)) for m,o in zip(mb.masked_ids, mb.input_ids)],
                             columns=['generator sees', 'original']))
 
-# %% ../nbs/13_pretrain.ipynb #bb93bee3
+# %% ../nbs/13_pretrain.ipynb #c2a91938
 class CountSteps(Callback):
     "Count optimizer steps in `learn.pretrain_step`, and make an epoch of fastai one round"
-    order = -15
+    order = TrainEvalCallback.order+1
     def __init__(self,
         hp:PretrainHParams, # `save_checkpoints_steps`, `num_eval_steps`
     ): self.every, self.most = hp.save_checkpoints_steps, hp.num_eval_steps
 
+    def before_fit(self):
+        "Let loggers go on counting where the run stands"
+        self.learn.train_iter = self.learn.pretrain_step
+
     def before_train(self):
+        "How many batches the round trains on, and how many it is judged on"
         left = self.learn.last_step - self.learn.pretrain_step
         train, valid = self.dls.train, self.dls.valid
         train.n_batches = min(left, self.every - self.learn.pretrain_step%self.every)
         valid.n_batches = min(valid.per_epoch, self.most, max(2, train.n_batches//10))
 
-    def after_step(self): self.learn.pretrain_step += 1
+    def after_step(self):
+        "One more update"
+        self.learn.pretrain_step += 1
 
 # %% ../nbs/13_pretrain.ipynb #0e1446fe
 class PretrainLearner(Learner):
     "fastai's `Learner` for pre-training: counts steps, shows replaced tokens"
     pretrain_step, last_step, stopped, grad_norm = 0, 0, None, None
 
-# %% ../nbs/13_pretrain.ipynb #a2dcd287
+# %% ../nbs/13_pretrain.ipynb #d94c1ffc
 def electra_learner(
     dls:DataLoaders, # From `pretrain_dls`
     hp:PretrainHParams, # Recipe
@@ -114,10 +124,18 @@ def electra_learner(
     dls.n_inp = 2
     learn = PretrainLearner(dls, model or ElectraPretraining(hp), loss_func=PretrainLoss(hp), opt_func=partial(electra_optimizer, hp=hp),
                             lr=hp.learning_rate, splitter=param_groups, metrics=held.columns(), cbs=[*ours, *cbs], **kwargs)
-    learn.hp = hp
+    learn.hp, learn.logger = hp, partial(_print_row, learn)
     return learn
 
-# %% ../nbs/13_pretrain.ipynb #81c919a1
+# %% ../nbs/13_pretrain.ipynb #e90b0caf
+def _print_row(learn, log):
+    "A round as a line of text"
+    cells = [f'{n} {v:.3f}' if isinstance(v, float) else f'{n} {v}' for n,v in zip(learn.recorder.metric_names[1:], list(log)[1:])]
+    print(f'step {learn.pretrain_step}', *cells, sep='  ', flush=True)
+
+def _bars(learn): return nullcontext() if watched() else learn.no_bar()
+
+# %% ../nbs/13_pretrain.ipynb #4e8476da
 @patch
 def fit_steps(self:PretrainLearner,
     n:int|None=None, # Steps, all that the recipe has left if None
@@ -128,7 +146,8 @@ def fit_steps(self:PretrainLearner,
     self.last_step = total if n is None else self.pretrain_step+n
     if self.last_step>total: raise InputError(f"step {self.last_step} is past the end of the recipe; num_train_steps is {total}, raise it or ask for fewer steps")
     rounds = math.ceil(self.last_step/every) - self.pretrain_step//every
-    if self.last_step>self.pretrain_step: self.fit(rounds, cbs=cbs)
+    if self.last_step>self.pretrain_step:
+        with _bars(self): self.fit(rounds, cbs=cbs)
 
 # %% ../nbs/13_pretrain.ipynb #c79d83b0
 def _replaced_text(tok, ids, labels, pad):
@@ -158,7 +177,7 @@ def show_results(self:PretrainLearner,
             for o,f,l,z in zip(ids.cpu(), out.fake_ids.cpu(), out.labels.cpu(), out.disc_logits.cpu())]
     display_df(pd.DataFrame(rows, columns=['original', 'discriminator sees', 'it suspects']))
 
-# %% ../nbs/13_pretrain.ipynb #d8cf74c3
+# %% ../nbs/13_pretrain.ipynb #8dcfbc0c
 class SaveRun(Callback):
     "A checkpoint and new curves after every round"
     order = History.order+5
@@ -168,9 +187,15 @@ class SaveRun(Callback):
     ): self.out, self.keep = Path(out), keep
 
     def after_epoch(self):
+        "Save, unless a weight is not finite: the last good checkpoint stays"
+        if not all(p.isfinite().all() for p in self.model.parameters()): return
         tensors, state = learner_state(self.learn)
         save_checkpoint(self.out, self.learn.pretrain_step, tensors, state, self.keep)
         plot_history(self.history.rows, self.out/'curves.png')
+
+    def after_cancel_fit(self):
+        "Save where `Health` stopped the run"
+        self.after_epoch()
 
 # %% ../nbs/13_pretrain.ipynb #08750415
 def learner_state(
@@ -217,7 +242,7 @@ def with_steps(
     if hp.model_size!='tiny': return replace(hp, num_train_steps=steps)
     return replace(hp, num_train_steps=steps, num_warmup_steps=max(1, steps//10), save_checkpoints_steps=math.ceil(steps/10))
 
-# %% ../nbs/13_pretrain.ipynb #40e005b6
+# %% ../nbs/13_pretrain.ipynb #cd8f8b8d
 def steps_in(
     minutes:float, # How long training may take, evaluations included
     hp:PretrainHParams, # Recipe
@@ -227,6 +252,7 @@ def steps_in(
     "Time twenty steps on networks that are thrown away, and count how many fit"
     for n in (3, 20):
         learn = electra_learner(dls, replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n), cbs=cbs)
+        learn.remove_cb(learn.health)
         start = time.perf_counter()
         with learn.no_bar(), learn.no_logging(): learn.fit_steps()
         total, step = time.perf_counter()-start, dls.train.bs*hp.max_seq_length/learn.history.rows[0]['tokens_per_s']
@@ -234,7 +260,7 @@ def steps_in(
     evaluations = 10*min(hp.num_eval_steps, dls.valid.per_epoch)*(total-n*step)/2
     return max(20, int((60*minutes-evaluations)/step))
 
-# %% ../nbs/13_pretrain.ipynb #b1825010
+# %% ../nbs/13_pretrain.ipynb #204898b7
 LENGTH = ('num_train_steps', 'num_warmup_steps', 'save_checkpoints_steps')
 
 def settle(
@@ -247,10 +273,11 @@ def settle(
     "Check a recipe against the run that is there"
     facts = read_hparams(out/'hparams.json')['run']
     there = load_hparams(out/'hparams.json')
+    if extend and hp.num_train_steps<=there.num_train_steps: raise InputError(f"{out} has {there.num_train_steps} steps already; --extend needs a larger --steps, not {hp.num_train_steps}")
     if facts['data']!=data: raise InputError(f"{out} was trained on other examples ({_first_difference(facts['data'], data)}); choose another --out, or give the examples it began with")
     if keep_length: hp = replace(hp, **{o: getattr(there, o) for o in LENGTH})
     diff = differences(there, hp)
-    if extend and hp.num_train_steps>there.num_train_steps: diff = {k:v for k,v in diff.items() if k not in LENGTH}
+    if extend: diff = {k:v for k,v in diff.items() if k not in LENGTH}
     if not diff: return hp
     what = '; '.join(f'{k} is {a!r}, asked for {b!r}' for k,(a,b) in diff.items())
     cure = "choose another --out" if set(diff)-set(LENGTH) else "choose another --out, or train longer with --extend and more --steps"
@@ -271,7 +298,19 @@ def open_examples(
     print(f"{folder} has no held-out documents: evaluations are on training text, and flatter the run", flush=True)
     return train, train
 
-# %% ../nbs/13_pretrain.ipynb #24198082
+# %% ../nbs/13_pretrain.ipynb #eaa76beb
+class DeviceMixedPrecision(MixedPrecision):
+    "fastai's mixed precision on any device"
+    def before_fit(self):
+        "Autocast for the device, and a scaler where half precision needs one"
+        half, device = self.amp_mode==AMPMode.FP16, self.dls.device.type
+        self.autocast = torch.autocast(device, torch.float16 if half else torch.bfloat16)
+        self.learn.scaler, self.scales = torch.amp.GradScaler(device, enabled=half), []
+
+    def after_pred(self):
+        "Nothing to convert"
+
+# %% ../nbs/13_pretrain.ipynb #27b0df21
 def _device(name):
     "A device by name, a GPU if there is one"
     try: return torch.empty(0, device=name or default_device()).device
@@ -280,8 +319,9 @@ def _device(name):
 def _precision(name, device):
     "Callbacks of a precision"
     name = name or ('bf16' if device.type=='cuda' else 'fp32')
-    modes = {'fp32': [], 'bf16': [MixedPrecision(amp_mode=AMPMode.BF16)], 'fp16': [MixedPrecision(amp_mode=AMPMode.FP16)]}
+    modes = {'fp32': [], 'bf16': [DeviceMixedPrecision(AMPMode.BF16)], 'fp16': [DeviceMixedPrecision(AMPMode.FP16)]}
     if name not in modes: raise InputError(f"--precision is {name!r}; allowed: {', '.join(modes)}.{nearest(name, modes)}")
+    if name=='fp16' and device.type=='cpu': raise InputError("--precision fp16 needs a GPU; use bf16 or fp32 on a CPU")
     return modes[name]
 
 # %% ../nbs/13_pretrain.ipynb #e4b94d45
@@ -309,7 +349,25 @@ def _wandb(out, hp):
     wandb.init(project='electra', name=out.name, config=asdict(hp))
     return WandbCallback(log=None, log_preds=False)
 
-# %% ../nbs/13_pretrain.ipynb #90c2e303
+# %% ../nbs/13_pretrain.ipynb #596760bc
+def adopt(
+    hp:PretrainHParams, # Recipe
+    data, # Folder of examples, the sample if None
+    said, # Names of the hyper-parameters that the user has set
+)->PretrainHParams:
+    "A recipe with the vocabulary size and the length of the examples, unless the user set them"
+    if data is None: return hp
+    facts, n = load_examples(data).recipe, hp.max_seq_length
+    found = dict(vocab_size=facts['vocab_size'], max_seq_length=facts['max_length'])
+    change = {k: v for k,v in found.items() if k not in said and getattr(hp, k)!=v}
+    if 'max_seq_length' in change and hp.length_schedule and 'length_schedule' not in said:
+        n = change['max_seq_length']
+        stages = [o for o in hp.length_schedule[:-1] if o[0]<n and n%o[0]==0]
+        change['length_schedule'] = (*stages, (n, 1-sum(f for _,f in stages)))
+    if change: print('From the examples:', ', '.join(f'{k} {v}' for k,v in change.items()), flush=True)
+    return replace(hp, **change)
+
+# %% ../nbs/13_pretrain.ipynb #c8ac0d88
 def pretrain(
     data=None, # Folder of examples, the embedded sample if None
     out=None, # Folder of the run, `runs/` and the recipe's name if None
@@ -325,14 +383,14 @@ def pretrain(
     train, held = open_examples(data, hp)
     dls, known, amp = pretrain_dls(train, held, hp, device), (out/'hparams.json').is_file(), _precision(precision, device)
     if known: hp = settle(out, hp, train.recipe, minutes is not None, extend)
-    elif out.is_dir() and any(out.iterdir()): raise InputError(f"{out} holds something else than a run; choose another --out")
+    elif out.is_file() or out.is_dir() and any(out.iterdir()): raise InputError(f"{out} is something else than a run; choose another --out")
     elif minutes: hp = with_steps(hp, steps_in(minutes, hp, dls, amp))
     torch.manual_seed(hp.seed)
     learn = electra_learner(dls, hp, out, cbs=[SaveRun(out, hp.keep_checkpoint_max), *amp, *loggers(log, out, hp)])
     if extend: print(f"The schedule is recomputed for {hp.num_train_steps} steps: the learning rate rises again", flush=True)
     return _run(learn, out)
 
-# %% ../nbs/13_pretrain.ipynb #5e51c1f0
+# %% ../nbs/13_pretrain.ipynb #ddd97b46
 def _run(learn, out):
     "Continue from the newest checkpoint, train to the end, save both networks"
     last, hp = latest_checkpoint(out), learn.hp
@@ -341,12 +399,13 @@ def _run(learn, out):
     if last: restore(learn, last)
     elif learn.history.path.exists(): learn.history.rewind(0)
     if hp.num_warmup_steps>hp.num_train_steps/2: print(f"The warm-up of {hp.num_warmup_steps} steps is more than half of the {hp.num_train_steps} steps: the rate never reaches {hp.learning_rate}. Set num_warmup_steps.", flush=True)
-    print(f"{'Continuing' if last else 'Starting'} at step {learn.pretrain_step} of {hp.num_train_steps}, {sum(p.numel() for p in learn.model.parameters())/1e6:.1f} million parameters on {learn.dls.device}", flush=True)
+    if learn.pretrain_step==hp.num_train_steps: print(f"Finished already at step {hp.num_train_steps}; --extend with a larger --steps trains longer", flush=True)
+    else: print(f"{'Continuing' if last else 'Starting'} at step {learn.pretrain_step} of {hp.num_train_steps}, {sum(p.numel() for p in learn.model.parameters())/1e6:.1f} million parameters on {learn.dls.device}", flush=True)
     learn.fit_steps()
     if not learn.stopped: learn.model.save(out, learn.dls.train.dataset.tokenizer)
     return learn
 
-# %% ../nbs/13_pretrain.ipynb #6ae9c126
+# %% ../nbs/13_pretrain.ipynb #b20eb259
 def evaluate_run(
     run, # Folder of a run
     data=None, # Held-out examples, those of the sample if None
@@ -364,5 +423,5 @@ def evaluate_run(
     learn = electra_learner(pretrain_dls(held, held, hp, _device(device)), hp, counts=tensors['data/token_counts'])
     _load_model(learn.model, part(tensors, 'model'), last)
     learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)
-    learn.validate()
+    with _bars(learn): learn.validate()
     return learn.held_out

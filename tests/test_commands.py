@@ -65,7 +65,7 @@ def home(tmp_path_factory):
 def test_a_run_is_complete(home):
     assert {o.name for o in (home/'run').iterdir()}=={'checkpoints', 'curves.png', 'discriminator', 'generator', 'history.jsonl', 'hparams.json'}
     said = (home/'.said').read_text()
-    assert 'Starting at step 0 of 20' in said and 'run/curves.png' in said and 'below the unigram' in said
+    assert 'Starting at step 0 of 20' in said and 'run/curves.png' in said and 'the unigram' in said
     rows = read_history(home/'run/history.jsonl')
     assert [o['step'] for o in rows if 'held_out' not in o]==[5, 10, 15, 20] and rows[-1]['held_out']['disc_auc']>0
     saved = json.loads((home/'run/hparams.json').read_text())
@@ -99,7 +99,7 @@ torch.save((xb["input_ids"], *found), r"{home/'logits.pt'}")
 def test_again_continues_and_extends(home):
     shutil.copytree(home/'run', home/'longer', dirs_exist_ok=True)
     again = typed('electra_pretrain --data examples --hparams recipe.json --steps 20 --out longer --device cpu', home)
-    assert again.code==0 and 'Continuing at step 20 of 20' in again.out
+    assert again.code==0 and 'Finished already at step 20' in again.out
     more = typed('electra_pretrain --data examples --hparams recipe.json --steps 30 --extend --out longer --device cpu', home)
     assert more.code==0 and 'Continuing at step 20 of 30' in more.out and 'schedule' in more.out
     assert read_history(home/'longer/history.jsonl')[-1]['step']==30
@@ -109,7 +109,7 @@ def test_minutes_fix_the_steps(home):
     first = typed(line, home)
     steps = json.loads((home/'timed/hparams.json').read_text())['num_train_steps']
     assert first.code==0 and steps>=20 and f'of {steps}' in first.out
-    assert f'Continuing at step {steps} of {steps}' in typed(line, home).out
+    assert f'Finished already at step {steps}' in typed(line, home).out
 
 def test_evaluate(home):
     said = typed('electra_evaluate --run run --data examples/held_out --device cpu', home)
@@ -181,6 +181,21 @@ HPARAMS = {'{"mask_probs": 0.2}': 'Did you mean `mask_prob`?', '{"mask_prob": "h
 @pytest.mark.parametrize('hparams', HPARAMS)
 def test_bad_hparams(home, hparams):
     bad(home, f"electra_pretrain --data examples --hparams '{hparams}' --steps 5 --out r2 --device cpu", HPARAMS[hparams])
+
+def test_nothing_is_overwritten(home):
+    "An --out that holds something else, a file, the corpus itself, another vocabulary"
+    (home/'precious').mkdir(exist_ok=True)
+    write(home/'precious/thesis.txt', tales())
+    for line,word in (('--corpus tales.txt --out precious', 'something else'), ('--corpus precious --out precious', 'something else'),
+                      ('--corpus tales.txt --out tales.txt', 'is a file'), ('--corpus tales.txt --out vocab --vocab-size 110 --min-frequency 50', 'another vocabulary')):
+        bad(home, f'electra_vocab {line}', word)
+    bad(home, 'electra_data --corpus tales.txt --vocab vocab --out precious', 'something else')
+    bad(home, 'electra_pretrain --data examples --out tales.txt --steps 5 --device cpu', 'tales.txt')
+
+def test_recipe_follows_the_examples(home):
+    said = typed('electra_pretrain --data examples --steps 3 --out adopted --device cpu', home)
+    saved = json.loads((home/'adopted/hparams.json').read_text())
+    assert said.code==0 and 'From the examples' in said.out and saved['max_seq_length']==16 and saved['length_schedule'][-1][0]==16
 
 FLAGS = {'--preset tiniest': 'tiny', '--steps 5 --minutes 1': 'one of them', '--extend': '--steps', '--steps 0': 'positive', '--steps 5 --precision fp8': 'bf16',
          '--steps 5 --log tensorbord': 'tensorboard', '--steps 5 --device quantum': 'quantum'}
