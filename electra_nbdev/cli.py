@@ -81,7 +81,7 @@ def electra_data(
     print(', '.join(f'{v:,} {k}' for k,v in examples.counts.items()), 'in', folder)
     return examples
 
-# %% ../nbs/30_cli.ipynb #0923dd43
+# %% ../nbs/30_cli.ipynb #b4a532a0
 @command
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
@@ -100,7 +100,7 @@ def electra_pretrain(
     import torch
     from electra_nbdev.pretrain import pretrain
     hp = recipe_of(preset, hparams, steps, minutes, extend, seed, data)
-    if hp.model_size=='tiny' and 'OMP_NUM_THREADS' not in os.environ: torch.set_num_threads(1)
+    if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
     learn = pretrain(data, out, hp, minutes, extend, device, precision, log)
     if learn.stopped and is_cli(): raise SystemExit(1)
     if not learn.stopped: print(summary(learn))
