@@ -28,8 +28,8 @@ docs: .venv/.installed-dev ## build the site in _docs (needs quarto)
 	@command -v quarto >/dev/null || { echo "quarto is not on the PATH: install it from https://quarto.org/docs/get-started/" >&2; exit 2; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" nbdev-docs
 
-bench: .venv/.installed-dev ## run benchmarks/*.py one after another; each writes its part of benchmarks/results
-	@set -e; for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b; done
+bench: .venv/.installed-dev ## measure speed and memory; adds a run to benchmarks/results
+	@$(BIN)/python benchmarks/run.py
 
 export: .venv/.installed-dev ## clean the notebooks and write the modules from them
 	$(BIN)/nbdev-clean

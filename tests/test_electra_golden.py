@@ -2,7 +2,6 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import tensor
 
 from electra_nbdev.discriminator import corrupt, disc_nll, is_replaced, masked_sum

@@ -1,0 +1,86 @@
+"""What the benchmarks share: sides that measure in processes of their own and take turns, the text, and the name of a machine."""
+import argparse, json, os, platform, re, resource, subprocess, sys
+from pathlib import Path
+from statistics import median
+
+RESULTS = Path(__file__).parent/'results'
+
+def arguments(doc, **options):
+    "Command line of a benchmark; with `--side` the process measures"
+    p = argparse.ArgumentParser(description=doc.strip().splitlines()[0])
+    for name,(default,what) in options.items(): p.add_argument(f'--{name}', type=type(default), default=default, help=f'{what} (default: {default!r})')
+    p.add_argument('--side', help=argparse.SUPPRESS)
+    return p.parse_args()
+
+class Side:
+    "A process that measures one side, once for every line that it is sent"
+    def __init__(self, name, args):
+        given = [f'--{k}={v}' for k,v in vars(args).items() if k!='side']
+        self.name, self.process = name, subprocess.Popen([sys.executable, sys.argv[0], *given, f'--side={name}'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.answer()
+
+    def answer(self):
+        for line in self.process.stdout:
+            if line.startswith('{'): return json.loads(line)
+        raise SystemExit(f'{self.name} ended with status {self.process.wait()}')
+
+    def measure(self):
+        print(file=self.process.stdin, flush=True)
+        return self.answer()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+def serve(build, measure):
+    "The other end of a `Side`: get ready, then answer"
+    state = build()
+    print('{}', flush=True)
+    for _ in sys.stdin: print(json.dumps(measure(state)), flush=True)
+
+def rounds(names, args, show):
+    "Measurements of every side, in turns, so that a machine that slows down slows all of them"
+    sides, got = [Side(o, args) for o in names], {o: [] for o in names}
+    for i in range(args.rounds):
+        for o in sides:
+            got[o.name].append(o.measure())
+            print(f'round {i+1}  {o.name:<18} {show(got[o.name][-1])}', flush=True)
+    for o in sides: o.end()
+    return got
+
+def ratio(above, below):
+    "Median and spread of the ratios of each round"
+    r = [a/b for a,b in zip(above, below)]
+    return dict(ratio=round(median(r), 3), spread=[round(min(r), 3), round(max(r), 3)])
+
+def table(head, rows):
+    "Rows under a head, in columns"
+    cells = [[f'{o:,.2f}' if isinstance(o, float) else f'{o:,}' if isinstance(o, int) else str(o) for o in r] for r in (head, *rows)]
+    width = [max(map(len, c)) for c in zip(*cells)]
+    print()
+    for r in cells: print('  '.join(c.rjust(w) if i else c.ljust(w) for i,(c,w) in enumerate(zip(r, width))))
+    print(flush=True)
+
+def memory():
+    "Megabytes in memory now, and at most so far"
+    peak, status = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**10 if sys.platform=='linux' else 2**20), Path('/proc/self/status')
+    return int(re.search(r'VmRSS:\s+(\d+)', status.read_text())[1])/2**10 if status.exists() else peak, peak
+
+def text_folder(args):
+    "Text to read: `--text`, else the variable ELECTRA_TEXT, else the embedded sample"
+    if args.text: return Path(args.text)
+    from electra_nbdev.text import sample_corpus
+    return sample_corpus()
+
+def cpu():
+    "Model of the processor"
+    info = Path('/proc/cpuinfo')
+    names = [o.split(':')[1].strip() for o in info.read_text().splitlines() if o.startswith('model name')] if info.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
+
+def cores(): return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+
+def machine():
+    "Short name of processor and cores, fit for a file"
+    name = re.sub(r'\((r|tm)\)|processor|\bcpu\b|@.*|\d+-core', ' ', cpu().lower())
+    return re.sub(r'[^a-z0-9]+', '-', f'{name} {cores()} cores').strip('-')

@@ -1,0 +1,49 @@
+"""Run every benchmark and add what came out to benchmarks/results: a JSON file for each machine, and its figure."""
+import json, platform, subprocess, sys
+from importlib.metadata import version
+from pathlib import Path
+
+from common import RESULTS, cores, cpu, machine
+
+HERE = Path(__file__).parent
+BARS = dict(pretrain=('tokens/s against\nplain Hugging Face', 1.5), data=('text/s against\nthe tokenizer alone', 0.9), loader=('thousand examples/s', 20.))
+
+def result(name):
+    "Run a benchmark, show what it prints, and read its last line"
+    print(f'== {name}', flush=True)
+    lines = []
+    with subprocess.Popen([sys.executable, str(HERE/f'{name}.py')], stdout=subprocess.PIPE, text=True) as p:
+        for line in p.stdout:
+            print(line, end='', flush=True)
+            lines.append(line)
+    if p.returncode: raise SystemExit(f'{name} ended with status {p.returncode}')
+    return json.loads(lines[-1])
+
+def draw(runs, path):
+    "Every run with its spread, and the bar that it has to clear"
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    fig, axs = plt.subplots(1, len(BARS), figsize=(9, 2.6), dpi=90)
+    for ax,(name,(what,bar)) in zip(axs, BARS.items()):
+        for i,o in enumerate(r[name] for r in runs):
+            lo, mid, hi = [n/1000 for n in o['examples_per_s']['ours']] if name=='loader' else (o['spread'][0], o['ratio'], o['spread'][1])
+            ax.errorbar(i+1, mid, [[mid-lo], [hi-mid]], fmt='o', color='#31688e', capsize=4)
+        ax.axhline(bar, color='#e07a5f', ls='--', lw=1)
+        ax.set(title=name, xlabel='run', ylabel=what, xticks=range(1, len(runs)+1), ylim=(0, None), xlim=(.5, len(runs)+.5))
+        ax.yaxis.label.set_size(8)
+    fig.tight_layout()
+    fig.savefig(path)
+
+def main():
+    path = RESULTS/f'{machine()}.json'
+    facts = dict(cpu=cpu(), cores=cores(), python=platform.python_version(), **{o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'tokenizers', 'datasets')})
+    run = {o: result(o) for o in BARS}
+    there = json.loads(path.read_text()) if path.exists() else {}
+    runs = [*(there['runs'] if there.get('machine')==facts else []), run]
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps(dict(machine=facts, runs=runs), indent=1)+'\n')
+    draw(runs, path.with_suffix('.png'))
+    print(f'{len(runs)} runs on this machine are in benchmarks/results/{path.name}')
+
+if __name__=='__main__': main()
