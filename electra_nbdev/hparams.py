@@ -303,14 +303,15 @@ def read_hparams(
     if not isinstance(found, dict): raise InputError(f"{where} holds {type(found).__name__}; it has to be an object, for example {{\"mask_prob\": 0.2}}")
     return found
 
-# %% ../nbs/00_hparams.ipynb #1a9b5370
+# %% ../nbs/00_hparams.ipynb #bbd52d7e
 def resolve_hparams(
     name:str='small', # Preset
     hparams:str|Path|dict|None=None, # What `read_hparams` reads
     **flags, # Single values, None where the user gave none
 )->PretrainHParams:
     "Preset < hparams < flags"
-    hp = preset(name, **read_hparams(hparams) | {k:v for k,v in flags.items() if v is not None})
+    said = {k:v for k,v in read_hparams(hparams).items() if k!='run'} # a run's hparams.json is a recipe too
+    hp = preset(name, **said | {k:v for k,v in flags.items() if v is not None})
     body_config(hp) # refuses an encoder that cannot be built
     return hp
 
