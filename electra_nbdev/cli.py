@@ -81,7 +81,7 @@ def electra_data(
     print(', '.join(f'{v:,} {k}' for k,v in examples.counts.items()), 'in', folder)
     return examples
 
-# %% ../nbs/30_cli.ipynb #b4a532a0
+# %% ../nbs/30_cli.ipynb #da7905f9
 @command
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
@@ -98,7 +98,9 @@ def electra_pretrain(
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     import torch
+    from transformers.utils.logging import disable_progress_bar
     from electra_nbdev.pretrain import pretrain
+    if is_cli(): disable_progress_bar() # of saving a file
     hp = recipe_of(preset, hparams, steps, minutes, extend, seed, data)
     if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
     learn = pretrain(data, out, hp, minutes, extend, device, precision, log)
