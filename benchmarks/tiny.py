@@ -1,0 +1,47 @@
+"""Why the obvious recipe shows nothing: one change after another, from the paper's recipe in miniature to `tiny`.
+
+Every trial reads the same number of tokens of the embedded sample and is judged on the same held-out documents; one run and one
+seed each. `--out` gets what the lesson in `13_pretrain` draws."""
+import argparse, json, time
+from dataclasses import replace
+from pathlib import Path
+
+def trials(tokens):
+    "Recipes by name, each with one change more than the one before"
+    from electra_nbdev.hparams import preset
+    tiny = preset('tiny', num_eval_steps=8)
+    whole = replace(tiny, length_schedule=(), initializer_range=.02)
+    recipes = {'the paper in miniature': replace(whole, untied_generator=True, mask_prob=.15, disc_weight=50.),
+               'one network for both': whole,
+               'initial deviation 0.1': replace(whole, initializer_range=.1),
+               'short pieces first': tiny,
+               'batches twice as large': replace(tiny, train_batch_size=2*tiny.train_batch_size)}
+    return {k: sized(o, tokens//(o.train_batch_size*o.max_seq_length)) for k,o in recipes.items()}
+
+def sized(hp, steps): return replace(hp, num_train_steps=steps, num_warmup_steps=steps//10, save_checkpoints_steps=steps//10, iterations_per_loop=steps//10)
+
+def train(hp):
+    "Curve of a trial: tokens read and what was reached on held-out documents"
+    import torch
+    from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
+    torch.manual_seed(hp.seed)
+    learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, torch.device('cpu')), hp)
+    learn.remove_cb(learn.health)
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps()
+    per_step = hp.train_batch_size*hp.max_seq_length
+    held = [(o['step'], o['held_out']) for o in learn.history.rows if 'held_out' in o]
+    return [dict(tokens=step*per_step, **{k: o[k] for k in ('below_unigram', 'disc_auc', 'auc_unigram')}) for step,o in held]
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument('--tokens', type=int, default=1_900_000, help='tokens of each trial (default: 1900000)')
+    p.add_argument('--out', default='trials.json', help='JSON file (default: trials.json)')
+    args = p.parse_args()
+    found = {}
+    for name,hp in trials(args.tokens).items():
+        start, found[name] = time.perf_counter(), train(hp)
+        last = found[name][-1]
+        print(f"{name:<24} {last['below_unigram']:6.2f} nats  AUC {last['disc_auc']:.3f} {last['auc_unigram']:.3f}  {time.perf_counter()-start:.0f} s", flush=True)
+        Path(args.out).write_text(json.dumps(found)+'\n')
+
+if __name__=='__main__': main()
