@@ -17,7 +17,7 @@ def ship(run, name):
     for o in ('hparams.json', 'history.jsonl'): shutil.copy(run/o, dest)
     for o in halves:
         shutil.copytree(run/o.parent, dest/o.parent, dirs_exist_ok=True)
-        for w in (dest/o.parent).glob('*.safetensors'):
+        for w in (dest/o.parent).rglob('*.safetensors'):
             save_file({k: v.half() for k,v in load_file(w).items()}, w, metadata=dict(format='pt'))
             w.chmod(0o644)
     print(f"{sum(o.stat().st_size for o in dest.rglob('*') if o.is_file())/1e6:.2f} MB in {dest.relative_to(MODELS.parents[1])}")
