@@ -27,6 +27,7 @@ from fastai.data.load import DataLoader
 from fastai.torch_core import default_device, to_device
 from fastcore.basics import patch, store_attr
 from fastcore.parallel import parallel
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from . import __version__
@@ -414,7 +415,10 @@ def lengths(self:Examples)->np.ndarray: # (len(self),)
 @patch
 def token_counts(self:Examples)->np.ndarray: # (vocab_size,)
     "How often each id occurs, special tokens included"
-    return load_file(self.path/'token_counts.safetensors')['token_counts']
+    try: counts = load_file(self.path/'token_counts.safetensors')['token_counts']
+    except (OSError, SafetensorError, LookupError, TypeError) as e: raise InputError(f"the token counts of {self.path} are damaged ({type(e).__name__}: {e}); delete the folder and build it again") from None
+    if counts.shape!=(self.recipe['vocab_size'],) or counts.dtype!=np.int64: raise InputError(f"{self.path} has {counts.shape} token counts for {self.recipe['vocab_size']} pieces; delete the folder and build it again")
+    return counts
 
 @patch
 def decode(self:Examples,

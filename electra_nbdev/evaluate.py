@@ -7,10 +7,11 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/evaluate.html.md"""
 # %% auto #0
 __all__ = ['SHOWN', 'PANELS', 'YOUNG', 'USUAL', 'unigram_nll', 'auc', 'auc_200', 'prediction_facts', 'token_facts',
            'official_metrics', 'our_metrics', 'HeldOutMetrics', 'step_facts', 'history_row', 'History', 'read_history',
-           'plot_history', 'diagnose', 'Health']
+           'plot_history', 'diagnose', 'say', 'Health']
 
 # %% ../nbs/12_evaluate.ipynb #a503f773
 import errno, io, json, os, time, warnings
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -331,6 +332,13 @@ def diagnose(
     if now['gen_entropy']<.1 and now['masked_lm_accuracy']<.9: found.append(f"The generator has lost its entropy ({now['gen_entropy']:.2f} nats) without being right. Lower learning_rate; look for repeated text in the corpus.")
     return found
 
+# %% ../nbs/12_evaluate.ipynb #ce58c058
+def say(
+    text:str, # A line
+):
+    "Print at once; a log file on a full disk is no reason to stop"
+    with suppress(OSError): print(text, flush=True)
+
 # %% ../nbs/12_evaluate.ipynb #05fedd8e
 YOUNG = 300 # Steps before which no run is called ill
 USUAL = 100 # Updates over which the usual length of a gradient is a mean
@@ -380,7 +388,7 @@ def look(self:Health):
         self.skipped += 1
         facts = dict(number=self.skipped, grad_norm=f'{norm:.4g}', loss=f'{loss:.4g}', examples=self.dls.train.numbers(position).tolist())
         self.history.add(dict(step=step, skipped=facts))
-        print(f"Step {step}: update skipped, the gradient's norm is {norm:.4g} and the loss {loss:.4g}; the history names the examples ({self.skipped} of at most {self.hp.max_skipped_updates})", flush=True)
+        say(f"Step {step}: update skipped, the gradient's norm is {norm:.4g} and the loss {loss:.4g}; the history names the examples ({self.skipped} of at most {self.hp.max_skipped_updates})")
     self.unseen = []
 
 @patch
@@ -389,7 +397,7 @@ def enough(self:Health):
     if self.skipped<=self.hp.max_skipped_updates: return
     self.learn.stopped = (f"Stopped at step {self.learn.pretrain_step}: {self.skipped} updates had to be skipped, max_skipped_updates is {self.hp.max_skipped_updates}. "
                           "Look at the examples that history.jsonl names; go on with a larger max_skipped_updates, or begin anew with a lower learning_rate or --precision fp32 or bf16.")
-    print(self.learn.stopped, flush=True)
+    say(self.learn.stopped)
     raise CancelFitException()
 
 # %% ../nbs/12_evaluate.ipynb #9e4ee718
@@ -404,5 +412,5 @@ def after_validate(self:Health):
     self.evals.append(self.learn.held_out)
     if self.learn.pretrain_step<YOUNG: return
     for o in diagnose(self.evals, self.learn.pretrain_step/self.hp.num_train_steps):
-        if o.split('.')[0][:40] not in self.said: print(o)
+        if o.split('.')[0][:40] not in self.said: say(o)
         self.said.add(o.split('.')[0][:40])

@@ -283,6 +283,7 @@ _DEBUG = dict(train_batch_size=8, num_train_steps=20, eval_batch_size=4, num_eva
 # %% ../nbs/00_hparams.ipynb #57273f0b
 def preset(
     name:str='small', # One of `PRESETS`
+    /, # so that even a hyper-parameter called `name` is refused by name
     **overrides, # Hyper-parameters to change
 )->PretrainHParams:
     "The recipe of the paper for a size, with `overrides` on top"

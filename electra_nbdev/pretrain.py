@@ -33,7 +33,7 @@ from fastcore.basics import patch
 from .checkpoint import file_facts, latest_checkpoint, load_checkpoint, only_writer, part, rng_state, save_checkpoint, set_rng_state
 from .data import PretrainDL, alone, build_examples, load_examples, pretrain_dls
 from .electra import ElectraPretraining, PretrainLoss
-from .evaluate import Health, HeldOutMetrics, History, plot_history, read_history
+from .evaluate import Health, HeldOutMetrics, History, plot_history, read_history, say
 from .hparams import (InputError, PretrainHParams, atomic_folder, differences, home, load_hparams, nearest,
                                    preset, read_hparams, resolve_hparams, save_hparams, tidy)
 from .masking import MaskTokens, Specials, cut_rows, make_inputs, mask_batch, piece_length
@@ -130,7 +130,7 @@ class StopOnSignal(Callback):
         if not self.came: return
         self.learn.stopped = f"Stopped by {signal.Signals(self.came).name} at step {self.learn.pretrain_step}; the same command continues there"
         self.learn.exit_code = 128 + self.came
-        print(self.learn.stopped, flush=True)
+        say(self.learn.stopped)
         raise CancelFitException()
 
 # %% ../nbs/13_pretrain.ipynb #0e1446fe
@@ -170,7 +170,7 @@ def electra_learner(
 def _print_row(learn, log):
     "A round as a line of text"
     cells = [f'{n} {v:.3f}' if isinstance(v, float) else f'{n} {v}' for n,v in zip(learn.recorder.metric_names[1:], list(log)[1:])]
-    print(f'step {learn.pretrain_step}', *cells, sep='  ', flush=True)
+    say('  '.join([f'step {learn.pretrain_step}', *cells]))
 
 def _bars(learn): return nullcontext() if watched() else learn.no_bar()
 
@@ -309,7 +309,7 @@ def restore(
         learn.opt.load_moments(part(tensors, 'optimizer'))
         _restore_random(learn, tensors, state)
         _restore_place(learn, tensors, state)
-    except InputError: raise
+    except InputError as e: raise InputError(f"{path} does not fit the recipe: {e}") from None
     except (LookupError, TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as e:
         raise InputError(f"{path} is not a checkpoint of this program ({type(e).__name__}: {e}); delete it to continue from the one before") from None
 

@@ -1,7 +1,7 @@
 "Runs in real processes that are stopped in every way, and what is compared afterwards"
-import json, os, re, signal, sys, time, traceback
+import json, os, re, signal, sys, time, traceback, warnings
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
@@ -12,10 +12,11 @@ from electra_nbdev.evaluate import read_history
 
 @dataclass
 class Child:
-    "A forked process that runs a function; what it prints goes to a file"
+    "A forked process that runs a function; what it prints comes through a pipe, which no full disk and no limit concerns"
     pid:int
-    said:Path
+    pipe:int
     code:int|None = None # as a shell counts: 128+9 for a SIGKILL
+    said:bytes = b''
 
     def running(self):
         if self.code is None:
@@ -45,7 +46,12 @@ class Child:
         return code if code>=0 else 128-code
 
     @property
-    def text(self): return self.said.read_text()
+    def text(self):
+        "What it has printed so far"
+        try:
+            while piece := os.read(self.pipe, 1<<16): self.said += piece
+        except BlockingIOError: pass
+        return self.said.decode()
 
     @property
     def start(self):
@@ -53,20 +59,26 @@ class Child:
         found = re.search(r"(?:Starting|Continuing|Finished already) at step (\d+)", self.text)
         return found and int(found[1])
 
-def fork(f, said):
+def fork(f):
     "Run `f` in a child of this process"
     sys.stdout.flush(); sys.stderr.flush()
-    if pid := os.fork(): return Child(pid, said)
+    reader, writer = os.pipe()
+    if pid := os.fork():
+        os.close(writer)
+        os.set_blocking(reader, False)
+        return Child(pid, reader)
     code = 1
     try:
-        fd = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(fd, 1); os.dup2(fd, 2)
+        os.dup2(writer, 1); os.dup2(writer, 2)
         sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
+        warnings.simplefilter('always') # pytest keeps those of its own process to itself
+        warnings.showwarning = lambda message, *_: print(f'Warning: {message}', file=sys.stderr, flush=True)
         code = f() or 0
     except SystemExit as e: code = e.code
     except BaseException: traceback.print_exc()
     finally:
-        sys.stdout.flush(); sys.stderr.flush()
+        for o in (sys.stderr, sys.stdout):
+            with suppress(OSError): o.flush()
         os._exit(code)
 
 def train(out, examples, hp, cbs=(), curves=False, **kwargs):
