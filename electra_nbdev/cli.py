@@ -104,7 +104,7 @@ def electra_pretrain(
     hp = recipe_of(preset, hparams, steps, minutes, extend, seed, data)
     if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
     learn = pretrain(data, out, hp, minutes, extend, device, precision, log)
-    if learn.stopped and is_cli(): raise SystemExit(1)
+    if learn.stopped and is_cli(): raise SystemExit(learn.exit_code)
     if not learn.stopped: print(summary(learn))
     return learn
 

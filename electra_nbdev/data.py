@@ -9,7 +9,7 @@ __all__ = ['ExampleBuilder', 'encode_lines', 'examples_of', 'alone', 'build_exam
            'pretrain_dls']
 
 # %% ../nbs/03_data.ipynb #69d400c3
-import errno, fcntl, hashlib, json, os, random, reprlib, shutil, tempfile, time, warnings
+import errno, fcntl, glob, hashlib, json, os, random, reprlib, shutil, tempfile, time, warnings
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from copy import deepcopy
@@ -27,10 +27,11 @@ from fastai.data.load import DataLoader
 from fastai.torch_core import default_device, to_device
 from fastcore.basics import patch, store_attr
 from fastcore.parallel import parallel
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from . import __version__
-from .hparams import InputError, PretrainHParams, atomic_folder, atomic_write
+from .hparams import InputError, PretrainHParams, atomic_folder, atomic_write, tidy
 from .text import chunks, source_facts
 from .tokenizer import fingerprint, load_tokenizer, watched, write_tokenizer
 
@@ -336,7 +337,9 @@ def build_examples(
     recipe = dict(max_length=max_length, blank_lines_separate_docs=blank_lines_separate_docs, seed=seed, skip_bad_rows=skip_bad_rows,
                   held_out=held_out, tokenizer=fingerprint(tok), vocab_size=len(tok), sources=sources)
     with alone(out), _nothing_left(out):
+        tidy(out.absolute().parent, glob.escape(out.name))
         if not _is_done(out, recipe): _build(chunks(corpus, blank_lines_separate_docs), tok, out, recipe, num_proc)
+        shutil.rmtree(_work_path(out), ignore_errors=True)
     return out
 
 # %% ../nbs/03_data.ipynb #7c661f22
@@ -358,6 +361,7 @@ class Examples:
 def _map_columns(self:Examples, buf):
     "Where in the file every record batch keeps its ids, its list of starts and its segment lengths"
     batches = list(pa.ipc.open_stream(buf))
+    for o in batches: o.validate()
     kind = np.dtype(_schema(self.recipe['vocab_size']).field('input_ids').type.value_type.to_pandas_dtype())
     def at(buffers, size): return np.array([(o.address-buf.address)//size for o in buffers])
     rows = [b['input_ids'] for b in batches]
@@ -369,6 +373,11 @@ def _map_columns(self:Examples, buf):
 
 # %% ../nbs/03_data.ipynb #4ceba794
 @patch
+def _damaged(self:Examples, i):
+    "The error for an example that cannot be what `build_examples` wrote"
+    return InputError(f"example {i} in {self.path} is damaged; delete the folder and build it again")
+
+@patch
 def _spans(self:Examples, idxs):
     "First id, number of ids and length of segment A of some examples"
     if len(idxs) and not 0<=idxs.min()<=idxs.max()<len(self):
@@ -377,7 +386,10 @@ def _spans(self:Examples, idxs):
     row = idxs - self._first[b]
     at = self._starts_at[b] + row
     start = self._i32[at]
-    return self._ids_at[b] + start, self._i32[at+1] - start, self._i32[self._a_at[b] + row]
+    n,a = self._i32[at+1] - start, self._i32[self._a_at[b] + row]
+    bad = (n<1) | (n>self.width) | (a<0) | (a>n) | (start<0) | (self._ids_at[b]+start+n>len(self._ids))
+    if bad.any(): raise self._damaged(idxs[bad.argmax()])
+    return self._ids_at[b] + start, n, a
 
 # %% ../nbs/03_data.ipynb #913fea2e
 @patch
@@ -386,10 +398,12 @@ def __getitem__(self:Examples,
 ): # `input_ids` (bs, width) padded with `[PAD]`, and `segment_a_length` (bs,)
     "Gather examples straight from the file"
     if isinstance(idxs, slice): idxs = range(*idxs.indices(len(self)))
-    start,n,a = self._spans(np.atleast_1d(np.asarray(idxs, dtype=np.int64)))
+    idxs = np.atleast_1d(np.asarray(idxs, dtype=np.int64))
+    start,n,a = self._spans(idxs)
     pos = np.arange(self.width)
     at = np.minimum(start[:,None]+pos, len(self._ids)-1)
     ids = np.where(pos<n[:,None], self._ids[at], self.tokenizer.pad_token_id)
+    if len(ids) and not 0<=ids.min()<=ids.max()<self.recipe['vocab_size']: raise self._damaged(idxs[ids.max(1).argmax()])
     return torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(a.astype(np.int64))
 
 # %% ../nbs/03_data.ipynb #8df6b43e
@@ -401,7 +415,10 @@ def lengths(self:Examples)->np.ndarray: # (len(self),)
 @patch
 def token_counts(self:Examples)->np.ndarray: # (vocab_size,)
     "How often each id occurs, special tokens included"
-    return load_file(self.path/'token_counts.safetensors')['token_counts']
+    try: counts = load_file(self.path/'token_counts.safetensors')['token_counts']
+    except (OSError, SafetensorError, LookupError, TypeError) as e: raise InputError(f"the token counts of {self.path} are damaged ({type(e).__name__}: {e}); delete the folder and build it again") from None
+    if counts.shape!=(self.recipe['vocab_size'],) or counts.dtype!=np.int64: raise InputError(f"{self.path} has {counts.shape} token counts for {self.recipe['vocab_size']} pieces; delete the folder and build it again")
+    return counts
 
 @patch
 def decode(self:Examples,
@@ -432,7 +449,9 @@ def load_examples(
     try:
         examples = Examples(path)
         if len(examples)!=examples.counts['examples']: raise ValueError(f"{len(examples)} of {examples.counts['examples']} examples")
-    except (OSError, ValueError, KeyError) as e: raise InputError(f"the examples in {path} are damaged ({e}); delete the folder and build them again") from None
+        if fingerprint(examples.tokenizer)!=examples.recipe['tokenizer']: raise ValueError('the vocabulary is not the one they were built with')
+    except InputError: raise
+    except Exception as e: raise InputError(f"the examples in {path} are damaged ({type(e).__name__}: {e}); delete the folder and build them again") from None # whatever a strange file makes of the readers
     if hp: examples.check(hp)
     return examples
 
@@ -464,12 +483,19 @@ def order(self:PretrainDL,
     return self._order[1]
 
 @patch
+def numbers(self:PretrainDL,
+    position:int, # Place of a batch in the stream
+)->np.ndarray: # (bs,)
+    "The numbers of a batch's examples"
+    epoch,i = divmod(position, self.per_epoch)
+    return self.order(epoch)[i*self.bs:(i+1)*self.bs]
+
+@patch
 def batch(self:PretrainDL,
     position:int, # Its number in the stream
 )->tuple: # `input_ids` (bs, width) and `segment_a_length` (bs,), on the device
     "A batch of the stream"
-    epoch,i = divmod(position, self.per_epoch)
-    xb = self.dataset[self.order(epoch)[i*self.bs:(i+1)*self.bs]]
+    xb = self.dataset[self.numbers(position)]
     return self.after_batch(to_device(xb, self.device))
 
 # %% ../nbs/03_data.ipynb #66ee5149

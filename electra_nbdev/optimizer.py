@@ -216,10 +216,13 @@ def load_moments(self:ElectraOptimizer,
     named = {n: p for group in self.opt.param_groups for n,p in zip(group['param_names'], group['params'])}
     state = {}
     for key,t in tensors.items():
-        name, kind = key.rsplit('/', 1)
+        name, _, kind = key.rpartition('/')
         if name not in named: raise InputError(f"the optimizer has no parameter {name}; was the checkpoint made with another recipe?")
         p = named[name]
-        if kind!='step' and t.shape!=p.shape: raise InputError(f"{key} has shape {list(t.shape)}, the parameter has {list(p.shape)}")
+        shape = [] if kind=='step' else list(p.shape)
+        if list(t.shape)!=shape or t.dtype!=p.dtype: raise InputError(f"{key} is {t.dtype} of shape {list(t.shape)}, the parameter needs {p.dtype} of shape {shape}")
         state.setdefault(p, {})[kind] = t.to(p.device, copy=True)
+    for n,p in named.items():
+        if p in state and state[p].keys()!={'exp_avg', 'exp_avg_sq', 'step'}: raise InputError(f"the moments of {n} are {', '.join(state[p])}; they have to be exp_avg, exp_avg_sq and step")
     self.clear_state()
     self.opt.state.update(state)

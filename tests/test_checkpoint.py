@@ -4,7 +4,7 @@ import json, os, resource, shutil, warnings
 import pytest
 import torch
 
-from electra_nbdev import checkpoint
+from electra_nbdev import checkpoint, hparams
 from electra_nbdev.checkpoint import checkpoint_path, damage, latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.hparams import InputError
 
@@ -54,7 +54,7 @@ def test_full_disk_is_named(tmp_path, monkeypatch):
 
 # Kills. Every call that changes the disk is a point to die at: before it, and for a deletion also in its middle.
 
-def die_at(n):
+def die_at(n, exchange):
     "Replace what changes the disk by versions that end the process at the n-th call, as a kill would: no `finally` runs"
     calls = [0]
     def mortal(f, half=lambda *a: None):
@@ -67,13 +67,15 @@ def die_at(n):
         return g
     def half_gone(path, *_):
         for o in sorted(path.glob('*'))[:1]: os.unlink(o)
-    os.replace, os.fsync = mortal(os.replace), mortal(os.fsync)
+    os.replace, os.fsync, hparams._exchange = mortal(os.replace), mortal(os.fsync), mortal(hparams._exchange if exchange else lambda a, b: False)
     shutil.rmtree = mortal(shutil.rmtree, half_gone)
     checkpoint.save_file = mortal(checkpoint.save_file, lambda tensors, path: path.write_bytes(b'half'))
     checkpoint.json.dumps = mortal(json.dumps)
 
+@pytest.mark.parametrize('exchange', [True, False])
 @pytest.mark.parametrize('what,keep', [('next', 1), ('next', 2), ('next', None), ('same', 1), ('same', 2), ('first', 5)])
-def test_killed_at_any_moment_there_is_the_old_or_the_new(tmp_path, what, keep):
+def test_killed_at_any_moment_there_is_the_old_or_the_new(tmp_path, what, keep, exchange):
+    "Where the system can exchange two names in one step, and where it cannot"
     seen, n = set(), 0
     while True:
         n += 1
@@ -81,7 +83,7 @@ def test_killed_at_any_moment_there_is_the_old_or_the_new(tmp_path, what, keep):
         if what!='first':
             for step in (1, 2): save(run, step, keep=keep)
         def work():
-            die_at(n)
+            die_at(n, exchange)
             save(run, 2 if what=='same' else 3, v=30, keep=keep)
         code = in_child(work)
         assert code in (0, 9)
@@ -122,13 +124,14 @@ def test_all_damaged_one_after_another(tmp_path):
     for again in range(3):
         save(tmp_path, 1)
         (checkpoint_path(tmp_path, 1)/'state.json').unlink()
-        with pytest.warns(UserWarning, match='damaged'): assert latest_checkpoint(tmp_path) is None
+        with pytest.warns(UserWarning, match='damaged'), pytest.raises(InputError, match='every checkpoint in'): latest_checkpoint(tmp_path)
+        with pytest.raises(InputError, match='every checkpoint in'): latest_checkpoint(tmp_path)
     assert listing(tmp_path)==['step-00000001.2.damaged', 'step-00000001.3.damaged', 'step-00000001.damaged']
 
 def test_an_empty_folder_or_none(tmp_path):
     assert latest_checkpoint(tmp_path) is None
     checkpoint_path(tmp_path, 1).mkdir(parents=True)
-    with pytest.warns(UserWarning, match='FileNotFoundError'): assert latest_checkpoint(tmp_path) is None
+    with pytest.warns(UserWarning, match='FileNotFoundError'), pytest.raises(InputError, match='every checkpoint'): latest_checkpoint(tmp_path)
     with pytest.raises(InputError, match='cannot be used'): load_checkpoint(tmp_path/'nowhere')
 
 def test_loading_checks_sizes(tmp_path):
@@ -142,6 +145,10 @@ def test_loading_checks_sizes(tmp_path):
 def test_keep(tmp_path, keep, left):
     for step in (1, 2, 3, 4): save(tmp_path, step, keep=keep)
     assert listing(tmp_path)==[f'step-{o:08d}' for o in left]
+
+def test_pinned_steps_stay_and_do_not_count(tmp_path):
+    for step in (1, 2, 3, 4, 5): save(tmp_path, step, keep=2, pinned=[1, 3])
+    assert listing(tmp_path)==[f'step-{o:08d}' for o in (1, 3, 4, 5)]
 
 def test_what_was_just_written_stays(tmp_path):
     for step in (10, 20, 5): save(tmp_path, step, keep=1)

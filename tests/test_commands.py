@@ -1,5 +1,5 @@
 "The commands as a user types them, right and wrong"
-import json, os, resource, runpy, shlex, shutil, subprocess, sys
+import json, os, resource, runpy, shlex, shutil, signal, subprocess, sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def home(tmp_path_factory):
     return d
 
 def test_a_run_is_complete(home):
-    assert {o.name for o in (home/'run').iterdir()}=={'checkpoints', 'curves.png', 'discriminator', 'generator', 'history.jsonl', 'hparams.json'}
+    assert {o.name for o in (home/'run').iterdir()}=={'.lock', 'checkpoints', 'curves.png', 'discriminator', 'generator', 'history.jsonl', 'hparams.json'}
     said = (home/'.said').read_text()
     assert 'Starting at step 0 of 20' in said and 'run/curves.png' in said and 'the unigram' in said
     rows = read_history(home/'run/history.jsonl')
@@ -109,7 +109,25 @@ def test_minutes_fix_the_steps(home):
     first = typed(line, home)
     steps = json.loads((home/'timed/hparams.json').read_text())['num_train_steps']
     assert first.code==0 and steps>=20 and f'of {steps}' in first.out
-    assert f'Finished already at step {steps}' in typed(line, home).out
+    again = typed(line, home).out
+    assert f'Finished already at step {steps}' in again and '--minutes has no effect' in again
+
+def test_killed_and_told_to_stop(home):
+    "What a user sees: exit code 143 and a line after a SIGTERM, and from where each start continues"
+    line = 'electra_pretrain --data examples --hparams recipe.json --steps 60 --out stopped --device cpu'
+    def at(step, signum):
+        from electra_nbdev.pretrain import CountSteps
+        was = CountSteps.after_step
+        def after_step(self):
+            was(self)
+            if self.learn.pretrain_step==step: os.kill(os.getpid(), signum)
+        def setup(): CountSteps.after_step = after_step
+        return setup
+    assert typed(line, home, at(20, signal.SIGKILL)).code==-9
+    said = typed(line, home, at(33, signal.SIGTERM))
+    assert said.code==143 and 'Continuing at step 18 of 60' in said.out and 'Stopped by SIGTERM at step 33; the same command continues there' in said.out and not said.err
+    said = typed(line, home)
+    assert said.code==0 and 'Continuing at step 33 of 60' in said.out and 'Held-out' in said.out
 
 def test_evaluate(home):
     said = typed('electra_evaluate --run run --data examples/held_out --device cpu', home)

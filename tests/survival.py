@@ -1,0 +1,109 @@
+"Runs in real processes that are stopped in every way, and what is compared afterwards"
+import json, os, re, signal, sys, time, traceback, warnings
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+from safetensors.torch import load_file
+
+import electra_nbdev.pretrain as pretraining # what a run imports, once for all the children
+from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint
+from electra_nbdev.evaluate import read_history
+
+@dataclass
+class Child:
+    "A forked process that runs a function; what it prints comes through a pipe, which no full disk and no limit concerns"
+    pid:int
+    pipe:int
+    code:int|None = None # as a shell counts: 128+9 for a SIGKILL
+    said:bytes = b''
+
+    def running(self):
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid: self.code = self._shell(status)
+        return self.code is None
+
+    def wait(self, secs=60):
+        "Until it has ended; one that hangs is killed"
+        end = time.monotonic()+secs
+        while self.running():
+            if time.monotonic()>end:
+                self.kill()
+                raise TimeoutError(self.text)
+            time.sleep(.002)
+        return self
+
+    def kill(self, signum=signal.SIGKILL):
+        "Send a signal; after a SIGKILL it is dead when this returns"
+        if not self.running(): return
+        os.kill(self.pid, signum)
+        if signum==signal.SIGKILL: self.code = self._shell(os.waitpid(self.pid, 0)[1])
+
+    @staticmethod
+    def _shell(status):
+        code = os.waitstatus_to_exitcode(status)
+        return code if code>=0 else 128-code
+
+    @property
+    def text(self):
+        "What it has printed so far"
+        try:
+            while piece := os.read(self.pipe, 1<<16): self.said += piece
+        except BlockingIOError: pass
+        return self.said.decode()
+
+    @property
+    def start(self):
+        "From which step it says it began"
+        found = re.search(r"(?:Starting|Continuing|Finished already) at step (\d+)", self.text)
+        return found and int(found[1])
+
+def fork(f):
+    "Run `f` in a child of this process"
+    sys.stdout.flush(); sys.stderr.flush()
+    reader, writer = os.pipe()
+    if pid := os.fork():
+        os.close(writer)
+        os.set_blocking(reader, False)
+        return Child(pid, reader)
+    code = 1
+    try:
+        os.dup2(writer, 1); os.dup2(writer, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
+        warnings.simplefilter('always') # pytest keeps those of its own process to itself
+        warnings.showwarning = lambda message, *_: print(f'Warning: {message}', file=sys.stderr, flush=True)
+        code = f() or 0
+    except SystemExit as e: code = e.code
+    except BaseException: traceback.print_exc()
+    finally:
+        for o in (sys.stderr, sys.stdout):
+            with suppress(OSError): o.flush()
+        os._exit(code)
+
+def train(out, examples, hp, cbs=(), curves=False, **kwargs):
+    "What a child does: `pretrain` with further callbacks"
+    make, draw = pretraining.electra_learner, pretraining.plot_history
+    def more(*args, cbs=(), extra=cbs, **kw): return make(*args, cbs=[*cbs, *extra], **kw)
+    pretraining.electra_learner = more
+    if not curves: pretraining.plot_history = lambda *_: None # half a second each, and no part of what is compared
+    learn = pretraining.pretrain(examples, out, hp, device='cpu', **kwargs)
+    return learn.exit_code if learn.stopped else 0
+
+def checkpoints(out): return sorted(o.name for o in (out/'checkpoints').glob('step-*')) if (out/'checkpoints').is_dir() else []
+
+def timeless(row): return {k: v for k,v in row.items() if k!='tokens_per_s'}
+
+def result(out):
+    "All that two runs have to have in common at their end, to the bit; only times are left out"
+    tensors, state = load_checkpoint(latest_checkpoint(out))
+    state.pop('seconds')
+    nets = {f'{o}/{k}': t for o in ('discriminator', 'generator') for k,t in load_file(out/o/'model.safetensors').items()}
+    return tensors | nets, state, [timeless(o) for o in read_history(out/'history.jsonl')]
+
+def assert_same(a, b):
+    "Two results are the same"
+    assert a[0].keys()==b[0].keys() and any(k.endswith('exp_avg_sq') for k in a[0])
+    for k,t in a[0].items(): assert t.dtype==b[0][k].dtype and torch.equal(t, b[0][k]), k
+    assert a[1]==b[1]
+    assert a[2]==b[2]

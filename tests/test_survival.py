@@ -1,0 +1,551 @@
+"A run that is killed, stopped, starved of disk or fed with garbage; the promises are listed in 10_checkpoint"
+import errno, json, os, random, resource, shutil, signal, time, warnings
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fastai.callback.core import Callback
+from hypothesis import HealthCheck, given, settings, strategies as st
+from safetensors.torch import load_file, save_file
+
+import electra_nbdev.checkpoint as checkpoint, electra_nbdev.data as data, electra_nbdev.hparams as hparams, electra_nbdev.pretrain as pretraining
+from electra_nbdev.checkpoint import file_facts, latest_checkpoint, load_checkpoint
+from electra_nbdev.data import PretrainDL, build_examples, load_examples, pretrain_dls
+from electra_nbdev.evaluate import read_history
+from electra_nbdev.hparams import InputError, load_hparams, preset, resolve_hparams
+from electra_nbdev.pretrain import SaveRun, electra_learner, restore, settle
+from electra_nbdev.tokenizer import load_tokenizer, train_vocab
+from survival import assert_same, checkpoints, fork, result, timeless, train
+from test_commands import tales
+
+STEPS = 24
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    "Examples, a recipe of one narrow layer with dropout, and the result of a run that nobody stopped"
+    d = tmp_path_factory.mktemp('survival')
+    (d/'tales.txt').write_text(tales())
+    tok = train_vocab(d/'tales.txt', d/'vocab', 110)
+    build_examples(d/'tales.txt', d/'vocab', d/'examples', max_length=16, held_out=.1)
+    body = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, embedding_size=8, max_position_embeddings=16)
+    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=(), train_batch_size=4, eval_batch_size=4, num_train_steps=STEPS, num_warmup_steps=2,
+                save_checkpoints_steps=8, iterations_per_loop=3, num_eval_steps=2, model_hparam_overrides=body, keep_checkpoints_at=tuple(range(2, STEPS, 3)))
+    start = time.monotonic()
+    child = fork(lambda: train(d/'whole', d/'examples', hp)).wait()
+    assert child.code==0 and child.start==0, child.text
+    return d, hp, result(d/'whole'), time.monotonic()-start
+
+class At(Callback):
+    "Does something when a step begins, of training or of the evaluation after it; late, so that the batch is there already"
+    order = 90
+    def __init__(self, step, act, training=True): self.step, self.act, self.when = step, act, training
+    def before_batch(self):
+        if self.training==self.when and self.learn.pretrain_step==self.step:
+            self.step = None
+            self.act(self.learn)
+
+def finish(made, out, cbs=(), **kw):
+    "The same command again, to the end; equal to a run that was never stopped"
+    d, hp, whole, _ = made
+    child = fork(lambda: train(out, d/'examples', replace(hp, **kw), cbs)).wait()
+    assert child.code==0, child.text
+    return child
+
+# Exact resume
+
+def test_killed_at_random_moments(made, tmp_path):
+    "At least 20 SIGKILLs after the first checkpoint, from outside and at any moment; at least 15 starts after them above step 0"
+    d, hp, whole, secs = made
+    rng, kills, above, n = random.Random(0), 0, 0, 0
+    while kills<20 or above<15:
+        n += 1
+        assert n<=20, f'{kills} kills, {above} starts above step 0'
+        out = tmp_path/str(n)
+        while True:
+            child = fork(lambda: train(out, d/'examples', hp))
+            while child.running() and not checkpoints(out): time.sleep(.001)
+            begun = time.monotonic()
+            while child.start is None and child.running(): time.sleep(.001)
+            wait = rng.uniform(0, secs/2)
+            while child.running() and time.monotonic()-begun<wait: time.sleep(.001)
+            alive = child.running()
+            child.kill()
+            above += bool(child.start)
+            if not alive: break
+            kills += 1
+        assert child.code==0, child.text
+        assert_same(result(out), whole)
+    print(kills, 'kills,', above, 'starts above step 0')
+
+@contextmanager
+def mortal(n):
+    "Every call that changes the disk counts; at the n-th the process dies as from a kill, half of a file written"
+    calls = [0]
+    def wrap(module, name, half=None):
+        f = getattr(module, name)
+        def g(*args, **kw):
+            calls[0] += 1
+            if calls[0]==n:
+                if half: half(*args)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return f(*args, **kw)
+        setattr(module, name, g)
+    wrap(os, 'replace'); wrap(os, 'fsync'); wrap(hparams, '_exchange'); wrap(shutil, 'rmtree')
+    wrap(checkpoint, 'save_file', lambda tensors, path: Path(path).write_bytes(b'half'))
+    wrap(data, '_record_batch'); wrap(data, 'save_file', lambda tensors, path: Path(path).write_bytes(b'half'))
+    yield calls
+
+def counted(f, n=None):
+    "Run in a mortal child; the child, and how many calls it made if it lived"
+    def work():
+        with mortal(n) as calls: code = f()
+        print('calls', calls[0])
+        return code
+    child = fork(work).wait()
+    return child, int(child.text.split()[-1]) if child.code==0 else None
+
+def test_killed_inside_saving(made, tmp_path):
+    "At twelve of the calls that write checkpoints, history, networks"
+    d, hp, whole, _ = made
+    child, total = counted(lambda: train(tmp_path/'count', d/'examples', hp))
+    assert total>100
+    above = 0
+    for n in sorted(random.Random(1).sample(range(10, total+1), 12)):
+        out = tmp_path/str(n)
+        assert counted(lambda: train(out, d/'examples', hp), n)[0].code==128+9
+        above += finish(made, out).start>0
+        assert_same(result(out), whole)
+        assert not [o for o in out.rglob('.*') if o.name!='.lock'], 'what the killed process left is cleared'
+    assert above>=9
+
+def test_killed_before_there_is_a_run(made, tmp_path):
+    "At each of the first calls: the folder is made, the recipe is written"
+    d, hp, whole, _ = made
+    for n in (1, 2, 3, 4):
+        assert counted(lambda: train(tmp_path/str(n), d/'examples', hp), n)[0].code==128+9
+    assert finish(made, tmp_path/'1').start==0
+    assert finish(made, tmp_path/'2').start==0
+    assert_same(result(tmp_path/'1'), whole)
+
+def tree(folder): return {str(o.relative_to(folder)): o.read_bytes() for o in sorted(folder.rglob('*')) if o.is_file()}
+
+def test_killed_while_building_examples(made, tmp_path):
+    "The same folder to the byte, and nothing beside it"
+    d = made[0]
+    corpus = tmp_path/'corpus'
+    corpus.mkdir()
+    for i in range(4): (corpus/f'{i}.txt').write_text(tales())
+    def build(out): build_examples(corpus, d/'vocab', out, max_length=16, held_out=.1)
+    child, total = counted(lambda: build(tmp_path/'0'/'examples'))
+    assert total>20, child.text
+    whole = tree(tmp_path/'0'/'examples')
+    for n in sorted(random.Random(2).sample(range(1, total+1), 10)):
+        out = tmp_path/str(n)/'examples'
+        assert counted(lambda: build(out), n)[0].code==128+9
+        assert fork(lambda: build(out)).wait().code==0
+        assert tree(out)==whole and os.listdir(out.parent)==['examples']
+
+@pytest.mark.parametrize('signum', [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize('training,step,done', [(True, 12, 13), (False, 16, 16), (False, STEPS, STEPS), (True, 7, 8)])
+def test_told_to_stop(made, tmp_path, signum, training, step, done):
+    "Within one step, in training and in an evaluation, with all saved"
+    d, hp, whole, _ = made
+    def tell(learn): os.kill(os.getpid(), signum)
+    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(step, tell, training)])).wait()
+    assert child.code==128+signum and f'Stopped by {signum.name} at step {done}' in child.text, child.text
+    assert latest_checkpoint(tmp_path/'run').name==f'step-{done:08d}'
+    assert finish(made, tmp_path/'run').start==done
+    assert_same(result(tmp_path/'run'), whole)
+
+def test_told_twice(made, tmp_path):
+    "The second Ctrl-C does not wait"
+    d, hp, *_ = made
+    def tell(learn):
+        for _ in range(2): os.kill(os.getpid(), signal.SIGINT)
+    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(12, tell)])).wait()
+    assert child.code==1 and 'KeyboardInterrupt' in child.text and 'Stopped by' not in child.text
+
+def test_evaluation_is_not_repeated(made, tmp_path):
+    "Stopped in an evaluation, then killed right after it, before its checkpoint"
+    d, hp, whole, _ = made
+    out = tmp_path/'run'
+    fork(lambda: train(out, d/'examples', hp, [At(8, lambda _: os.kill(os.getpid(), signal.SIGTERM), False)])).wait()
+    class Die(Callback):
+        order = SaveRun.order-1
+        def after_epoch(self): os.kill(os.getpid(), signal.SIGKILL)
+    child = fork(lambda: train(out, d/'examples', hp, [Die()])).wait()
+    assert child.code==128+9 and child.start==8 and any('held_out' in o for o in read_history(out/'history.jsonl'))
+    finish(made, out)
+    assert_same(result(out), whole)
+
+def test_other_circumstances_are_said(made, tmp_path):
+    "Another number of threads: the same data, and a warning"
+    d, hp, whole, _ = made
+    out = tmp_path/'run'
+    fork(lambda: train(out, d/'examples', hp, [At(10, lambda _: os.kill(os.getpid(), signal.SIGTERM))])).wait()
+    def other():
+        torch.set_num_threads(2)
+        return train(out, d/'examples', hp)
+    child = fork(other).wait()
+    assert child.code==0 and 'not the same to the bit' in child.text and 'threads was 1, is 2' in child.text
+    assert result(out)[1]['position']==whole[1]['position']==STEPS
+
+def test_examples_in_the_same_order(made):
+    "A stream that is continued anywhere gives each example of an epoch once, whatever was read before"
+    d, hp, *_ = made
+    dl = lambda: PretrainDL(load_examples(d/'examples', hp), hp.train_batch_size, True, hp.seed, 'cpu')
+    whole, n = dl(), 2*dl().per_epoch
+    stream = [whole.numbers(i).tolist() for i in range(n)]
+    assert len({o for b in stream[:n//2] for o in b})==n//2*hp.train_batch_size
+    for at in (1, n//3, n//2, n-1):
+        again = dl()
+        again.position = at
+        assert again.one_batch()[0].tolist()==whole.batch(at)[0].tolist() and again.numbers(at).tolist()==stream[at]
+
+# Checkpoints: which are written, which stay
+
+def test_chosen_steps_stay(made, tmp_path):
+    d, hp, *_ = made
+    at = replace(hp, keep_checkpoints_at=(.0625, .125, .25, .5, 1, 11), keep_checkpoint_max=1)
+    child = fork(lambda: train(tmp_path/'run', d/'examples', at)).wait()
+    assert child.code==0 and checkpoints(tmp_path/'run')==[f'step-{o:08d}' for o in (2, 3, 6, 11, 12, 24)], child.text
+
+@pytest.mark.parametrize('cost,saved', [(0, [5, 10, 15, 20]), (.21, [5, 16]), (1, [5])])
+def test_saved_by_the_clock(made, tmp_path, cost, saved):
+    "Every five seconds in a round of 24 steps of a second each; a save of 0.21 s is followed by 10.5 s without one, which is 2 %"
+    d, hp, *_ = made
+    def main():
+        now, save = [0.], pretraining.save_checkpoint
+        pretraining.time = SimpleNamespace(monotonic=lambda: now[0])
+        def slow(*args):
+            now[0] += cost
+            return save(*args)
+        pretraining.save_checkpoint = slow
+        class Clock(Callback):
+            def after_step(self): now[0] += 1
+        return train(tmp_path/'run', d/'examples', replace(hp, keep_checkpoints_at=(), keep_checkpoint_max=None, save_checkpoints_steps=STEPS, save_checkpoints_secs=5), [Clock()])
+    child = fork(main).wait()
+    assert child.code==0 and checkpoints(tmp_path/'run')==[f'step-{o:08d}' for o in (*saved, STEPS)], child.text
+
+def test_all_damaged_is_refused(made, tmp_path):
+    d, hp, *_ = made
+    shutil.copytree(d/'whole', tmp_path/'run')
+    for o in (tmp_path/'run/checkpoints').glob('step-*'): (o/'state.json').write_text('{}')
+    for _ in range(2):
+        child = fork(lambda: train(tmp_path/'run', d/'examples', hp)).wait()
+        assert child.code==1 and 'InputError: every checkpoint' in child.text
+    assert read_history(tmp_path/'run/history.jsonl')==read_history(d/'whole/history.jsonl')
+
+def test_damaged_newest_means_the_one_before(made, tmp_path):
+    d, hp, whole, _ = made
+    shutil.copytree(d/'whole', tmp_path/'run')
+    with open(tmp_path/f'run/checkpoints/step-{STEPS:08d}/tensors.safetensors', 'r+b') as f:
+        f.seek(-9, 2)
+        f.write(b'x')
+    child = finish(made, tmp_path/'run')
+    assert child.start==23 and f'step-{STEPS:08d} is damaged' in child.text and 'does not match its checksum' in child.text
+    assert_same(result(tmp_path/'run'), whole)
+
+# Disks that fail
+
+def full_disk(learn):
+    "No file may grow past 3,000 bytes: less than a checkpoint has, and a log to which the run prints has them already"
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    log = os.open(learn.save_run.out.with_name('log'), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.write(log, b'x'*3000)
+    os.dup2(log, 1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+def free_disk(learn): resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+def away(learn): learn.save_run.out.rename(learn.save_run.out.with_name('away'))
+def back(learn): learn.save_run.out.with_name('away').rename(learn.save_run.out)
+
+def read_only(learn):
+    def refuse(*args, **kw): raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    hparams.tempfile.mkdtemp, learn.mkdtemp = refuse, hparams.tempfile.mkdtemp
+def writable(learn): hparams.tempfile.mkdtemp = learn.mkdtemp
+
+DISKS = {'full': (full_disk, free_disk, 'File too large'), 'gone': (away, back, 'the folder is gone'), 'read-only': (read_only, writable, 'Read-only file system')}
+
+@pytest.mark.parametrize('how', DISKS)
+def test_training_goes_on_without_a_disk(made, tmp_path, how):
+    "Nothing can be saved from step 4 to step 19; then all is as if nothing had been"
+    d, hp, whole, _ = made
+    ill, well, words = DISKS[how]
+    def main():
+        SaveRun.pause = 0
+        return train(tmp_path/'run', d/'examples', hp, [At(4, ill), At(19, well)])
+    child = fork(main).wait()
+    assert child.code==0 and 'NOT SAVED at step 5' in child.text and words in child.text, child.text
+    assert checkpoints(tmp_path/'run')[:2]==['step-00000002', 'step-00000020']
+    assert_same(result(tmp_path/'run'), whole)
+
+@pytest.mark.parametrize('how', DISKS)
+def test_killed_without_a_disk(made, tmp_path, how):
+    "The last good checkpoint is still there"
+    d, hp, whole, _ = made
+    ill, well, words = DISKS[how]
+    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(4, ill), At(15, lambda _: os.kill(os.getpid(), signal.SIGKILL))])).wait()
+    assert child.code==128+9
+    if how=='gone': (tmp_path/'away').rename(tmp_path/'run')
+    assert finish(made, tmp_path/'run').start==2
+    assert_same(result(tmp_path/'run'), whole)
+
+def test_end_that_cannot_be_saved(made, tmp_path):
+    "Is an error that says from where the same command continues; it does"
+    d, hp, whole, _ = made
+    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(16, full_disk)])).wait()
+    assert child.code==1 and 'could not be saved' in child.text and 'step-00000016' in child.text and not (tmp_path/'run/discriminator').exists(), child.text
+    assert finish(made, tmp_path/'run').start==16
+    assert_same(result(tmp_path/'run'), whole)
+
+# Two processes, changed data, changed recipes
+
+def test_lock(made, tmp_path):
+    "A second process is refused; the lock of a killed one is none"
+    d, hp, whole, _ = made
+    first = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(10, lambda _: os.kill(os.getpid(), signal.SIGSTOP))]))
+    while not (tmp_path/'run/checkpoints/step-00000008').is_dir(): time.sleep(.01)
+    second = fork(lambda: train(tmp_path/'run', d/'examples', hp)).wait()
+    assert second.code==1 and f'InputError: {tmp_path}/run is being written by process {first.pid} on' in second.text
+    first.kill()
+    assert finish(made, tmp_path/'run').start==8
+    assert_same(result(tmp_path/'run'), whole)
+
+@pytest.mark.parametrize('name', ['data-00000-of-00001.arrow', 'token_counts.safetensors', 'held_out/data-00000-of-00001.arrow', 'vocab/tokenizer.json'])
+def test_changed_data_is_refused(made, tmp_path, name):
+    d, hp, *_ = made
+    shutil.copytree(d/'examples', tmp_path/'examples')
+    out = tmp_path/'run'
+    assert fork(lambda: train(out, tmp_path/'examples', hp, [At(4, lambda _: os.kill(os.getpid(), signal.SIGTERM))])).wait().code==128+15
+    file = tmp_path/'examples'/name
+    was = file.read_bytes()
+    if name.endswith('.json'): file.write_bytes(was.replace(b'"king"', b'"kong"').replace(b'"ship"', b'"shop"').replace(b'"##a"', b'"##\xc3\xa0"'))
+    else: file.write_bytes(was[:-40] + bytes([was[-40]^1]) + was[-39:])
+    child = fork(lambda: train(out, tmp_path/'examples', hp)).wait()
+    assert child.code==1 and 'InputError' in child.text and (str(file) in child.text or 'vocabulary' in child.text), child.text
+    file.write_bytes(was)
+    os.utime(file)
+    child = fork(lambda: train(out, tmp_path/'examples', hp)).wait()
+    assert child.code==0 and child.start==5
+
+def test_what_may_change_between_starts(made, tmp_path):
+    d, hp, whole, _ = made
+    fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(4, lambda _: os.kill(os.getpid(), signal.SIGTERM))])).wait()
+    assert finish(made, tmp_path/'run', keep_checkpoint_max=2, keep_checkpoints_at=(), save_checkpoints_secs=None, max_skipped_updates=3).start==5
+    assert_same(result(tmp_path/'run'), whole)
+
+# Guards
+
+class Spoil(Callback):
+    "Multiplies the gradient at some steps"
+    def __init__(self, steps, factor): self.steps, self.factor = steps, factor
+    def after_backward(self):
+        if self.learn.pretrain_step in self.steps:
+            for p in self.model.parameters():
+                if p.grad is not None: p.grad.mul_(self.factor)
+
+class Watch(Callback):
+    "Which updates moved a weight or a moment"
+    order = 95
+    def before_fit(self): self.learn.moved = {}
+    def now(self): return [p.detach().clone() for p in self.model.parameters()], [v.clone() for k,v in self.opt.moments().items() if not k.endswith('step')]
+    def before_step(self): self.was = self.now()
+    def after_step(self): self.learn.moved[self.learn.pretrain_step-1] = any(len(a)!=len(b) or not all(map(torch.equal, a, b)) for a,b in zip(self.was, self.now()))
+
+def learner(made, out=None, cbs=(), **kw):
+    d, hp, *_ = made
+    hp = replace(hp, **kw)
+    train, held = load_examples(d/'examples', hp), load_examples(d/'examples/held_out', hp)
+    torch.manual_seed(0)
+    return electra_learner(pretrain_dls(train, held, hp, 'cpu'), hp, out, cbs=cbs)
+
+@pytest.mark.parametrize('factor', [float('nan'), float('inf'), 1e6])
+def test_spoilt_updates_are_left_out_and_counted(made, tmp_path, factor, capsys):
+    learn = learner(made, tmp_path, [Spoil([6, 13], factor), Watch()])
+    learn.fit_steps()
+    assert [k for k,v in learn.moved.items() if not v]==[6, 13] and len(learn.moved)==STEPS and learn.stopped is None
+    rows = [o for o in read_history(tmp_path/'history.jsonl') if 'skipped' in o]
+    assert [(o['step'], o['skipped']['number'], o['skipped']['examples']) for o in rows]==[(s+1, i+1, learn.dls.train.numbers(s).tolist()) for i,s in enumerate((6, 13))]
+    assert 'Step 7: update skipped' in capsys.readouterr().out
+    assert all(np.isfinite(o['loss']) for o in read_history(tmp_path/'history.jsonl') if 'loss' in o)
+
+def test_spikes_can_be_let_through(made):
+    learn = learner(made, None, [Spoil([6], 1e6), Watch()], grad_spike_factor=None)
+    learn.fit_steps(8)
+    assert all(learn.moved.values()) and learn.health.skipped==0
+
+def test_too_many_skipped_updates_stop_the_run(made, tmp_path):
+    "With the last good weights saved; the same command stops again, a larger bound goes on; skipped updates resume as they were"
+    d, hp, *_ = made
+    bound, spoil = replace(hp, max_skipped_updates=1), lambda: [Spoil([6, 7, 13], float('nan'))]
+    child = fork(lambda: train(tmp_path/'run', d/'examples', bound, spoil())).wait()
+    assert child.code==1 and 'Stopped at step 8: 2 updates had to be skipped' in child.text and checkpoints(tmp_path/'run')[-1]=='step-00000008'
+    assert fork(lambda: train(tmp_path/'run', d/'examples', bound, spoil())).wait().code==1
+    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, spoil())).wait()
+    assert child.code==0 and child.start==8, child.text
+    assert fork(lambda: train(tmp_path/'whole', d/'examples', hp, spoil())).wait().code==0
+    a, b = result(tmp_path/'run'), result(tmp_path/'whole')
+    assert_same(a, b)
+    assert [o['step'] for o in a[2] if 'skipped' in o]==[7, 8, 14] and a[1]['skipped']==3
+
+# Garbage: an InputError that names the file, or it works
+
+FUZZ = dict(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4), lambda o: st.lists(o, max_size=3) | st.dictionaries(st.text(max_size=4), o, max_size=3), max_leaves=6)
+
+@st.composite
+def garbled(draw, size):
+    "What happens to the bytes of a file: some are changed, some are missing, some are too many, or all are others"
+    cuts = st.integers(0, size-1)
+    kind = draw(st.sampled_from(['change', 'cut', 'remove', 'insert', 'other']))
+    if kind=='other': return lambda b, o=draw(st.binary(max_size=64)): o
+    if kind=='cut': return lambda b, n=draw(cuts): b[:n]
+    if kind=='remove': return lambda b, i=draw(cuts), n=draw(st.integers(1, 64)): b[:i] + b[i+n:]
+    if kind=='insert': return lambda b, i=draw(cuts), o=draw(st.binary(min_size=1, max_size=16)): b[:i] + o + b[i:]
+    where = draw(st.lists(st.tuples(st.integers(0, min(size, 4000)-1) | cuts, st.integers(1, 255)), min_size=1, max_size=4))
+    def change(b):
+        b = bytearray(b)
+        for i,x in where: b[i] ^= x
+        return bytes(b)
+    return change
+
+def sign(folder):
+    "Checksums that agree, as somebody who means ill would write them"
+    (folder/'checksums.json').write_text(json.dumps({o: file_facts(folder/o) for o in ('tensors.safetensors', 'state.json')}))
+
+@pytest.fixture(scope='module')
+def victim(made, tmp_path_factory):
+    "A run with one checkpoint, and a learner to restore"
+    d, hp, *_ = made
+    run = tmp_path_factory.mktemp('victim')
+    shutil.copytree(d/'whole/checkpoints'/f'step-{STEPS:08d}', run/'good')
+    return run, learner(made)
+
+def trial(victim, spoil, signed):
+    "Restore from a spoilt checkpoint; whether it was accepted"
+    run, learn = victim
+    shutil.rmtree(run/'checkpoints', ignore_errors=True)
+    bad = run/'checkpoints/step-00000024'
+    shutil.copytree(run/'good', bad)
+    spoil(bad)
+    if signed: sign(bad)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            restore(learn, latest_checkpoint(run))
+    except InputError as e:
+        assert 'step-00000024' in str(e) or 'checkpoints' in str(e)
+        return False
+    np.random.rand(700); random.random(); torch.rand(700); torch.rand(700, generator=learn.mask_tokens.rng)
+    return True
+
+@settings(max_examples=80, **FUZZ)
+@given(st.data())
+def test_fuzzed_checkpoint_files(victim, data):
+    file = data.draw(st.sampled_from(['tensors.safetensors', 'state.json', 'checksums.json']))
+    was = (victim[0]/'good'/file).read_bytes()
+    garble = data.draw(garbled(len(was)))
+    changed = garble(was)
+    signed = file!='checksums.json' and data.draw(st.booleans())
+    accepted = trial(victim, lambda bad: (bad/file).write_bytes(changed), signed)
+    assert signed or not accepted or changed==was or file=='checksums.json'
+
+@settings(max_examples=80, **FUZZ)
+@given(st.data())
+def test_fuzzed_checkpoint_state(victim, data):
+    "One value of the state, at any depth of its first two levels, is something else"
+    def spoil(bad):
+        state = json.loads((bad/'state.json').read_text())
+        at, key = state, data.draw(st.sampled_from(sorted(state)))
+        if isinstance(at[key], dict) and at[key] and data.draw(st.booleans()): at, key = at[key], data.draw(st.sampled_from(sorted(at[key])))
+        if data.draw(st.booleans()): at[key] = data.draw(JSON)
+        else: del at[key]
+        (bad/'state.json').write_text(json.dumps(state))
+    trial(victim, spoil, True)
+
+@settings(max_examples=60, **FUZZ)
+@given(st.data())
+def test_fuzzed_checkpoint_tensors(victim, data):
+    "One tensor is gone, of another shape or type, or full of other numbers; or one is there that nobody knows"
+    def spoil(bad):
+        tensors = load_file(bad/'tensors.safetensors')
+        tensors = {k: t.clone() for k,t in tensors.items()}
+        key = data.draw(st.sampled_from(sorted(tensors)))
+        t = tensors[key]
+        how = data.draw(st.sampled_from(['gone', 'shape', 'type', 'numbers', 'stranger']))
+        if how=='gone': del tensors[key]
+        if how=='shape': tensors[key] = data.draw(st.sampled_from([t.flatten()[:-1], t.repeat(2) if t.ndim<2 else t.T.contiguous(), t[None]]))
+        if how=='type': tensors[key] = t.to(data.draw(st.sampled_from([torch.float16, torch.int32, torch.uint8, torch.bool])))
+        if how=='numbers': t.view(-1).view(torch.uint8).random_(0, 256)
+        if how=='stranger': tensors[data.draw(st.sampled_from(['model/', 'optimizer/', 'rng/', '']))+data.draw(st.text(max_size=8))] = torch.zeros(2)
+        save_file(tensors, bad/'tensors.safetensors')
+        return how
+    trial(victim, spoil, True)
+
+def test_pipes_are_not_waited_for(victim):
+    def spoil(bad):
+        (bad/'state.json').unlink()
+        os.mkfifo(bad/'state.json')
+    assert not trial(victim, spoil, False)
+
+@settings(max_examples=80, **FUZZ)
+@given(st.data())
+def test_fuzzed_examples(made, tmp_path_factory, data):
+    "Refused with the name of the folder when they are opened or when the batch is read, or they have the right form"
+    d, hp, *_ = made
+    if not hasattr(test_fuzzed_examples, 'dir'): test_fuzzed_examples.dir = tmp_path_factory.mktemp('fuzz')
+    folder = test_fuzzed_examples.dir/'examples'
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(d/'examples', folder)
+    file = data.draw(st.sampled_from(['data-00000-of-00001.arrow', 'data.json', 'token_counts.safetensors', 'vocab/tokenizer.json', 'vocab/vocab.txt']))
+    was = (folder/file).read_bytes()
+    (folder/file).write_bytes(data.draw(garbled(len(was)))(was))
+    try:
+        examples = load_examples(folder, hp)
+        dl = PretrainDL(examples, 4, True, 0, 'cpu')
+        for i in range(min(dl.per_epoch, 50)): ids, a = dl.batch(i)
+        assert ids.shape==(4, 16) and 0<=ids.min() and ids.max()<hp.vocab_size and examples.token_counts().shape==(hp.vocab_size,)
+    except InputError as e: assert str(folder) in str(e)
+
+PIECES = st.sampled_from(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', '##a', '', ' ', '##', '\x00', '\u2028', 'é', '[unused1]', 'x'*300]) | st.text(max_size=5)
+
+@settings(max_examples=80, **FUZZ)
+@given(st.one_of(st.binary(max_size=60), st.lists(PIECES, max_size=12).map(lambda o: '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *o]).encode('utf-8', 'surrogatepass'))), st.booleans())
+def test_fuzzed_vocabularies(tmp_path_factory, content, lower):
+    if not hasattr(test_fuzzed_vocabularies, 'dir'): test_fuzzed_vocabularies.dir = tmp_path_factory.mktemp('vocab')
+    file = test_fuzzed_vocabularies.dir/'vocab.txt'
+    file.write_bytes(content)
+    try: tok = load_tokenizer(file, lower)
+    except InputError as e: assert 'vocab.txt' in str(e)
+    else: assert set(tok('a xyz')['input_ids'])<=set(range(len(tok)))
+
+NAMES = st.sampled_from([*preset().__dataclass_fields__])
+
+@settings(max_examples=120, **FUZZ)
+@given(st.dictionaries(NAMES, JSON | st.integers(-1, 1100) | st.floats(0, 1) | st.booleans() | st.sampled_from(['tiny', 'distinct', 10**400, -1, [[8, 1.0]], [0.5], {'hidden_size': 0}, {'num_attention_heads': 0}]), max_size=3) | JSON)
+def test_fuzzed_hparams(tmp_path_factory, said):
+    text = json.dumps(said)
+    try: hp = resolve_hparams('tiny', text)
+    except InputError as e: assert 'hparam' in str(e) or '`' in str(e)
+    else: assert resolve_hparams('tiny', json.dumps(hparams.asdict(hp)))==hp
+
+@settings(max_examples=40, **FUZZ)
+@given(st.data())
+def test_fuzzed_recipe_of_a_run(made, tmp_path_factory, data):
+    "hparams.json of a run that is there"
+    d, hp, *_ = made
+    if not hasattr(test_fuzzed_recipe_of_a_run, 'dir'): test_fuzzed_recipe_of_a_run.dir = tmp_path_factory.mktemp('recipe')
+    out, was = test_fuzzed_recipe_of_a_run.dir, (d/'whole/hparams.json').read_bytes()
+    (out/'hparams.json').write_bytes(data.draw(garbled(len(was)))(was))
+    train = load_examples(d/'examples', hp)
+    try: assert settle(out, hp, train.recipe)==hp
+    except InputError: pass
+
+@pytest.mark.parametrize('text', ['{"a":'*100_000, '['*100_000, '{"seed": 1' + '0'*5000 + '}', 'x'*5000, 'a\x00b', '{"mask_prob": NaN}', '{"gen_weight": Infinity}', '{"model_hparam_overrides": {"hidden_act": 3}}'])
+def test_hparams_that_break_parsers(text):
+    with pytest.raises(InputError): resolve_hparams('tiny', text)
