@@ -250,6 +250,7 @@ def _check_towers(hp):
     if not hp.has_discriminator: raise InputError("hparam `two_tower_generator` needs a discriminator; set `electra_objective` or `electric_objective` to true")
     if hp.uniform_generator: raise InputError("hparams `two_tower_generator` and `uniform_generator` are both true; set one of them to false")
     if not hp.untied_generator: raise InputError("hparam `untied_generator` is false, but two towers cannot be the discriminator's encoder; set it to true")
+    if hp.electric_objective and hp.cloze_mode=='fixed' and (hp.temperature!=1 or hp.disallow_correct): raise InputError("Electric has to know how probable its noise is: leave `temperature` 1 and `disallow_correct` false, or set `cloze_mode` to `official`")
 
 # %% ../nbs/00_hparams.ipynb #4399108b
 PRESETS = {

@@ -68,7 +68,7 @@ def test_padding_changes_nothing():
     assert torch.equal(long.input_ids[:,:11], short.input_ids) and short.attention_mask is None
     with torch.no_grad(): close(model.generator(long)[:,:11], model.generator(short))
 
-@pytest.mark.parametrize('change', [{}, dict(cloze_mode='official', duplicates='official'), dict(electra_objective=True, electric_objective=False)])
+@pytest.mark.parametrize('change', [{}, dict(cloze_mode='official', duplicates='official'), dict(electra_objective=True, electric_objective=False, two_tower_generator=True)])
 def test_step_equals_the_plain_step(change):
     "Loss and gradients against a softmax over all positions at once, with the same samples"
     hp = recipe(**change)
@@ -96,9 +96,8 @@ def test_step_equals_the_plain_step(change):
 
 def test_rows_without_a_question_are_not_asked():
     "No candidate, or no candidate that is left as it was"
-    hp = recipe(mask_prob=.9)
+    hp = recipe(mask_prob=.8)
     mb = batch(hp, (16, 3, 2))
-    mb = mb._replace(weights=mb.weights*(torch.arange(3)<3)[:,None])
     out = model_of(hp)(mb)
     assert out.scored.any(1).tolist()==[True, False, False] and out.disc_sum.isfinite() and PretrainLoss(hp)(out).isfinite()
 
@@ -109,10 +108,10 @@ def test_share_of_noise_by_counting(duplicates):
     mb = batch(hp, (16,)*20000)
     share, found = chosen_share(mb, hp)[0,0], chosen(mb)[mb.candidates].float().mean()
     assert abs(found-share) < 4*(share*(1-share)/mb.candidates.sum())**.5
-    assert abs(share-hp.mask_prob) > .02, 'not the nominal share'
+    assert abs(share-hp.mask_prob) > .01, 'not the nominal share'
 
 def test_samples_come_from_the_towers():
-    hp = recipe(temperature=2.)
+    hp = recipe(temperature=2., electra_objective=True, electric_objective=False, two_tower_generator=True)
     model = model_of(hp)
     mb = batch(hp, (16,))
     many = type(mb)(*(None if o is None else o.expand(4000, *o.shape[1:]) for o in mb))
@@ -153,5 +152,5 @@ def test_folders(tmp_path):
     assert sorted(o.name for o in (tmp_path/'electric'/'towers').iterdir())==['hparams.json', 'model.safetensors']
     back = ElectricPretraining.load(tmp_path, hp)
     for (n,a),b in zip(model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
-    with pytest.raises(InputError, match='no folder `discriminator`'): ElectricPretraining.load(tmp_path, recipe(electra_objective=True, electric_objective=False))
+    with pytest.raises(InputError, match='no folder `discriminator`'): ElectricPretraining.load(tmp_path, recipe(electra_objective=True, electric_objective=False, two_tower_generator=True))
     with pytest.raises(InputError, match='do not fit'): ElectricPretraining.load(tmp_path, recipe())
