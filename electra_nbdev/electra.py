@@ -152,13 +152,19 @@ class ElectraPretraining(nn.Module):
     ):
         super().__init__()
         self.hp, self.rng = hp, None
-        if hp.electric_objective or hp.two_tower_generator: raise InputError("the two-tower generator of Electric is not available yet; leave `electric_objective` and `two_tower_generator` false")
-        init = torch.Generator().manual_seed(hp.seed)
-        def fresh(cls, cfg): return with_packed_dropout(official_init_(cls(cfg), cfg.initializer_range, init))
-        self.discriminator = fresh(ElectraForPreTraining, body_config(hp)) if hp.electra_objective else None
-        uniform = hp.uniform_generator and hp.electra_objective
-        self.generator = None if uniform else fresh(ElectraForMaskedLM, generator_config(hp))
+        cfg, rng = body_config(hp), torch.Generator().manual_seed(hp.seed)
+        def fresh(net): return net and official_init_(net, cfg.initializer_range, rng)
+        self.discriminator = fresh(with_packed_dropout(ElectraForPreTraining(cfg))) if hp.has_discriminator else None
+        self.generator = fresh(self.new_generator())
         if self.discriminator and self.generator: self.tie()
+
+# %% ../nbs/07_electra.ipynb #752cd07a
+@patch
+def new_generator(self:ElectraPretraining)->ElectraForMaskedLM|None: # None: replacements are drawn uniformly
+    "The generator of the recipe, before its initialisation"
+    if self.hp.two_tower_generator: raise InputError("a recipe with a two-tower generator is built by `electric.pretraining_model`")
+    if self.hp.uniform_generator and self.hp.has_discriminator: return None
+    return with_packed_dropout(ElectraForMaskedLM(generator_config(self.hp)))
 
 # %% ../nbs/07_electra.ipynb #1d04c7b0
 @patch
@@ -184,6 +190,7 @@ class PretrainOutput(NamedTuple):
     labels:Tensor # True where replaced, (bs, sl)
     disc_logits:Tensor|None # Logit of "replaced" for each token, (bs, sl); None for BERT
     disc_nll:Tensor|None # Loss of each token, (bs, sl)
+    scored:Tensor|None=None # Tokens that count for the discriminator, (bs, sl); None: all
 
 # %% ../nbs/07_electra.ipynb #950d8e15
 @patch
@@ -224,14 +231,14 @@ def forward(self:ElectraPretraining,
     if self.discriminator is None: return PretrainOutput(*gen, nll.new_zeros(()), nll.new_zeros(()), nll, top, entropy, sampled, fake, labels, None, None)
     logits = self.discriminate(fake, mb.attention_mask, mb.token_type_ids)
     bce = disc_nll(logits, labels)
-    return PretrainOutput(*gen, *masked_sum(bce, mb.attention_mask), nll, top, entropy, sampled, fake, labels, logits, bce)
+    return PretrainOutput(*gen, *masked_sum(bce, mb.attention_mask), nll, top, entropy, sampled, fake, labels, logits, bce, mb.attention_mask)
 
 # %% ../nbs/07_electra.ipynb #f06c21ad
 class PretrainLoss:
     "Weighted sum of both losses; a fastai loss function"
     def __init__(self,
         hp:PretrainHParams, # `gen_weight`, `disc_weight`
-    ): self.gen_weight, self.disc_weight = hp.gen_weight, hp.disc_weight if hp.electra_objective else 0.
+    ): self.gen_weight, self.disc_weight = hp.gen_weight, hp.disc_weight if hp.has_discriminator else 0.
 
     def __call__(self,
         out:PretrainOutput, # Result of a step

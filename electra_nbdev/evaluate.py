@@ -82,7 +82,7 @@ def token_facts(
     count_padding:bool=False, # Keep padding, as tokens that are surely original
 )->dict: # {name: 1-d CPU tensor}, all of one length
     "What is known of every token that the discriminator judged"
-    real = torch.ones_like(mb.input_ids, dtype=torch.bool) if mb.attention_mask is None else mb.attention_mask
+    real = torch.ones_like(mb.input_ids, dtype=torch.bool) if out.scored is None else out.scored
     prob = out.disc_logits.sigmoid()*real
     keep = torch.ones_like(real) if count_padding else real
     return {k: v[keep].float().cpu() for k,v in dict(logit=out.disc_logits, prob=prob, label=out.labels, real=real).items()}
@@ -141,7 +141,7 @@ class HeldOutMetrics(Callback):
         if out.disc_logits is None: return
         self.d.append(token_facts(mb, out, self.hp.count_padding))
         self.u.append(token_facts(mb, self.judge_unigram(mb, out)))
-        real = torch.ones_like(out.disc_nll) if mb.attention_mask is None else mb.attention_mask.float()
+        real = torch.ones_like(out.disc_nll) if out.scored is None else out.scored.float()
         self.rows.append(((out.disc_nll*real).sum(1)/(real.sum(1)+1e-6)).cpu())
 
 # %% ../nbs/12_evaluate.ipynb #e9d880c9
@@ -173,7 +173,7 @@ SHOWN = ('gen_loss', 'below_unigram', 'disc_auc', 'auc_unigram', 'disc_recall')
 def columns(self:HeldOutMetrics)->list: # fastai metrics
     "Columns of the progress table"
     def value(name): return self.learn.held_out.get(name, float('nan'))
-    return [ValueMetric(partial(value, o), o) for o in (SHOWN if self.hp.electra_objective else SHOWN[:2])]
+    return [ValueMetric(partial(value, o), o) for o in (SHOWN if self.hp.has_discriminator else SHOWN[:2])]
 
 # %% ../nbs/12_evaluate.ipynb #1c19ff23
 def step_facts(
@@ -183,6 +183,7 @@ def step_facts(
     "Numbers of a step, on its device"
     n = out.labels.new_tensor(out.labels.numel(), dtype=torch.float64)
     said = torch.zeros_like(out.labels) if out.disc_logits is None else out.disc_logits>0
+    if out.scored is not None: said = said & out.scored
     facts = [out.gen_sum, out.gen_count, out.disc_sum, out.disc_count, out.labels.sum(), said.sum(), (said & out.labels).sum(), n, loss]
     return torch.stack([o.detach().double() for o in facts])
 

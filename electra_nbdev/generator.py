@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/generator.html.md"""
 
 # %% auto #0
 __all__ = ['GLOROT', 'ROWS', 'generator_config', 'official_init_', 'gather_positions', 'mlm_logits', 'mlm_nll', 'gumbel',
-           'sample_gumbel', 'sample_inverse', 'sample_tokens', 'score_rows', 'mlm_step', 'sample_uniform']
+           'sample_gumbel', 'sample_inverse', 'sample_tokens', 'score_rows', 'one_pass', 'mlm_step', 'sample_uniform']
 
 # %% ../nbs/05_generator.ipynb #94b3a3d3
 import math
@@ -26,7 +26,7 @@ def generator_config(
 )->ElectraConfig:
     "The generator's encoder (official: run_pretraining.get_generator_config)"
     cfg = body_config(hp)
-    if not hp.untied_generator or not hp.electra_objective: return cfg
+    if not hp.untied_generator or not hp.has_discriminator: return cfg
     width, depth = round(cfg.hidden_size*hp.generator_hidden_size), round(cfg.num_hidden_layers*hp.generator_layers)
     cfg.update(dict(hidden_size=width, num_hidden_layers=depth, intermediate_size=4*width, num_attention_heads=max(1, width//64)))
     if hp.untied_generator_embeddings: cfg.embedding_size = width
@@ -118,7 +118,7 @@ def score_rows(
     table:Tensor, # Output matrix, (V, e)
     bias:Tensor, # Output bias, (V,)
     targets:Tensor, # Original ids, (n,)
-    u:Tensor, # Uniform numbers, (n,)
+    u:Tensor|None, # Uniform numbers, (n,); None where no samples are needed
     hp:PretrainHParams, # `temperature`, `disallow_correct`
 )->tuple: # Losses (n,), samples (n,), gradient of each loss by its scores (n, V)
     "Loss, sample and gradient of a few predictions in a single buffer"
@@ -126,7 +126,7 @@ def score_rows(
     nll = -torch.log_softmax(p, -1, out=p).gather(1, own)
     p.exp_()
     if hp.disallow_correct: p.scatter_(1, own, 0.)
-    sampled = sample_inverse(p if hp.temperature==1 else (p/p.amax(-1, keepdim=True))**(1/hp.temperature), u)
+    sampled = targets if u is None else sample_inverse(p if hp.temperature==1 else (p/p.amax(-1, keepdim=True))**(1/hp.temperature), u)
     return nll[:,0], sampled, p.scatter_(1, own, torch.expm1(-nll))
 
 # %% ../nbs/05_generator.ipynb #8f7a0dbe
@@ -140,7 +140,7 @@ class _SumOfLosses(torch.autograd.Function):
         d_hidden, d_table, d_bias = torch.empty_like(hidden), torch.zeros_like(table), torch.zeros_like(bias)
         for i in range(0, len(hidden), ROWS):
             s = slice(i, i+ROWS)
-            nll[s], sampled[s], grad = score_rows(hidden[s], table, bias, targets[s], u[s], hp)
+            nll[s], sampled[s], grad = score_rows(hidden[s], table, bias, targets[s], u if u is None else u[s], hp)
             w = weights[s,None]
             d_hidden[s] = grad@table*w
             d_table.addmm_(grad.t(), hidden[s]*w)
@@ -154,6 +154,13 @@ class _SumOfLosses(torch.autograd.Function):
     def backward(ctx, g, *_): return *(g*o for o in ctx.saved_tensors), None, None, None, None
 
 # %% ../nbs/05_generator.ipynb #5ed22d04
+def one_pass(
+    x:Tensor, # Input of the output matrix
+)->bool:
+    "Whether the gradient is formed in the forward pass: float32 on a CPU"
+    return x.device.type=='cpu' and x.dtype==torch.float32 and not torch.is_autocast_enabled('cpu')
+
+# %% ../nbs/05_generator.ipynb #7d8726b1
 def mlm_step(
     generator:ElectraForMaskedLM, # Network with its head
     hidden:Tensor, # Output of its encoder, (bs, sl, h)
@@ -165,7 +172,7 @@ def mlm_step(
 )->tuple: # Sum of weighted losses, the losses without gradient (bs, n), samples (bs, n)
     "Loss and samples of a training step"
     head, x = generator.generator_lm_head, generator.generator_predictions(gather_positions(hidden, positions))
-    if x.device.type=='cpu' and x.dtype==torch.float32 and not torch.is_autocast_enabled('cpu'):
+    if one_pass(x):
         u = torch.rand(targets.shape, generator=rng).flatten()
         total, nll, sampled = _SumOfLosses.apply(x.flatten(0, 1), head.weight, head.bias, targets.flatten(), weights.flatten(), u, hp)
         return total, nll.view_as(targets), sampled.view_as(targets)

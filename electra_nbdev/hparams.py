@@ -173,6 +173,7 @@ class _Batches:
     eval_batch_size:int = _num(128, 1) # Examples of a held-out batch
     seed:int = _num(0, 0) # Of initialisation, data order, masking and sampling
     duplicates:str = 'distinct' # Positions to predict: `distinct`, or drawn with replacement as `official`
+    cloze_mode:str = 'fixed' # Two towers: `fixed`, or as in the `official` code, with its leak at the ends of a row and its nominal share of noise
     initializer_range:float = _num(0.02, 0, 1) # Standard deviation of the truncated normal
     length_schedule:tuple = () # (length, fraction of training) pairs: rows are cut into pieces of that length
     count_padding:bool = False # Official evaluation: padding counts as negatives of the AUC
@@ -212,6 +213,11 @@ class PretrainHParams(_Elsewhere, _Batches, _Networks, _Optimisation, _Objective
         "Most positions that are predicted in one example: the width of the mask's tensors"
         return int((self.mask_prob + 0.005) * self.max_seq_length)
 
+    @property
+    def has_discriminator(self)->bool: # False for BERT
+        "Whether a second network judges what the generator writes"
+        return self.electra_objective or self.electric_objective
+
 # %% ../nbs/00_hparams.ipynb #4d1b813f
 def _fits(value, kinds):
     "Whether `value` has one of the types; an int serves as a float, a bool as nothing else"
@@ -244,9 +250,11 @@ def _check_recipe(hp):
     "What values have to agree on"
     _choice('model_size', hp.model_size, SIZES)
     _choice('duplicates', hp.duplicates, ['distinct', 'official'])
+    _choice('cloze_mode', hp.cloze_mode, ['fixed', 'official'])
     if hp.do_train==hp.do_eval: raise InputError("exactly one of the hparams `do_train` and `do_eval` has to be true")
     if hp.electra_objective and hp.electric_objective:
         raise InputError("hparams `electra_objective` and `electric_objective` are both true; set one of them to false")
+    _check_towers(hp)
     if hp.max_predictions_per_seq<1:
         raise InputError(f"hparams `mask_prob`={hp.mask_prob} and `max_seq_length`={hp.max_seq_length} leave nothing to predict; raise one of them")
     for name,cure in _INSTEAD.items():
@@ -266,6 +274,16 @@ def _check_schedule(hp):
         if o[0]<5 or hp.max_seq_length%o[0]: raise InputError(what + f"length {o[0]} has to divide max_seq_length={hp.max_seq_length} and be at least 5")
     if hp.length_schedule and abs(sum(f for _,f in hp.length_schedule)-1)>1e-6: raise InputError(what + "its fractions have to add up to 1")
 
+# %% ../nbs/00_hparams.ipynb #57406bc2
+def _check_towers(hp):
+    "A two-tower generator is a network of its own beside a discriminator"
+    if hp.electric_objective and not hp.two_tower_generator: raise InputError("hparam `electric_objective` needs a two-tower generator; set `two_tower_generator` to true, or leave it out of a preset")
+    if not hp.two_tower_generator: return
+    if not hp.has_discriminator: raise InputError("hparam `two_tower_generator` needs a discriminator; set `electra_objective` or `electric_objective` to true")
+    if hp.uniform_generator: raise InputError("hparams `two_tower_generator` and `uniform_generator` are both true; set one of them to false")
+    if not hp.untied_generator: raise InputError("hparam `untied_generator` is false, but two towers cannot be the discriminator's encoder; set it to true")
+    if hp.electric_objective and hp.cloze_mode=='fixed' and (hp.temperature!=1 or hp.disallow_correct): raise InputError("Electric has to know how probable its noise is: leave `temperature` 1 and `disallow_correct` false, or set `cloze_mode` to `official`")
+
 # %% ../nbs/00_hparams.ipynb #4399108b
 PRESETS = {
     'tiny': dict(model_size='tiny', vocab_size=4000, max_seq_length=32, train_batch_size=16, eval_batch_size=64, mask_prob=0.3, disc_weight=20.,
@@ -280,7 +298,10 @@ PRESETS = {
 _DEBUG = dict(train_batch_size=8, num_train_steps=20, eval_batch_size=4, num_eval_steps=2, num_warmup_steps=2,
               model_hparam_overrides=dict(num_hidden_layers=3, hidden_size=144, num_attention_heads=4, intermediate_size=576))
 
-# %% ../nbs/00_hparams.ipynb #57273f0b
+# %% ../nbs/00_hparams.ipynb #8fee5316
+_TOWERS = dict(two_tower_generator=True, untied_generator=True)
+
+# %% ../nbs/00_hparams.ipynb #0989d9d0
 def preset(
     name:str='small', # One of `PRESETS`
     /, # so that even a hyper-parameter called `name` is refused by name
@@ -294,7 +315,8 @@ def preset(
     if 'length_schedule' in overrides: overrides['length_schedule'] = _pairs(overrides['length_schedule'])
     if isinstance(overrides.get('keep_checkpoints_at'), list): overrides['keep_checkpoints_at'] = tuple(overrides['keep_checkpoints_at'])
     debug = _DEBUG if overrides.get('debug') else {}
-    return PretrainHParams(**PRESETS[name] | debug | overrides)
+    towers = _TOWERS if overrides.get('electric_objective') or overrides.get('two_tower_generator') else {}
+    return PretrainHParams(**PRESETS[name] | debug | towers | overrides)
 
 # %% ../nbs/00_hparams.ipynb #09b0495f
 def _pairs(schedule):

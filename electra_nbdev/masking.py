@@ -112,6 +112,7 @@ class MaskedBatch(NamedTuple):
     positions:Tensor # Positions to predict, (bs, n); 0 where unused
     targets:Tensor # Original ids there, (bs, n)
     weights:Tensor # 1 for a prediction that counts, 0 for filling, (bs, n) float32
+    candidates:Tensor|None=None # True where a token may be predicted, (bs, sl)
 
 # %% ../nbs/04_masking.ipynb #29e1da3a
 def apply_mask(
@@ -142,7 +143,7 @@ def mask_batch(
     n = n.minimum(has) if hp.duplicates=='distinct' else n*(has>0)
     positions = draw(cand, most, rng)
     u = torch.rand(positions.shape, device=positions.device, generator=rng)
-    return apply_mask(inp, positions, n, u, specials.mask)
+    return apply_mask(inp, positions, n, u, specials.mask)._replace(candidates=cand)
 
 # %% ../nbs/04_masking.ipynb #8076f1e4
 def plot_tokens(

@@ -9,8 +9,8 @@ __all__ = ['LENGTH', 'FREE', 'sample_examples', 'specials_of', 'CountSteps', 'St
            'SaveRun', 'learner_state', 'circumstances', 'restore', 'with_steps', 'steps_in', 'settle', 'check_files',
            'data_files', 'open_examples', 'DeviceMixedPrecision', 'loggers', 'adopt', 'pretrain', 'evaluate_run',
            'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError', 'build_examples',
-           'load_examples', 'pretrain_dls', 'train_vocab', 'load_tokenizer', 'ElectraPretraining', 'plot_history',
-           'read_history', 'sample_corpus', 'Path']
+           'load_examples', 'pretrain_dls', 'train_vocab', 'load_tokenizer', 'ElectraPretraining',
+           'ElectricPretraining', 'pretraining_model', 'plot_history', 'read_history', 'sample_corpus', 'Path']
 
 # %% ../nbs/13_pretrain.ipynb #aca5e193
 import errno, math, re, signal, threading, time, warnings
@@ -33,6 +33,7 @@ from fastcore.basics import patch
 from .checkpoint import file_facts, latest_checkpoint, load_checkpoint, only_writer, part, rng_state, save_checkpoint, set_rng_state
 from .data import PretrainDL, alone, build_examples, load_examples, pretrain_dls
 from .electra import ElectraPretraining, PretrainLoss
+from .electric import ElectricPretraining, pretraining_model
 from .evaluate import Health, HeldOutMetrics, History, plot_history, read_history, say
 from .hparams import (InputError, PretrainHParams, atomic_folder, differences, home, load_hparams, nearest,
                                    preset, read_hparams, resolve_hparams, save_hparams, tidy)
@@ -43,7 +44,7 @@ from .tokenizer import load_tokenizer, train_vocab, watched
 
 # %% ../nbs/13_pretrain.ipynb #c38c4069
 _all_ = ['PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError', 'build_examples', 'load_examples', 'pretrain_dls',
-         'train_vocab', 'load_tokenizer', 'ElectraPretraining', 'plot_history', 'read_history', 'sample_corpus', 'Path']
+         'train_vocab', 'load_tokenizer', 'ElectraPretraining', 'ElectricPretraining', 'pretraining_model', 'plot_history', 'read_history', 'sample_corpus', 'Path']
 
 # %% ../nbs/13_pretrain.ipynb #fc64e9be
 def sample_examples(
@@ -161,7 +162,7 @@ def electra_learner(
     ours = [CountSteps(hp), MaskTokens(hp, special, dls.device), ClipNorm(), WarmupDecay(recipe_schedule(hp)), held,
             History(hp, out and Path(out)/'history.jsonl'), Health(hp), StopOnSignal()]
     dls.n_inp = 2
-    learn = PretrainLearner(dls, model or ElectraPretraining(hp), loss_func=PretrainLoss(hp), opt_func=partial(electra_optimizer, hp=hp),
+    learn = PretrainLearner(dls, model or pretraining_model(hp), loss_func=PretrainLoss(hp), opt_func=partial(electra_optimizer, hp=hp),
                             lr=hp.learning_rate, splitter=param_groups, metrics=held.columns(), cbs=[*ours, *cbs], **kwargs)
     learn.hp, learn.logger = hp, partial(_print_row, learn)
     return learn

@@ -24,12 +24,12 @@ LAYER = {'attention/self': 'attention.self', 'attention/output': 'attention.outp
 def our_name(official):
     "Parameter of `ElectraPretraining`, and whether its matrix is transposed"
     head, _, rest = official.partition('/')
-    if head=='generator_predictions':
+    if head in ('generator_predictions', 'cloze_predictions'):
         if rest=='output_bias': return 'generator.generator_lm_head.bias', False
         half, rest = 'generator.generator_predictions', rest
     elif head=='discriminator_predictions':
         half, rest = 'discriminator.discriminator_predictions', rest.replace('dense_1', 'dense_prediction')
-    else: half = f"{'discriminator' if head=='electra' else 'generator'}.electra"
+    else: half = {'electra': 'discriminator.electra', 'generator': 'generator.electra', 'generator_ltr': 'generator.ltr', 'generator_rtl': 'generator.rtl'}[head]
     transposed = rest.endswith('kernel')
     rest = re.sub(r'layer_(\d+)', r'layer/\1', rest)
     rest = re.sub(r'(word|position|token_type)_embeddings$', r'\1_embeddings/weight', rest)
@@ -41,4 +41,4 @@ OURS = {o.name for o in fields(PretrainHParams)}
 def recipe(config):
     "Our recipe of an official configuration; the maximal number of predictions follows from the others"
     kw = {k:v for k,v in config.items() if k in OURS}
-    return preset('small', **kw | dict(duplicates='official', num_warmup_steps=1))
+    return preset('small', **kw | dict(duplicates='official', cloze_mode='official', num_warmup_steps=1))

@@ -5,7 +5,8 @@ import torch
 from torch import tensor
 
 from electra_nbdev.discriminator import corrupt, disc_nll, is_replaced, masked_sum
-from electra_nbdev.electra import ElectraPretraining, PretrainLoss, PretrainOutput
+from electra_nbdev.electra import PretrainLoss, PretrainOutput
+from electra_nbdev.electric import pretraining_model
 from electra_nbdev.generator import mlm_logits, mlm_nll, sample_tokens
 from electra_nbdev.masking import Inputs, Specials, apply_mask, candidates, mask_batch, mask_budget
 from conftest import GOLDEN
@@ -24,12 +25,13 @@ def masked(hp):
     "The official draws, through our masking"
     inp, d = inputs()
     n = mask_budget(inp.attention_mask.sum(1), hp.mask_prob, hp.max_predictions_per_seq)
-    return apply_mask(inp, tensor(d['raw_categorical_positions']).long(), n, tensor(d['mask_uniform']), SPECIALS.mask), d
+    mb = apply_mask(inp, tensor(d['raw_categorical_positions']).long(), n, tensor(d['mask_uniform']), SPECIALS.mask)
+    return mb._replace(candidates=candidates(inp, SPECIALS)), d
 
 def build(variant):
     "Our modules with the golden weights; every variable finds its place and every parameter gets one"
     hp = recipe(info(f'pretrain/{variant}')['config'])
-    model = ElectraPretraining(hp)
+    model = pretraining_model(hp)
     params, given = dict(model.named_parameters(remove_duplicate=False)), set()
     if model.generator and not model.discriminator:
         params.update({k.replace('generator.electra', 'discriminator.electra'): v for k,v in params.items()})

@@ -89,8 +89,11 @@ def test_bf16_trains(made, tmp_path):
     assert learn.pretrain_step==12 and read_history(tmp_path/'run/history.jsonl')[-1]['held_out']['gen_loss']<20
     assert all(p.dtype==torch.float32 for p in learn.model.parameters())
 
+ELECTRIC = dict(electra_objective=False, electric_objective=True, two_tower_generator=True)
 VARIANTS = {'default': {}, 'untied embeddings': dict(untied_generator_embeddings=True), 'one network': dict(untied_generator=False), 'uniform': dict(uniform_generator=True),
             'BERT': dict(electra_objective=False), 'official duplicates': dict(duplicates='official'), 'no correct samples': dict(disallow_correct=True),
+            'Electric': ELECTRIC, 'official Electric': ELECTRIC | dict(duplicates='official', cloze_mode='official'), 'Electric untied': ELECTRIC | dict(untied_generator_embeddings=True),
+            'ELECTRA-TT': dict(two_tower_generator=True),
             'length schedule': dict(length_schedule=((8, .5), (16, .5))), 'official AUC': dict(count_padding=True)}
 
 @pytest.mark.parametrize('name', VARIANTS)
@@ -99,8 +102,8 @@ def test_variants_train_save_and_load(made, tmp_path, name):
     hp = replace(hp, **dict(untied_generator=True) | VARIANTS[name])
     learn = pretrain(d/'examples', tmp_path/'run', hp, device='cpu')
     found = learn.held_out
-    assert learn.pretrain_step==12 and ('disc_auc' in found)==hp.electra_objective
-    back = ElectraPretraining.load(tmp_path/'run', hp)
+    assert learn.pretrain_step==12 and ('disc_auc' in found)==hp.has_discriminator
+    back = type(learn.model).load(tmp_path/'run', hp)
     for (n,a),b in zip(learn.model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
     if name=='no correct samples': assert found['sampled_masked_lm_accuracy']==0
 
