@@ -35,13 +35,15 @@ def train(hp):
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--tokens', type=int, default=1_900_000, help='tokens of each trial (default: 1900000)')
-    p.add_argument('--out', default='trials.json', help='JSON file (default: trials.json)')
+    p.add_argument('--out', default='trials.json', help='JSON file; trials that it holds are not run again (default: trials.json)')
     args = p.parse_args()
-    found = {}
+    out = Path(args.out)
+    found = json.loads(out.read_text()) if out.exists() else {}
     for name,hp in trials(args.tokens).items():
+        if name in found: continue
         start, found[name] = time.perf_counter(), train(hp)
         last = found[name][-1]
         print(f"{name:<24} {last['below_unigram']:6.2f} nats  AUC {last['disc_auc']:.3f} {last['auc_unigram']:.3f}  {time.perf_counter()-start:.0f} s", flush=True)
-        Path(args.out).write_text(json.dumps(found)+'\n')
+        out.write_text(json.dumps(found)+'\n')
 
 if __name__=='__main__': main()

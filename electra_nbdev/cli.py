@@ -144,14 +144,41 @@ def electra_evaluate(
 # %% ../nbs/30_cli.ipynb #93be96c3
 @command
 def electra_score(
-    show:Required, # A sentence, in quotes: its words in the colour of the verdict
-    model:str='tiny', # Folder of a run or of a discriminator, or tiny, the model of the package
+    show:str=None, # A sentence, in quotes: its words in the colour of the verdict
+    text:str=None, # File: a pseudo-log-likelihood for every line
+    pairs:str=None, # Minimal pairs in BLiMP's format, a .jsonl file or a folder: accuracy by phenomenon
+    nbest:str=None, # Hypotheses with references, .json, .jsonl or .tsv: ranked again, with word error rates
+    model:str=None, # Folder of a run or a model; tiny (for --show) and electric (for the others) come with the package
+    by:str=None, # Likelihoods by energy, towers or passes; the first that the model has
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
+    out:str=None, # JSONL file for one row per line of the input, tokens included
     color:bool=False, # Colours also where no terminal is
 ):
-    "What a trained model makes of a sentence: which words look replaced, and what it would write instead"
-    from electra_nbdev.score import load_scorer, verdict
-    found = verdict(load_scorer(model, vocab), show)
+    "Ask a trained model: which words look replaced, how probable is each line, which sentence of a pair or a list is the best"
+    from electra_nbdev import score
+    asked = _only(show=show, text=text, pairs=pairs, nbest=nbest)
+    if asked=='show':
+        if out or by: raise score.InputError("--show writes no file and knows no --by; these are for --text, --pairs and --nbest")
+        return _show(score.verdict(score.load_scorer(model or 'tiny', vocab), show), color)
+    asker = score.load_likelihood(model or 'electric', by, vocab)
+    if asked=='text': found = score.score_text(asker, text, out, (lambda _: None) if out else print)
+    elif asked=='pairs': print(found := score.score_pair_files(asker, pairs, out))
+    else:
+        weight, found = score.score_nbest(asker, nbest, out)
+        print(f'weight {weight}, tuned on the other lists; word error rates in per cent, with 95 % intervals\n{found}')
+    if out: print(f'rows in {out}')
+    return found
+
+# %% ../nbs/30_cli.ipynb #32864ed6
+def _only(**asked):
+    "The one argument that was given"
+    from electra_nbdev.hparams import InputError
+    given = [k for k,v in asked.items() if v is not None]
+    if len(given)!=1: raise InputError(f"one of {', '.join(f'--{k}' for k in asked)} is needed, {' and '.join(f'--{k}' for k in given) or 'none'} came")
+    return given[0]
+
+def _show(found, color):
+    "Print a verdict where a shell asked for it"
     color = color or sys.stdout.isatty() and not os.environ.get('NO_COLOR')
     if is_cli(electra_score): print(found.ansi() if color else found)
     return found
