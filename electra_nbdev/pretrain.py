@@ -220,7 +220,7 @@ def show_results(self:PretrainLearner,
 # %% ../nbs/13_pretrain.ipynb #8dcfbc0c
 class SaveRun(Callback):
     "A checkpoint and new curves after every round, a checkpoint at chosen steps, after some time, and where a run is stopped"
-    order, pause, failed = History.order+5, 60, None # seconds until what failed is tried again; why it did
+    order, pause, failed, redraw = History.order+5, 60, None, 0 # seconds until what failed is tried again; why it did; when curves may be drawn again
     def __init__(self,
         out, # Folder of the run
         keep:int|None=5, # Newest checkpoints that stay; 0 or None keeps all
@@ -240,7 +240,7 @@ class SaveRun(Callback):
 
     def after_epoch(self):
         "Save a round"
-        self.save(curves=True)
+        self.save(curves=time.monotonic()>=self.redraw or self.learn.pretrain_step==self.learn.last_step)
 
     def after_cancel_fit(self):
         "Save where the run was stopped"
@@ -269,7 +269,10 @@ def write(self:SaveRun, curves):
     self.history.write()
     tensors, state = learner_state(self.learn)
     save_checkpoint(self.out, self.learn.pretrain_step, tensors, state, self.keep, self.at)
-    if curves: plot_history(self.history.rows, self.out/'curves.png')
+    if not curves: return
+    start = time.monotonic()
+    plot_history(self.history.rows, self.out/'curves.png')
+    self.redraw = time.monotonic() + 100*(time.monotonic()-start)
 
 # %% ../nbs/13_pretrain.ipynb #5660da15
 def _pinned(hp): return {round(o*hp.num_train_steps) if o<=1 else int(o) for o in hp.keep_checkpoints_at}

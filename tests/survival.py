@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
+from fastai.torch_core import set_seed
 from safetensors.torch import load_file
 
 import electra_nbdev.pretrain as pretraining # what a run imports, once for all the children
@@ -83,7 +84,8 @@ def fork(f):
 
 def train(out, examples, hp, cbs=(), curves=False, **kwargs):
     "What a child does: `pretrain` with further callbacks"
-    make, draw = pretraining.electra_learner, pretraining.plot_history
+    set_seed(os.getpid()) # a process of its own would be somewhere else in its random numbers
+    make = pretraining.electra_learner
     def more(*args, cbs=(), extra=cbs, **kw): return make(*args, cbs=[*cbs, *extra], **kw)
     pretraining.electra_learner = more
     if not curves: pretraining.plot_history = lambda *_: None # half a second each, and no part of what is compared

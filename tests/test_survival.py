@@ -261,8 +261,15 @@ def full_disk(learn):
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
 def free_disk(learn): resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-def away(learn): learn.save_run.out.rename(learn.save_run.out.with_name('away'))
-def back(learn): learn.save_run.out.with_name('away').rename(learn.save_run.out)
+def away(learn):
+    "An empty mount point where the run was"
+    learn.save_run.out.rename(learn.save_run.out.with_name('away'))
+    learn.save_run.out.mkdir()
+def back(learn): mount(learn.save_run.out)
+def mount(out):
+    assert not (out/'checkpoints').exists()
+    shutil.rmtree(out)
+    out.with_name('away').rename(out)
 
 def read_only(learn):
     def refuse(*args, **kw): raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -291,7 +298,7 @@ def test_killed_without_a_disk(made, tmp_path, how):
     ill, well, words = DISKS[how]
     child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(4, ill), At(15, lambda _: os.kill(os.getpid(), signal.SIGKILL))])).wait()
     assert child.code==128+9
-    if how=='gone': (tmp_path/'away').rename(tmp_path/'run')
+    if how=='gone': mount(tmp_path/'run')
     assert finish(made, tmp_path/'run').start==2
     assert_same(result(tmp_path/'run'), whole)
 
