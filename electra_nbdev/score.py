@@ -274,7 +274,7 @@ def _from_checkpoint(run, vocab):
 # %% ../nbs/14_score.ipynb #798a3f10
 def _folder(path):
     "Folder of a model by its path or, for those that come with the package, its name"
-    path = shipped(path) if str(path) in ('tiny', 'electric') and not Path(path).is_dir() else Path(path)
+    path = shipped(path) if path in ('tiny', 'electric') else Path(path)
     if not path.is_dir(): raise InputError(f"there is no folder {path}; give the folder of a run, or `tiny` or `electric` for the models that come with the package")
     return path
 
@@ -590,16 +590,13 @@ def score_text(
     path, # UTF-8 text, one a line
     out=None, # JSONL file for the rows
     say:Callable=print, # Gets a line for each text
-)->int: # Lines
+):
     "Score every line of a file"
-    n = 0
     with _jsonl(out) as write:
         for lines in chunked(_lines(path), 4096):
             for r in pseudo_log_likelihood(model, lines):
                 write(r)
                 say(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")
-                n += 1
-    return n
 
 # %% ../nbs/14_score.ipynb #5daf1ae6
 def score_pair_files(

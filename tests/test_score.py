@@ -57,7 +57,8 @@ def test_help(home):
 
 BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --model nowhere': 'nowhere', '--show cat --model empty': 'holds no model',
        '--show cat --model run/hparams.json': 'no folder', '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
-       '--show cat --model odd': 'odd', '--show cat --model bert': 'no discriminator'}
+       '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false', '': 'one of --show, --text, --pairs, --nbest', '--show cat --text run/hparams.json': 'came',
+       '--show cat --out rows': 'writes no file'}
 
 @pytest.mark.parametrize('flags', BAD)
 def test_bad_input(home, flags):
