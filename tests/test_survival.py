@@ -381,6 +381,16 @@ def test_spoilt_updates_are_left_out_and_counted(made, tmp_path, factor, capsys)
     assert 'Step 7: update skipped' in capsys.readouterr().out
     assert all(np.isfinite(o['loss']) for o in read_history(tmp_path/'history.jsonl') if 'loss' in o)
 
+def test_a_loss_that_is_not_finite_is_left_out_of_the_history(made, tmp_path):
+    class SpoilLoss(Callback):
+        def after_loss(self):
+            if self.training and self.learn.pretrain_step==6: self.learn.loss, self.learn.loss_grad = self.loss*float('nan'), self.loss_grad*float('nan')
+    learn = learner(made, tmp_path, [SpoilLoss(), Watch()])
+    learn.fit_steps(9)
+    rows = read_history(tmp_path/'history.jsonl')
+    assert [k for k,v in learn.moved.items() if not v]==[6] and [o['skipped']['loss'] for o in rows if 'skipped' in o]==['nan']
+    assert len(losses := [o['loss'] for o in rows if 'loss' in o])==3 and np.isfinite(losses).all()
+
 def test_spikes_can_be_let_through(made):
     learn = learner(made, None, [Spoil([6], 1e6), Watch()], grad_spike_factor=None)
     learn.fit_steps(8)
@@ -493,6 +503,15 @@ def test_fuzzed_checkpoint_tensors(victim, data):
         save_file(tensors, bad/'tensors.safetensors')
         return how
     trial(victim, spoil, True)
+
+@pytest.mark.parametrize('at', [625, -1, 2**40, 1., True])
+def test_generators_do_not_read_where_they_should_not(victim, at):
+    "numpy takes any place in its 624 words for true"
+    def spoil(bad):
+        state = json.loads((bad/'state.json').read_text())
+        state['rng']['numpy'][0] = at
+        (bad/'state.json').write_text(json.dumps(state))
+    assert not trial(victim, spoil, True)
 
 def test_pipes_are_not_waited_for(victim):
     def spoil(bad):
