@@ -40,6 +40,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import ConfusionMatrixDisplay, accuracy_score, f1_score, matthews_corrcoef
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, ElectraModel
+from transformers.utils import logging
 
 from .electra import PackedDropout, with_packed_dropout
 from .generator import official_init_
@@ -395,9 +396,12 @@ def model_folder(
 # %% ../nbs/20_finetune.ipynb #6b8383c8
 def _open(cls, where, **kwargs):
     "Something of `transformers`, or why not"
+    level = logging.get_verbosity()
+    logging.set_verbosity_error() # an old head that is not loaded is no news
     try:
         with _no_bar(): return cls.from_pretrained(where, local_files_only=isinstance(where, Path), **kwargs)
     except Exception as e: raise InputError(f"{where} does not open as a model: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
+    finally: logging.set_verbosity(level)
 
 def open_encoder(
     model, # `tiny`, a folder, or `hf:name`

@@ -458,7 +458,7 @@ class FinetuneHParams(_FinetuneElsewhere, _FinetuneQA, _FinetuneRows, _FinetuneO
 def _rates(small, base, large, **also):
     "A row for each size"
     slow = dict(layerwise_lr_decay=0.8)
-    return dict(tiny=dict(learning_rate=1e-3, layerwise_lr_decay=0.) | also, small=dict(learning_rate=small, embedding_size=128) | slow | also,
+    return dict(tiny=dict(learning_rate=3e-4, layerwise_lr_decay=0.) | also, small=dict(learning_rate=small, embedding_size=128) | slow | also,
                 base=dict(learning_rate=base) | slow | also, large=dict(learning_rate=large, layerwise_lr_decay=0.9) | also)
 
 FINETUNE_PRESETS = dict(official=_rates(1e-4, 1e-4, 5e-5),
