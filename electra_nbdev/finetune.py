@@ -12,7 +12,7 @@ __all__ = ['OPENERS', 'MEASURES', 'POOL', 'FORMATS', 'Feature', 'Task', 'registe
            'task_groups', 'Prediction', 'save_model', 'load_finetuned', 'run_trial', 'read_rows', 'statistics_of',
            'Trials', 'trial_facts', 'check_facts', 'save_trial', 'settle_trials', 'Plan', 'open_model', 'make_plan',
            'finetune', 'evaluate_trials', 'predict_test', 'BadRows', 'text_lines', 'read_table', 'predict_file',
-           'results_table', 'plot_trials', 'finetune_tasks']
+           'results_table', 'plot_trials', 'finetune_tasks', 'report']
 
 # %% ../nbs/20_finetune.ipynb #610e642e
 import csv, hashlib, io, json, math, os, random, shutil, time
@@ -1164,3 +1164,16 @@ def finetune_tasks(
     return results
 
 def _name(tasks): return '+'.join(t.name for t in tasks)
+
+# %% ../nbs/20_finetune.ipynb #7b7f0f83
+def report(
+    results:list, # `Trials`, or what `evaluate_trials` found
+    out, # Folder of the results
+)->str:
+    "What a command says at its end"
+    if results and isinstance(results[0], dict):
+        lines = [f'{t} {name}: ' + ', '.join(f'{k} {v:.2f}' for k,v in o.items()) for r in results for name,scores in r.items() for t,o in scores.items()]
+        return '\n'.join([*lines, f'In evaluation.json of each task in {out}'])
+    table = results_table(results)
+    table['sd'] = ['-' if o!=o else f'{o:.2f}' for o in table['sd'].astype(float)]
+    return f"{table.to_string(index=False)}\nTables, models and picture: {out}\n{Path(out)/'results.png'}"
