@@ -8,11 +8,11 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetune.html.md"""
 __all__ = ['OPENERS', 'MEASURES', 'POOL', 'FORMATS', 'Feature', 'Task', 'register', 'open_task', 'TextExample', 'TextTask',
            'both_orders', 'shares', 'encode_texts', 'text_row', 'TextHead', 'task_batch', 'FinetuneDL', 'TaskNetwork',
            'TaskLoss', 'model_folder', 'open_encoder', 'open_tokenizer', 'settle_recipe', 'capped', 'read_split',
-           'finetune_dls', 'n_steps', 'StepSchedule', 'LastStep', 'TaskMetrics', 'FinetuneLearner', 'finetune_learner',
-           'task_groups', 'Prediction', 'save_model', 'load_finetuned', 'run_trial', 'read_rows', 'statistics_of',
-           'Trials', 'trial_facts', 'check_facts', 'save_trial', 'settle_trials', 'Plan', 'open_model', 'make_plan',
-           'finetune', 'evaluate_trials', 'predict_test', 'BadRows', 'text_lines', 'read_table', 'predict_file',
-           'results_table', 'plot_trials', 'finetune_tasks', 'report']
+           'finetune_dls', 'n_steps', 'StepSchedule', 'LastStep', 'ShowMeanLoss', 'TaskMetrics', 'FinetuneLearner',
+           'finetune_learner', 'task_groups', 'Prediction', 'save_model', 'load_finetuned', 'run_trial', 'read_rows',
+           'statistics_of', 'Trials', 'trial_facts', 'check_facts', 'save_trial', 'settle_trials', 'Plan', 'open_model',
+           'make_plan', 'finetune', 'evaluate_trials', 'predict_test', 'BadRows', 'text_lines', 'read_table',
+           'predict_file', 'results_table', 'plot_trials', 'finetune_tasks', 'report']
 
 # %% ../nbs/20_finetune.ipynb #610e642e
 import csv, hashlib, io, json, math, os, random, shutil, time
@@ -43,13 +43,12 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, ElectraModel
 from transformers.utils import logging
 
 from .electra import PackedDropout, with_packed_dropout
+from .evaluate import _save_figure
 from .generator import official_init_
-from .hparams import (SIZES, FinetuneHParams, InputError, atomic_folder, atomic_write, finetune_preset, nearest, read_hparams)
+from .hparams import SIZES, FinetuneHParams, InputError, atomic_folder, atomic_write, finetune_preset, nearest
 from .optimizer import ClipNorm, WarmupDecay, electra_optimizer, param_depth, param_groups, warmup_decay
 from .pretrain import _bars, _device, _precision
-from .evaluate import _save_figure
 from .score import _no_bar, shipped
-from .text import is_held_out
 from .tokenizer import load_tokenizer, write_tokenizer
 
 # %% ../nbs/20_finetune.ipynb #b9815655
@@ -512,6 +511,14 @@ class LastStep(Callback):
         "Batches of this epoch"
         self.dls.train.most = self.steps - self.learn.train_iter
 
+# %% ../nbs/20_finetune.ipynb #b5b5f90b
+class ShowMeanLoss(Callback):
+    "Show the loss of a row; the sum stays what is optimised"
+    order = TrainEvalCallback.order+1
+    def after_loss(self):
+        "Divide what is shown"
+        if self.loss_func.reduction=='sum': self.learn.loss = self.learn.loss/len(self.xb[0]['index'])
+
 # %% ../nbs/20_finetune.ipynb #fe8681d2
 class TaskMetrics(Callback):
     "Metrics of every task after a validation, in `learn.scores`; what the heads said of each row, in `outs`"
@@ -556,7 +563,7 @@ def finetune_learner(
     schedule = partial(warmup_decay, lr=hp.learning_rate, total=max(steps, 1), warmup_proportion=hp.warmup_proportion)
     dls.n_inp = 1
     learn = FinetuneLearner(dls, model, loss_func=TaskLoss(tasks, hp.loss_reduction), opt_func=partial(electra_optimizer, hp=hp), lr=hp.learning_rate,
-        splitter=partial(task_groups, hp=hp), metrics=held.columns(), cbs=[LastStep(steps), ClipNorm(), StepSchedule(schedule), held, *cbs], **kwargs)
+        splitter=partial(task_groups, hp=hp), metrics=held.columns(), cbs=[LastStep(steps), ClipNorm(), StepSchedule(schedule), ShowMeanLoss(), held, *cbs], **kwargs)
     learn.hp, learn.steps, learn.tok, learn.tasks = hp, steps, dls.train.tok, tasks
     return learn
 
