@@ -35,6 +35,7 @@ from fastai.data.load import DataLoader
 from fastai.learner import Learner, Recorder, ValueMetric
 from fastai.torch_core import display_df, no_random
 from fastcore.basics import patch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import ConfusionMatrixDisplay, accuracy_score, f1_score, matthews_corrcoef
@@ -425,6 +426,7 @@ def open_tokenizer(
 ): # A fast tokenizer of Hugging Face
     "The tokenizer beside a model, checked against it"
     where = model_folder(model)
+    if isinstance(where, Path) and not any(where.glob('tokenizer*.json')) and not any(where.glob('vocab.*')): raise InputError(f"{where} has no tokenizer; put its vocab.txt or tokenizer.json there")
     if isinstance(where, Path) and (where/'vocab.txt').is_file(): tok = load_tokenizer(where)
     else: tok = _open(AutoTokenizer, where)
     if not tok.is_fast: raise InputError(f"{where} has a slow tokenizer only; give a model with a tokenizer.json")
@@ -664,7 +666,7 @@ def save_model(
 ):
     "Write encoder, tokenizer, heads and tasks"
     with _no_bar(): learn.model.encoder.save_pretrained(folder)
-    write_tokenizer(learn.tok, folder) if 'vocab.txt' in getattr(learn.tok, 'vocab_files_names', {}).values() else learn.tok.save_pretrained(folder)
+    write_tokenizer(learn.tok, folder) if type(learn.tok.backend_tokenizer.model).__name__=='WordPiece' else learn.tok.save_pretrained(folder)
     save_file({k: v.detach().cpu().contiguous() for k,v in learn.model.heads.state_dict().items()}, folder/'heads.safetensors')
     tasks = {n: dict(kind=type(t).__name__, settings=t.settings()) for n,t in learn.tasks.items()}
     (folder/'tasks.json').write_text(json.dumps(dict(tasks=tasks, hparams=asdict(learn.hp)), indent=1))
@@ -837,10 +839,12 @@ def save_trial(
 ):
     "Write a finished trial, complete or not at all"
     versions = {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
-    with atomic_folder(out/f'trial-{k}') as tmp:
-        (tmp/'model').mkdir()
-        save_model(learn, tmp/'model')
-        (tmp/'result.json').write_text(json.dumps(learn.trial | dict(facts=facts, versions=versions), indent=1))
+    try:
+        with atomic_folder(out/f'trial-{k}') as tmp:
+            (tmp/'model').mkdir()
+            save_model(learn, tmp/'model')
+            (tmp/'result.json').write_text(json.dumps(learn.trial | dict(facts=facts, versions=versions), indent=1))
+    except (OSError, SafetensorError) as e: raise OSError(f"trial {k} cannot be written to {out}: {e}; those before it are untouched") from e
 
 def settle_trials(
     trials:Trials, # At least one

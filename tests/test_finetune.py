@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fastai.callback.core import Callback
 from fastai.torch_core import no_random
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, ElectraConfig, ElectraForPreTraining, RobertaConfig, RobertaModel, RobertaTokenizer
 
@@ -270,6 +271,11 @@ def test_a_run_of_ours(home, tmp_path):
 
 # Training is the same, however batches are cut
 
+class Losses(Callback):
+    run_valid = False
+    def before_fit(self): self.seen = []
+    def before_backward(self): self.seen.append(self.loss_grad.item())
+
 def losses(home, monkeypatch, width=None, **hparams):
     "Losses of the first steps"
     real = ft.task_batch
@@ -282,11 +288,9 @@ def losses(home, monkeypatch, width=None, **hparams):
         with no_random(0):
             learn = ft.finetune_learner(ft.finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, device='cpu'), encoder, hp)
             for head in learn.model.heads.values(): head.dropout.p = 0.
-            seen = []
-            def remember(): seen.append(learn.loss_grad.item()) if learn.training else None
-            from fastai.callback.core import Callback
-            with learn.no_bar(), learn.no_logging(): learn.add_cb(Callback(after_loss=remember)); learn.fit_recipe()
-    return np.array(seen), learn
+            watch = Losses()
+            with learn.no_bar(), learn.no_logging(), learn.added_cbs(watch): learn.fit_recipe()
+    return np.array(watch.seen), learn
 
 def test_padding_changes_nothing(home, monkeypatch):
     tight, learn = losses(home, monkeypatch)
