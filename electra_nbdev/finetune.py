@@ -29,12 +29,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from fastai.callback.core import Callback, TrainEvalCallback
-from fastai.data.core import DataLoaders
-from fastai.data.load import DataLoader
-from fastai.learner import Learner, Recorder, ValueMetric
-from fastai.torch_core import display_df, no_random
-from fastcore.basics import patch
+from fastai.basics import Callback, DataLoader, DataLoaders, Learner, Recorder, TrainEvalCallback, ValueMetric, display_df, no_random, patch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from scipy.stats import pearsonr, spearmanr
@@ -62,23 +57,24 @@ class Feature:
     example:object # What it was made of
     cut:bool=False # Whether the text was too long
 
-# %% ../nbs/20_finetune.ipynb #f73ee58b
+# %% ../nbs/20_finetune.ipynb #acd37104
 class Task:
-    "What fine-tuning asks of a task"
-    kinds, dev, test = {}, ('dev',), ('test',) # Kinds by name; splits to judge on, the first counts; splits to predict
+    "What fine-tuning asks of a task; a subclass is a kind"
+    kinds, dev, test = {}, ('dev',), ('test',)
     def __init_subclass__(cls): Task.kinds[cls.__name__] = cls
-    def settings(self)->dict: "What makes the same task again: `kinds[...](**settings)`"; raise NotImplementedError
-    def examples(self, split:str, hp:FinetuneHParams)->list: "Examples of `train` or of a split in `dev` or `test`"; raise NotImplementedError
-    def features(self, examples:list, tok, hp:FinetuneHParams)->list: "Rows of a batch"; raise NotImplementedError
-    def collate(self, targets:list, width:int): "Targets of some rows as a tensor, or a dict of them"; return torch.tensor(targets)
-    def head(self, width:int)->nn.Module: "Called with hidden states (n, sl, width) and targets"; raise NotImplementedError
-    def losses(self, out, target)->Tensor: "Loss of each row, (n,)"; raise NotImplementedError
-    def rows(self, out)->list: "What the head says of each row"; return list(out.float().cpu())
-    def metrics(self, features:list, outs:list)->dict: "{name: number}, the first counts"; raise NotImplementedError
-    def merge(self, trials:list)->list: "What several trials say of each row, as one"; raise NotImplementedError
-    def write(self, folder:Path, split:str, features:list, outs:list): "Predictions of a split as files"; raise NotImplementedError
-    def read(self, path, skip_bad:bool=False)->list: "Examples of a user's file, to be predicted"; raise NotImplementedError
-    def answers(self, features:list, outs:list)->list: "A dict for each example of such a file"; raise NotImplementedError
+
+    def collate(self,
+        targets:list, # Of some rows
+        width:int, # Tokens of the batch
+    )->Tensor:
+        "Targets as a tensor"
+        return torch.tensor(targets)
+
+    def rows(self,
+        out:Tensor, # What the head gave, (n, ...)
+    )->list:
+        "What the head said, row by row"
+        return list(out.float().cpu())
 
 # %% ../nbs/20_finetune.ipynb #f040f142
 OPENERS = {} # {name as in `_plain`: (official name, function)}
@@ -220,6 +216,7 @@ class TextHead(nn.Module):
         hidden:Tensor, # (n, sl, width)
         target=None, # Not used
     )->Tensor: # (n, n_out)
+        "A number for each class"
         return self.dense(self.dropout(hidden[:,0]))
 
 # %% ../nbs/20_finetune.ipynb #af7d22fd
@@ -309,8 +306,22 @@ class FinetuneDL(DataLoader):
         self.rng = random.Random(seed)
 
     def __len__(self): return super().__len__() if self.most is None else min(self.most, super().__len__())
-    def create_batch(self, b): return task_batch(b, self.tasks, self.tok.pad_token_id)
-    def retain(self, res, b): return res
+
+# %% ../nbs/20_finetune.ipynb #d7f3ec45
+@patch
+def create_batch(self:FinetuneDL,
+    b:list, # Items
+)->tuple: # From `task_batch`
+    "Rows as tensors"
+    return task_batch(b, self.tasks, self.tok.pad_token_id)
+
+@patch
+def retain(self:FinetuneDL,
+    res, # A batch
+    b, # Its items
+): # The batch
+    "Keep types as they are"
+    return res
 
 # %% ../nbs/20_finetune.ipynb #c7153cf9
 POOL = 20 # Batches whose rows are sorted by length together
@@ -360,6 +371,7 @@ class TaskNetwork(nn.Module):
     def forward(self,
         batch:dict, # From `task_batch`
     )->dict: # {task: what its head says of its rows}
+        "Encode all rows, and show each head those of its task"
         kw = dict(token_type_ids=batch['token_type_ids']) if self.segments else {}
         hidden = self.encoder(batch['input_ids'], attention_mask=batch['attention_mask'], **kw)[0]
         return {n: self.heads[n](hidden if len(r)==len(hidden) else hidden[r], batch['targets'][n]) for n,r in batch['rows'].items()}
@@ -774,9 +786,18 @@ class Trials:
         "Tasks of the network"
         return list(next(iter(self.records.values()))['metrics'])
 
-    def values(self, task, measure): return [o['metrics'][task][measure] for o in self.records.values()]
+    def values(self,
+        task:str, # Name of a task
+        measure:str|None=None, # The one that counts if None
+    )->list:
+        "A number of each trial"
+        return [o['metrics'][task][measure or self.main(task)] for o in self.records.values()]
 
-    def main(self, task)->str: return next(iter(next(iter(self.records.values()))['metrics'][task]))
+    def main(self,
+        task:str, # Name of a task
+    )->str:
+        "The measure that counts"
+        return next(iter(next(iter(self.records.values()))['metrics'][task]))
 
     @property
     def best(self)->int: # Its number
@@ -796,7 +817,7 @@ def summary(self:Trials)->dict: # As in results.json
 def table(self:Trials)->pd.DataFrame: # A row for each task
     "What counts, of every task"
     first = next(iter(self.records.values()))
-    rows = [dict(task=t, measure=self.main(t)) | {k: v for k,v in statistics_of(self.values(t, self.main(t))).items() if k!='values'}
+    rows = [dict(task=t, measure=self.main(t)) | {k: v for k,v in statistics_of(self.values(t)).items() if k!='values'}
             | dict(trials=len(self.records), steps=first['steps'], seconds=mean(o['seconds'] for o in self.records.values())) for t in self.tasks]
     return pd.DataFrame(rows).round(2)
 
@@ -1137,7 +1158,7 @@ def plot_trials(
     path=None, # PNG to write
 )->plt.Figure:
     "A box for each task, a point for each trial, a mark for what others report"
-    found = [(t, o.values(t, o.main(t))) for o in results for t in o.tasks]
+    found = [(t, o.values(t)) for o in results for t in o.tasks]
     fig, ax = plt.subplots(figsize=(1.5+.8*len(found), 3), dpi=80)
     ax.boxplot([v for _,v in found], widths=.5, medianprops=dict(color='C1'))
     for i,(_,v) in enumerate(found, 1): ax.plot(np.linspace(i-.1, i+.1, len(v)), v, 'o', color='C0', ms=4)

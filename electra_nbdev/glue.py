@@ -10,7 +10,7 @@ __all__ = ['LAYOUTS', 'ALIASES', 'SHARE', 'FILES', 'PEERS', 'Layout', 'plain_nam
            'FinetuneHParams', 'TextTask']
 
 # %% ../nbs/21_glue.ipynb #ac513851
-import json, zipfile
+import zipfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
