@@ -18,8 +18,9 @@ from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
 
-from .finetune import BadRows, TextExample, TextTask, finetune, load_finetuned, predict_file, read_table, register, text_lines
+from .finetune import finetune, load_finetuned, predict_file
 from .hparams import FinetuneHParams, InputError, atomic_folder, nearest
+from .tasks import BadRows, Feature, TextExample, TextTask, read_table, register, text_lines
 from .text import is_held_out
 
 # %% ../nbs/21_glue.ipynb #4f4ebf62

@@ -1,6 +1,5 @@
 "Heads, losses, gradients, rows, readers, recipes and metrics of the official fine-tuning"
-import math, random
-from dataclasses import replace
+import math
 
 import numpy as np
 import pytest
@@ -8,9 +7,10 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetune import MEASURES, FinetuneDL, TaskLoss, TaskNetwork, TextExample, TextTask, n_steps, shares
+from electra_nbdev.finetune import FinetuneDL, TaskLoss, TaskNetwork, TextExample, TextTask, n_steps
 from electra_nbdev.glue import LAYOUTS, glue_task
 from electra_nbdev.hparams import FinetuneHParams, InputError, finetune_preset
+from electra_nbdev.tasks import MEASURES, shares
 from electra_nbdev.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 
