@@ -182,7 +182,7 @@ def model_folder(
     if str(model)=='tiny' and not Path('tiny').is_dir(): model = shipped()
     folder = Path(model)
     if not folder.is_dir(): raise InputError(f"there is no folder {folder}; give a run, a Hugging Face folder, hf:name, or tiny, the model of the package")
-    for o in (folder/'discriminator', folder/'electric', folder):
+    for o in (folder/'discriminator', folder/'electric', folder/'model', folder):
         if (o/'config.json').is_file(): return o
     if (folder/'checkpoints').is_dir(): raise InputError(f"{folder} is still in training; a run can be fine-tuned when it has its `discriminator`")
     raise InputError(f"{folder} holds no model; give the folder of a run, or one with a config.json")
@@ -497,7 +497,8 @@ def run_trial(
         learn = finetune_learner(finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, seed, device), deepcopy(encoder), hp, cbs)
         learn.logger = partial(_print_epoch, learn)
         learn.fit_recipe()
-    learn.trial = dict(seed=seed, metrics=learn.judge(rows), steps=learn.steps, seconds=round(time.perf_counter()-start, 1))
+    scores, more = learn.scores, learn.judge({k: v for k,v in rows.items() if k!='dev'}) # the last epoch ended with the dev set
+    learn.trial = dict(seed=seed, metrics={n: scores[n] | more[n] for n in tasks}, steps=learn.steps, seconds=round(time.perf_counter()-start, 1))
     return learn
 
 def _reset(encoder):
@@ -589,7 +590,7 @@ def trial_facts(
 )->dict:
     "What two trials must share to be trials of the same thing"
     sha = hashlib.sha256()
-    for p in encoder.state_dict().values(): sha.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    for p in encoder.state_dict().values(): sha.update(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     def digest(fs): return hashlib.sha256(repr([(f.input_ids, f.target) for f in fs]).encode()).hexdigest()[:16]
     found = {s: {n: dict(rows=len(fs), sha256=digest(fs)) for n,fs in o.items()} for s,o in rows.items()}
     free = ('num_trials', 'keep_all_models', 'write_test_outputs', 'n_writes_test', 'do_train', 'log_examples', 'eval_batch_size', 'predict_batch_size', 'model_name')

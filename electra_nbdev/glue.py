@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/glue.html.md"""
 # %% auto #0
 __all__ = ['LAYOUTS', 'ALIASES', 'SHARE', 'FILES', 'PEERS', 'Layout', 'plain_name', 'read_glue', 'task_folder', 'GlueTask',
            'glue_task', 'write_submission', 'text_task', 'finetune', 'load_finetuned', 'predict_file',
-           'FinetuneHParams', 'TextTask']
+           'FinetuneHParams', 'InputError', 'TextTask']
 
 # %% ../nbs/21_glue.ipynb #ac513851
 import zipfile
@@ -24,7 +24,7 @@ from .tasks import BadRows, Feature, TextExample, TextTask, read_table, register
 from .text import is_held_out
 
 # %% ../nbs/21_glue.ipynb #4f4ebf62
-_all_ = ['finetune', 'load_finetuned', 'predict_file', 'FinetuneHParams', 'TextTask']
+_all_ = ['finetune', 'load_finetuned', 'predict_file', 'FinetuneHParams', 'InputError', 'TextTask']
 
 # %% ../nbs/21_glue.ipynb #43147877
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ def _of_folder(folder, layout, skip_bad, split, hp):
     read = partial(read_glue, layout=layout, skip_bad=skip_bad)
     if split=='ax': return read_glue(_diagnostic(folder), replace(layout, test=(1, 2)), test=True)
     if split.startswith('test'): return read(folder/f'{split}.tsv', test=True)
-    if (folder/('dev.tsv' if split=='train' and layout.file!='MNLI' else 'dev_matched.tsv' if split=='train' else f'{split}.tsv')).is_file(): return read(folder/f'{split}.tsv')
+    first = 'dev_matched' if layout.file=='MNLI' else 'dev'
+    if split not in ('train', first) or (folder/f'{first}.tsv').is_file(): return read(folder/f'{split}.tsv')
     train = read(folder/'train.tsv')
     if split!='train': print(f"NOTE: {folder} has no {split}.tsv. {SHARE:.0%} of train.tsv, chosen by hash, are judged on instead and not trained on", flush=True)
     return [o for o in train if is_held_out([o.text_a, o.text_b or ''], SHARE)==(split!='train')]

@@ -261,6 +261,17 @@ def test_other_encoders(home, tmp_path, name):
         f, = task.features([ft.TextExample(0, 'red', 'dog', 'entailment')], ft.open_model(tmp_path/name)[1], FinetuneHParams())
         assert f.n_first==len(f.input_ids)==6, "two separators between the texts, one segment"
 
+def test_half_precision(home, tmp_path):
+    trials = ft.finetune(home/'model', [glue_task('sts', home/'glue')], tmp_path/'out', device='cpu', precision='bf16', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    assert np.isfinite(trials.values('sts', 'loss')).all()
+
+def test_from_task_to_task(home, tmp_path):
+    hparams = dict(device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    ft.finetune(home/'model', [glue_task('mnli', home/'glue')], tmp_path/'mnli', **hparams)
+    a, b = (ft.open_encoder(o).state_dict()['encoder.layer.0.output.dense.weight'] for o in (tmp_path/'mnli', tmp_path/'mnli'/'model'))
+    assert torch.equal(a, b)
+    ft.finetune(tmp_path/'mnli', [glue_task('rte', home/'glue')], tmp_path/'rte', **hparams)
+
 def test_a_run_of_ours(home, tmp_path):
     (tmp_path/'run').mkdir()
     electra_folder(tmp_path/'run'/'discriminator')
