@@ -773,10 +773,10 @@ def predict_test(
 
 def _predict_split(task, split, models, folder, device):
     "Each model's file, and that of all of them"
-    found = {}
+    found, features = {}, None
     for name,o in models.items():
         learn = load_finetuned(o, device)
-        features = read_split(task, split, learn.tok, learn.hp)
+        features = features or read_split(task, split, learn.tok, learn.hp)
         found[name] = learn.outputs(task.name, features)
     for name,outs in (found | {'ensemble': task.merge(list(found.values()))}).items(): task.write(folder/name, split, features, outs)
 
@@ -814,7 +814,7 @@ def plot_trials(
 )->plt.Figure:
     "A box for each task, a point for each trial, a mark for what others report"
     found = [(t, o.values(t)) for o in results for t in o.tasks]
-    fig, ax = plt.subplots(figsize=(1.5+.8*len(found), 3), dpi=80)
+    fig, ax = plt.subplots(figsize=(1.2+.8*len(found)+(2.2 if peers else 0), 3), dpi=80)
     ax.boxplot([v for _,v in found], widths=.5, medianprops=dict(color='C1'))
     for i,(_,v) in enumerate(found, 1): ax.plot(np.linspace(i-.1, i+.1, len(v)), v, 'o', color='C0', ms=4)
     for j,(who,o) in enumerate(peers.items()):
