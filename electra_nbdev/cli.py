@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/cli.html.md"""
 
 # %% auto #0
 __all__ = ['Required', 'command', 'electra_vocab', 'electra_data', 'electra_pretrain', 'recipe_of', 'summary', 'electra_evaluate',
-           'electra_score']
+           'electra_score', 'electra_finetune', 'electra_predict']
 
 # %% ../nbs/30_cli.ipynb #eebda072
 import os, sys, warnings
@@ -181,4 +181,49 @@ def _show(found, color):
     "Print a verdict where a shell asked for it"
     color = color or sys.stdout.isatty() and not os.environ.get('NO_COLOR')
     if is_cli(electra_score): print(found.ansi() if color else found)
+    return found
+
+# %% ../nbs/30_cli.ipynb #aead5b1e
+@command
+def electra_finetune(
+    model:Required, # A run, a Hugging Face folder, hf:name, or tiny, the model of the package
+    task:Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}], # cola sst mrpc sts qqp mnli qnli rte wnli; joined by + they share a network
+    data_dir:Required, # Folder with a folder for each task in the original layout, or hf:glue
+    out:Required, # Folder for the results, a folder for each task
+    preset:str='official', # official or paper
+    hparams:str=None, # JSON text or a JSON file, on top of the preset
+    trials:int=None, # Runs that differ in their seed (default: num_trials, 1)
+    seed:int=None, # Of the first trial
+    predict_test:bool=False, # Predict the test sets, and pack them for the leaderboard
+    eval_only:bool=False, # Judge finished trials, or a fine-tuned --model, without training
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
+    device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
+    precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU, else fp32)
+):
+    "Fine-tune on tasks and judge; run again, it continues where it stopped"
+    from electra_nbdev.finetune import finetune_tasks, report
+    from electra_nbdev.glue import PEERS, write_submission
+    from electra_nbdev.hparams import read_hparams
+    flags = dict(num_trials=trials, seed=seed, write_test_outputs=predict_test or None, do_train=False if eval_only else None)
+    said = read_hparams(hparams) | {k: v for k,v in flags.items() if v is not None}
+    results = finetune_tasks(model, [task] if isinstance(task, str) else task, data_dir, out, preset, device, precision, skip_bad_rows, PEERS, **said)
+    print(report(results, out))
+    if predict_test and (path := write_submission(out)): print(f'Predictions for the leaderboard: {path}')
+    return results
+
+# %% ../nbs/30_cli.ipynb #b77ecedb
+@command
+def electra_predict(
+    model:Required, # Folder of a task, from electra_finetune
+    input:Required, # File that ends in .csv, .tsv, .jsonl or .txt
+    out:str=None, # File for the predictions, .jsonl, .tsv or .csv (default: shown)
+    task:str=None, # Which, for a network of several tasks
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
+    device:str=None, # cpu, cuda ... (default: a GPU if there is one)
+):
+    "Predict a file of texts with a fine-tuned model"
+    import electra_nbdev.glue # its kinds of tasks
+    from electra_nbdev.finetune import predict_file
+    found = predict_file(model, input, out, task, device, skip_bad_rows)
+    print(f'{len(found):,} predictions in {out}' if out else found.to_csv(sep='\t', index=False).rstrip())
     return found
