@@ -100,7 +100,8 @@ def result(out):
     "All that two runs have to have in common at their end, to the bit; only times are left out"
     tensors, state = load_checkpoint(latest_checkpoint(out))
     state.pop('seconds')
-    nets = {f'{o}/{k}': t for o in ('discriminator', 'generator') for k,t in load_file(out/o/'model.safetensors').items()}
+    nets = {f'{o.parent.name}/{k}': t for o in sorted(out.rglob('model.safetensors')) for k,t in load_file(o).items()}
+    assert nets
     return tensors | nets, state, [timeless(o) for o in read_history(out/'history.jsonl')]
 
 def assert_same(a, b):

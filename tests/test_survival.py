@@ -81,6 +81,19 @@ def test_killed_at_random_moments(made, tmp_path):
         assert_same(result(out), whole)
     print(kills, 'kills,', above, 'starts above step 0')
 
+@pytest.mark.parametrize('electric', [True, False])
+def test_two_towers_continue(made, tmp_path, electric):
+    "Electric and ELECTRA-TT, killed in the middle of a round"
+    d, hp, *_ = made
+    hp = replace(hp, electra_objective=not electric, electric_objective=electric, two_tower_generator=True, untied_generator=True, num_train_steps=12)
+    def run(out, *cbs): return fork(lambda: train(tmp_path/out, d/'examples', hp, cbs)).wait()
+    def die(learn): os.kill(os.getpid(), signal.SIGKILL)
+    assert run('whole').code==0
+    assert run('killed', At(10, die)).code==128+9
+    child = run('killed')
+    assert child.code==0 and child.start>0, child.text
+    assert_same(result(tmp_path/'killed'), result(tmp_path/'whole'))
+
 @contextmanager
 def mortal(n):
     "Every call that changes the disk counts; at the n-th the process dies as from a kill, half of a file written"

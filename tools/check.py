@@ -91,7 +91,7 @@ def readme(tmp):
     if bad: raise Failed(*[f"{o} is not what nbs/index.ipynb gives" for o in bad], "`make readme` writes it")
     return 1, "README.md in step with nbs/index.ipynb"
 
-MODELS = {'tiny': 8} # Trained models in the package, and the megabytes that each may have
+MODELS = {'tiny': 8, 'electric': 4} # Trained models in the package, and the megabytes that each may have
 
 PROBE = '''
 import importlib, json, pkgutil, sys
@@ -102,9 +102,10 @@ d, here = distribution('electra_nbdev'), Path(lib.__file__).parent
 mods = [o.name for o in pkgutil.walk_packages(lib.__path__, 'electra_nbdev.')]
 for o in mods: importlib.import_module(o)
 scripts = [o.name for o in d.entry_points if o.group=='console_scripts' and callable(o.load())]
-from electra_nbdev.score import show_verdict
+from electra_nbdev.score import load_likelihood, pseudo_log_likelihood, show_verdict
 odd = show_verdict('tiny', 'The cat sat on the mathematics.')
-json.dump(dict(here=str(here), version=lib.__version__, dist=d.version, mods=mods, scripts=scripts, requires=d.requires, words=odd.words,
+pll = pseudo_log_likelihood(load_likelihood('electric'), ['This function returns a list.'])
+json.dump(dict(here=str(here), version=lib.__version__, dist=d.version, mods=mods, scripts=scripts, requires=d.requires, words=odd.words, tokens=pll[0]['tokens'],
     files=[p.relative_to(here.parent).as_posix() for p in here.rglob('*') if p.is_file() and p.suffix!='.pyc']), open(sys.argv[1], 'w'))
 '''
 
@@ -129,6 +130,7 @@ def package(tmp):
     bad += [f"command {o} is not installed" for o in scripts if o not in got['scripts'] or not (venv/'bin'/o).is_file()]
     if not Path(got['here']).is_relative_to(venv): bad.append(f"imported from {got['here']}, not from the wheel")
     if 'mathematics' not in got['words']: bad.append(f"the model of the package judges {got['words']}")
+    if 'function' not in got['tokens']: bad.append(f"the Electric of the package scores {got['tokens']}")
     bad += [f"models/{o} has {mb:.1f} MB of at most {most}" for o,most in MODELS.items() if (mb := sum(p.stat().st_size for p in (ROOT/LIB/'models'/o).rglob('*') if p.is_file())/1e6)>most]
     versions = got['version'], got['dist'], whl.name.split('-')[1]
     if len(set(versions))>1: bad.append("versions differ: {} imported, {} in the metadata, {} in the name of the wheel".format(*versions))
