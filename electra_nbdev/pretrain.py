@@ -448,7 +448,7 @@ class DeviceMixedPrecision(MixedPrecision):
         half, device = self.amp_mode==AMPMode.FP16, self.dls.device.type
         self.autocast = torch.autocast(device, torch.float16 if half else torch.bfloat16)
         self.learn.scaler, self.scales = torch.amp.GradScaler(device, enabled=half), []
-        if self.learn.scaler_state: self.learn.scaler.load_state_dict(self.learn.scaler_state)
+        if state := getattr(self.learn, 'scaler_state', None): self.learn.scaler.load_state_dict(state)
 
     def after_pred(self):
         "Nothing to convert"
