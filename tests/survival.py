@@ -74,6 +74,7 @@ def fork(f):
         sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
         warnings.simplefilter('always') # pytest keeps those of its own process to itself
         warnings.showwarning = lambda message, *_: print(f'Warning: {message}', file=sys.stderr, flush=True)
+        torch.set_num_threads(1) # the thread pool is renewed at its first use after a fork; two threads at once would race for that
         code = f() or 0
     except SystemExit as e: code = e.code
     except BaseException: traceback.print_exc()

@@ -26,6 +26,7 @@ def typed(line, cwd, setup=None):
         try:
             for fd,path in ((1, out), (2, err)): os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
             sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
+            torch.set_num_threads(1) # the thread pool is renewed at its first use after a fork; two threads at once would race for that
             os.chdir(cwd)
             if setup: setup()
             sys.argv = [str(SCRIPTS/argv[0]), *argv[1:]]
