@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 import electra_nbdev.pretrain # what a command imports, once for all of them
 from electra_nbdev.evaluate import read_history
