@@ -18,7 +18,9 @@ from typing import Annotated
 from fastcore.script import bool_arg, call_parse, is_cli
 
 # %% ../nbs/30_cli.ipynb #2352463d
-def command(f):
+def command(
+    f, # Function with docments
+): # The function; as a program, its command line
     "`call_parse` whose users see their mistakes as one line and exit code 2"
     @wraps(f)
     def run(*args, **kwargs):
@@ -109,7 +111,15 @@ def electra_pretrain(
     return learn
 
 # %% ../nbs/30_cli.ipynb #5abd56fe
-def recipe_of(preset, hparams, steps, minutes, extend, seed, data):
+def recipe_of(
+    preset, # Name of a preset
+    hparams, # JSON or a file of it
+    steps, # Of the whole run, or None
+    minutes, # How long training may take, or None
+    extend, # A finished run is trained longer
+    seed, # Or None
+    data, # Folder of examples, or None
+): # Recipe
     "Preset < examples < hparams < flags; the length that `--steps` implies gives way to what `--hparams` says"
     from electra_nbdev.hparams import InputError, read_hparams, resolve_hparams
     from electra_nbdev.pretrain import adopt, with_steps
@@ -121,7 +131,9 @@ def recipe_of(preset, hparams, steps, minutes, extend, seed, data):
     said = {k:v for k,v in read_hparams(hparams).items() if k in ('num_warmup_steps', 'save_checkpoints_steps')}
     return replace(with_steps(hp, steps), **said)
 
-def summary(learn):
+def summary(
+    learn, # Learner of a run
+)->str:
     "Where a run is and how good it became"
     out, m = learn.save_run.out, next((o['held_out'] for o in reversed(learn.history.rows) if 'held_out' in o), {})
     good = f"generator {abs(m['below_unigram']):.2f} nats {'below' if m['below_unigram']>0 else 'above'} the unigram" if m else ''

@@ -121,7 +121,10 @@ class StopOnSignal(Callback):
         "Give them back"
         for o,f in self.before.items(): signal.signal(o, f)
 
-    def note(self, signum, frame):
+    def note(self,
+        signum:int, # Number of the signal
+        frame, # Where the program was; not used
+    ):
         "Remember a signal; the second one has its usual effect"
         self.came = signum
         signal.signal(signum, self.before[signum] or signal.SIG_DFL)
@@ -261,7 +264,9 @@ def save(self:SaveRun,
     self.due = now + (self.pause if self.failed else max(self.secs, 50*(now-start)))
 
 @patch
-def write(self:SaveRun, curves):
+def write(self:SaveRun,
+    curves:bool, # Draw the curves again
+):
     "Bring the history up to date, then write the checkpoint that counts its lines"
     if not (self.out/'checkpoints').is_dir(): raise FileNotFoundError(errno.ENOENT, 'the folder is gone', str(self.out/'checkpoints'))
     if not all(p.isfinite().all() for p in self.model.parameters()): raise OSError(f"a weight is not finite; {self.out} keeps its last good checkpoint")
