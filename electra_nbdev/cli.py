@@ -167,16 +167,16 @@ def electra_score(
     color:bool=False, # Colours also where no terminal is
 ):
     "Ask a trained model: which words look replaced, how probable is each line, which sentence of a pair or a list is the best"
-    from electra_nbdev import score
+    from electra_nbdev import likelihood, score
     asked = _only(show=show, text=text, pairs=pairs, nbest=nbest)
     if asked=='show':
         if out or by: raise score.InputError("--show writes no file and knows no --by; these are for --text, --pairs and --nbest")
         return _show(score.verdict(score.load_scorer(model or 'tiny', vocab), show), color)
-    asker = score.load_likelihood(model or 'electric', by, vocab)
-    if asked=='text': found = score.score_text(asker, text, out, (lambda _: None) if out else print)
-    elif asked=='pairs': print(found := score.score_pair_files(asker, pairs, out))
+    asker = likelihood.load_likelihood(model or 'electric', by, vocab)
+    if asked=='text': found = likelihood.score_text(asker, text, out, (lambda _: None) if out else print)
+    elif asked=='pairs': print(found := likelihood.score_pair_files(asker, pairs, out))
     else:
-        weight, found = score.score_nbest(asker, nbest, out)
+        weight, found = likelihood.score_nbest(asker, nbest, out)
         print(f'weight {weight}, tuned on the other lists; word error rates in per cent, with 95 % intervals\n{found}')
     if out: print(f'rows in {out}')
     return found

@@ -1,4 +1,4 @@
-"""Which word does not belong, how sure a trained discriminator is; how probable a text is, and which of several is the most probable
+"""Which word does not belong, how sure a trained discriminator is, and what would be better
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/score.html.md"""
 
@@ -6,40 +6,29 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/score.html.md"""
 
 # %% auto #0
 __all__ = ['NEUTRAL', 'RED', 'Scorer', 'words_of', 'windows', 'judge', 'better_words', 'Verdict', 'verdict', 'shade', 'shipped',
-           'open_half', 'load_scorer', 'show_verdict', 'tower_scores', 'energy_scores', 'pass_scores', 'Likelihood',
-           'pseudo_log_likelihood', 'load_likelihood', 'shuffled', 'read_pairs', 'score_pairs', 'accuracies', 'NBest',
-           'read_nbest', 'rerank', 'score_text', 'score_pair_files', 'score_nbest']
+           'open_half', 'load_scorer', 'show_verdict']
 
 # %% ../nbs/14_score.ipynb #1afd3e20
-import csv, json, math, random
-from collections.abc import Callable
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from html import escape
 from importlib.resources import files
 from itertools import groupby, islice
 from pathlib import Path
 
-import jiwer
-import numpy as np
-import pandas as pd
 import torch
-import torch.nn.functional as F
-from fastcore.basics import chunked, patch
-from scipy.stats import binomtest, bootstrap
-from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, ElectraForMaskedLM, ElectraForPreTraining
+from fastcore.basics import patch
+from torch import Tensor
+from transformers import ElectraForMaskedLM, ElectraForPreTraining
 from transformers.utils import logging
 
 from .checkpoint import latest_checkpoint, load_checkpoint, part
-from .electric import ElectricPretraining, half_name, pretraining_model
+from .electric import pretraining_model
 from .generator import mlm_logits
-from .hparams import InputError, atomic_file, home, load_hparams, read_hparams
+from .hparams import InputError, home, load_hparams, read_hparams
 from .masking import piece_length
 from .pretrain import _load_model
-from .text import is_held_out
 from .tokenizer import fingerprint, load_tokenizer, vocab_list
 
 # %% ../nbs/14_score.ipynb #5264a76f
@@ -301,327 +290,3 @@ def show_verdict(
 )->Verdict: # Displayed in colour as the last line of a cell
     "Judge every word of a text with a trained model"
     return verdict(model if isinstance(model, Scorer) else load_scorer(model), text)
-
-# %% ../nbs/14_score.ipynb #279a1dd6
-def tower_scores(
-    model:ElectricPretraining, # With two towers
-    ids:Tensor, # Rows of [CLS] tokens [SEP], (bs, sl)
-    mask:Tensor|None, # True on real tokens, (bs, sl); None without padding
-)->Tensor: # nats, (bs, sl)
-    "Log-probability of each token under the towers, given all others"
-    g = model.generator
-    x, head = g.generator_predictions(g.context(ids, mask, torch.zeros_like(ids))), g.generator_lm_head
-    nll = F.linear_cross_entropy(x.flatten(0, 1), head.weight, ids.flatten(), linear_bias=head.bias, reduction='none', options=nn.LinearCrossEntropyOptions())
-    return -nll.view_as(ids)
-
-# %% ../nbs/14_score.ipynb #f94bacb4
-def energy_scores(
-    model:ElectricPretraining, # Electric or ELECTRA-TT
-    ids:Tensor, # Rows of [CLS] tokens [SEP], (bs, sl)
-    mask:Tensor|None, # True on real tokens, (bs, sl); None without padding
-)->Tensor: # nats, (bs, sl)
-    "Log-probability of each token, given all others, by the network that judges"
-    found, p = model.discriminate(ids, mask, torch.zeros_like(ids)), model.hp.mask_prob
-    return -found if model.hp.electric_objective else tower_scores(model, ids, mask) + math.log(p/(1-p)) - found
-
-# %% ../nbs/14_score.ipynb #632c4da8
-def _hidden_logits(mlm, ids, mask, at):
-    "Scores over the vocabulary at one position of each row"
-    if isinstance(mlm, ElectraForMaskedLM): return mlm_logits(mlm, mlm.electra(ids, attention_mask=mask)[0], at[:,None])[:,0]
-    return mlm(input_ids=ids, attention_mask=None if mask is None else mask.long()).logits[torch.arange(len(ids)), at]
-
-# %% ../nbs/14_score.ipynb #a8850ecc
-def pass_scores(
-    mlm:nn.Module, # Masked language model of `transformers`
-    mask_id:int, # Of [MASK]
-    ids:Tensor, # Rows of [CLS] tokens [SEP], (bs, sl)
-    mask:Tensor|None, # True on real tokens, (bs, sl); None without padding
-    bs:int=64, # Passes at a time
-)->Tensor: # nats, (bs, sl); 0 for special tokens
-    "Log-probability of each token, given all others, in as many passes as there are tokens"
-    real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
-    inner, out = real.roll(-1, 1) & real, torch.zeros(ids.shape)
-    inner[:,0] = inner[:,-1] = False
-    for i,t in (o.T for o in inner.nonzero().split(bs)):
-        logits = _hidden_logits(mlm, ids[i].scatter(1, t[:,None], mask_id), None if mask is None else mask[i], t)
-        out[i,t] = logits.float().log_softmax(-1).gather(1, ids[i,t][:,None])[:,0]
-    return out
-
-# %% ../nbs/14_score.ipynb #9fbe66ab
-@dataclass
-class Likelihood:
-    "What gives every token of a text a log-probability"
-    scores:Callable # (ids, mask) to nats, (bs, sl)
-    tokenizer:object # Of the network
-    max_length:int # Tokens of a row
-
-# %% ../nbs/14_score.ipynb #ce827f5b
-def _row_scores(model, rows, bs):
-    "Scores of rows of ids without special tokens, in batches of similar lengths"
-    tok, found = model.tokenizer, [None]*len(rows)
-    for batch in chunked(sorted(range(len(rows)), key=lambda i: len(rows[i])), bs):
-        full = [torch.tensor([tok.cls_token_id, *rows[i], tok.sep_token_id]) for i in batch]
-        n = torch.tensor([len(o) for o in full])
-        mask = torch.arange(n.max())<n[:,None]
-        ids = nn.utils.rnn.pad_sequence(full, batch_first=True, padding_value=tok.pad_token_id)
-        for i,o in zip(batch, model.scores(ids, None if mask.all() else mask).tolist()): found[i] = o[1:len(rows[i])+1]
-    return found
-
-# %% ../nbs/14_score.ipynb #0e5667e0
-@torch.no_grad()
-def pseudo_log_likelihood(
-    model:Likelihood, # From `load_likelihood`
-    texts, # Strings
-    bs:int=64, # Rows of a batch
-)->list: # A dict for each text: `text`, `score` (nats, None without tokens), `tokens`, `scores`
-    "How probable each token of each text is, given all others, and their sum (Electric paper, section 2.3)"
-    texts, size = list(texts), model.max_length-2
-    encs = _backend(model.tokenizer).encode_batch(texts, add_special_tokens=False)
-    cuts = [windows(len(o.ids), size) for o in encs]
-    places = [(i, s) for i,(starts,_) in enumerate(cuts) for s in starts if encs[i].ids]
-    found = dict(zip(places, _row_scores(model, [encs[i].ids[s:s+size] for i,s in places], bs)))
-    rows = []
-    for i,(enc,(starts,best)) in enumerate(zip(encs, cuts)):
-        scores = [found[i,starts[w]][t-starts[w]] for t,w in enumerate(best)]
-        rows.append(dict(text=texts[i], score=sum(scores) if scores else None, tokens=enc.tokens, scores=scores))
-    return rows
-
-# %% ../nbs/14_score.ipynb #e8d14cb6
-def _passes(mlm, tok, length): return Likelihood(partial(pass_scores, mlm.eval(), tok.mask_token_id), tok, length)
-
-def _electric(run, hp, vocab, by):
-    "A run with two towers"
-    half = run/half_name(hp)
-    if (half/'config.json').is_file():
-        with _no_bar(): model, tok, length = ElectricPretraining.load(run, hp).eval(), load_tokenizer(half), hp.max_seq_length
-    else: model, tok, length = _in_training(run, vocab)
-    return Likelihood(partial(tower_scores if by=='towers' else energy_scores, model), tok, length)
-
-def _masked(folder, vocab, hp):
-    "A run with one generator, or any masked language model"
-    half = folder/'generator' if (folder/'generator').is_dir() else folder
-    if hp and not (half/'config.json').is_file():
-        model, tok, length = _in_training(folder, vocab)
-        if model.generator: return _passes(model.generator, tok, length)
-    if not (half/'config.json').is_file(): raise InputError(f"{folder} holds no model that gives likelihoods; give the folder of a run, or of a masked language model")
-    mlm, tok = open_half(AutoModelForMaskedLM, half), load_tokenizer(half)
-    return _passes(mlm, tok, hp.max_seq_length if hp else min(512, mlm.config.max_position_embeddings))
-
-# %% ../nbs/14_score.ipynb #849af0fd
-def load_likelihood(
-    path='electric', # Folder of a run or of a masked language model, or `electric` or `tiny`, which come with the package
-    by:str|None=None, # `energy`, `towers` or `passes`; the first that the model has if None
-    vocab=None, # Vocabulary of a run that is still in training, if it is not the sample's
-)->Likelihood:
-    "Open a trained model that gives likelihoods"
-    folder = _folder(path)
-    if folder.name=='electric' and (folder/'towers').is_dir(): folder = folder.parent
-    hp = _recipe(folder)
-    ways = ('energy', 'towers') if hp and hp.two_tower_generator else ('passes',)
-    if by and by not in ways: raise InputError(f"{path} cannot be asked by {by!r}; allowed: {', '.join(ways)}")
-    return _electric(folder, hp, vocab, by) if 'towers' in ways else _masked(folder, vocab, hp)
-
-# %% ../nbs/14_score.ipynb #36ec7b0f
-def shuffled(
-    sentence:str, # At least two different words
-    rng:random.Random, # Source of randomness
-)->str: # Never the sentence itself
-    "The words of a sentence in another order"
-    words = sentence.split()
-    while ' '.join(other := rng.sample(words, len(words)))==' '.join(words): pass
-    return ' '.join(other)
-
-# %% ../nbs/14_score.ipynb #570b5b9e
-def _objects(path):
-    "Objects of a .jsonl file, with their line numbers"
-    for n,line in enumerate(path.read_text(encoding='utf-8', errors='replace').splitlines(), 1):
-        if not line.strip(): continue
-        try: found = json.loads(line)
-        except ValueError as e: raise InputError(f"{path}, line {n} is not JSON ({e}); every line has to hold one object") from None
-        if not isinstance(found, dict): raise InputError(f"{path}, line {n} holds {type(found).__name__}; every line has to hold one object")
-        yield n, found
-
-# %% ../nbs/14_score.ipynb #5090cc50
-def read_pairs(
-    path, # A .jsonl file, or a folder of such
-)->list: # dicts: `good`, `bad`, `phenomenon`, `set`
-    "Minimal pairs in BLiMP's format; only `sentence_good` and `sentence_bad` have to be there"
-    path, pairs = Path(path), []
-    files = sorted(path.glob('*.jsonl')) if path.is_dir() else [path] if path.is_file() else []
-    if not files: raise InputError(f"there are no pairs in {path}; give a .jsonl file, or a folder with such files")
-    for f in files:
-        for n,o in _objects(f):
-            good, bad = (o.get(f'sentence_{k}') for k in ('good', 'bad'))
-            if not (isinstance(good, str) and isinstance(bad, str)): raise InputError(f"{f}, line {n} needs `sentence_good` and `sentence_bad`, it has {', '.join(o) or 'nothing'}")
-            pairs.append(dict(good=good, bad=bad, phenomenon=str(o.get('linguistics_term', 'all')), set=str(o.get('UID', f.stem))))
-    return pairs
-
-# %% ../nbs/14_score.ipynb #eadbec09
-def score_pairs(
-    model:Likelihood, # From `load_likelihood`
-    pairs:list, # From `read_pairs`
-)->list: # The pairs with `good_score`, `bad_score` (nats) and `right`
-    "Judge minimal pairs; a tie is wrong"
-    scores = [o['score'] for o in pseudo_log_likelihood(model, [p[k] for k in ('good', 'bad') for p in pairs])]
-    good, bad = scores[:len(pairs)], scores[len(pairs):]
-    return [p | dict(good_score=g, bad_score=b, right=None not in (g, b) and g>b) for p,g,b in zip(pairs, good, bad)]
-
-# %% ../nbs/14_score.ipynb #ba801cdf
-def accuracies(
-    rows:list, # From `score_pairs`
-    by:str='phenomenon', # Or `set`
-)->pd.DataFrame: # `pairs`, `accuracy`, `low`, `high`, in per cent
-    "Accuracy of each phenomenon and of all, with 95 % intervals"
-    groups = {k: [r['right'] for r in rows if r[by]==k] for k in sorted({r[by] for r in rows})} | {'all pairs': [r['right'] for r in rows]}
-    tests = {k: binomtest(sum(o), len(o)) for k,o in groups.items() if o}
-    cells = {k: (t.n, 100*t.statistic, *(100*e for e in t.proportion_ci(method='wilson'))) for k,t in tests.items()}
-    return pd.DataFrame(cells, index=['pairs', 'accuracy', 'low', 'high']).T.astype({'pairs': int}).round(1)
-
-# %% ../nbs/14_score.ipynb #01bef267
-@dataclass
-class NBest:
-    "Hypotheses for one reference"
-    reference:str # What was really said
-    hypotheses:list # The recogniser's best first
-    scores:list|None=None # Of the recogniser, higher is better
-
-# %% ../nbs/14_score.ipynb #ab0c0df0
-def _table_lists(path):
-    "Objects of a .tsv file with columns reference, hypothesis and perhaps id and score; lines of one id, or of one reference, belong together"
-    with open(path, encoding='utf-8', errors='replace', newline='') as f: lines = list(csv.DictReader(f, delimiter='\t', quoting=csv.QUOTE_NONE))
-    if not lines or not {'reference', 'hypothesis'} <= lines[0].keys(): raise InputError(f"{path}, line 1 needs the columns reference and hypothesis, tabs between them; score and id are optional")
-    for _,g in groupby(enumerate(lines, 2), key=lambda o: o[1].get('id') or o[1]['reference']):
-        g = list(g)
-        yield g[0][0], dict(reference=g[0][1]['reference'], hypotheses=[o['hypothesis'] for _,o in g], scores=[o['score'] for _,o in g] if 'score' in g[0][1] else None)
-
-def _raw_lists(path):
-    "Objects of an n-best file, with the number of their line or, in one JSON list, of the item"
-    if path.suffix=='.tsv': return _table_lists(path)
-    if path.suffix=='.jsonl': return _objects(path)
-    try: found = json.loads(path.read_text(encoding='utf-8', errors='replace'))
-    except ValueError as e: raise InputError(f"{path} is not JSON ({e}); give a list of objects, or a .jsonl or .tsv file") from None
-    if not isinstance(found, list): raise InputError(f"{path} holds {type(found).__name__}; it has to hold a list of objects")
-    return enumerate(found, 1)
-
-# %% ../nbs/14_score.ipynb #1f0beaca
-def _nbest(o, where):
-    "One list, checked"
-    o = o if isinstance(o, dict) else {}
-    ref, hyps, scores = o.get('reference', o.get('output')), o.get('hypotheses', o.get('input')), o.get('scores')
-    if not isinstance(ref, str) or not ref.split(): raise InputError(f"{where} has no words of a reference; `reference` (or `output`) has to be a text")
-    if not isinstance(hyps, list) or not hyps or not all(isinstance(h, str) for h in hyps): raise InputError(f"{where} has no hypotheses; `hypotheses` (or `input`) has to be a list of texts")
-    if scores is not None:
-        try: scores = [float(s) for s in scores]
-        except (TypeError, ValueError): raise InputError(f"{where} has scores that are no numbers: {str(scores)[:60]}") from None
-        if len(scores)!=len(hyps) or not all(map(math.isfinite, scores)): raise InputError(f"{where} has {len(scores)} scores for {len(hyps)} hypotheses; each needs one finite number")
-    return NBest(ref, hyps, scores)
-
-# %% ../nbs/14_score.ipynb #61696a04
-def read_nbest(
-    path, # .json (a list), .jsonl or .tsv
-)->list: # Of `NBest`
-    "Lists of hypotheses with references, with or without the recogniser's scores"
-    path = Path(path)
-    if not path.is_file(): raise InputError(f"there is no file {path}; give n-best lists as .json, .jsonl or .tsv")
-    what = 'item' if path.suffix not in ('.tsv', '.jsonl') else 'line'
-    lists = [_nbest(o, f'{path}, {what} {n},') for n,o in _raw_lists(path)]
-    if not lists: raise InputError(f"{path} is empty; give n-best lists as .json, .jsonl or .tsv")
-    if len({o.scores is None for o in lists})>1: raise InputError(f"{path} has scores for some lists only; give them for all, or for none")
-    return lists
-
-# %% ../nbs/14_score.ipynb #99ea1eeb
-def _errors(reference, hypothesis):
-    "Words that are wrong, missing or too many"
-    o = jiwer.process_words(reference, hypothesis)
-    return o.substitutions+o.insertions+o.deletions
-
-def _choose(o, rows, weight):
-    "The hypothesis that wins; one without tokens only where there is no other"
-    pll = np.array([-np.inf if r['score'] is None else r['score'] for r in rows])
-    return int(np.argmax(pll + weight*np.array([len(r['tokens']) for r in rows]) if o.scores is None else np.array(o.scores) + (weight and weight*pll)))
-
-# %% ../nbs/14_score.ipynb #309985f8
-def _rate(errors, words):
-    "Word error rate in per cent, with its 95 % interval by bootstrap over the lists"
-    def wer(e, w, axis=-1): return 100*e.sum(axis)/w.sum(axis)
-    errors, words = np.array(errors), np.array(words)
-    if errors.min()==errors.max()==0: return [0., 0., 0.]
-    ci = bootstrap((errors, words), wer, paired=True, vectorized=True, n_resamples=1000, method='percentile', rng=0).confidence_interval
-    return [float(wer(errors, words)), float(ci.low), float(ci.high)]
-
-# %% ../nbs/14_score.ipynb #b71d9768
-def rerank(
-    lists:list, # From `read_nbest`
-    rows:list, # For each list the rows of `pseudo_log_likelihood` of its hypotheses
-    dev:float=.2, # Share of the lists that the weight is tuned on
-)->tuple: # Index that is chosen in each list; weight; {name: [WER, low, high]} in per cent on the others, and lists there
-    "Choose hypotheses anew, and count the errors"
-    grid = [i/2 for i in range(17)] if lists[0].scores is None else [i/20 for i in range(21)]
-    errors, words = [[_errors(o.reference, h) for h in o.hypotheses] for o in lists], [len(o.reference.split()) for o in lists]
-    tune = [is_held_out([o.reference], dev) for o in lists]
-    def picks(weight): return [_choose(o, r, weight) for o,r in zip(lists, rows)]
-    def lost(weight): return sum(e[i] for e,i,t in zip(errors, picks(weight), tune) if t)
-    chosen = picks(weight := min(grid, key=lost))
-    of = {'first': [e[0] for e in errors], 'reranked': [e[i] for e,i in zip(errors, chosen)], 'oracle': [min(e) for e in errors]}
-    def rest(o): return [v for v,t in zip(o, tune) if not t]
-    if not rest(tune): raise InputError(f"all {len(lists)} lists fall into the part that the weight is tuned on; give more of them")
-    return chosen, weight, {k: _rate(rest(e), rest(words)) for k,e in of.items()} | dict(lists=len(rest(tune)))
-
-# %% ../nbs/14_score.ipynb #49b43317
-def _lines(path):
-    "Lines of a text, without their ends"
-    path = Path(path)
-    if not path.is_file(): raise InputError(f"there is no file {path}")
-    with open(path, 'rb') as f:
-        for n,line in enumerate(f, 1):
-            try: yield line.decode().strip('\ufeff\r\n')
-            except UnicodeDecodeError as e: raise InputError(f"{path}, line {n} is not UTF-8 (byte {e.start+1}); convert the file") from None
-
-@contextmanager
-def _jsonl(out):
-    "A function that writes rows to a file, which is complete or absent"
-    if not out: yield lambda row: None
-    else:
-        with atomic_file(out) as f: yield lambda row: f.write((json.dumps(row, ensure_ascii=False)+'\n').encode())
-
-# %% ../nbs/14_score.ipynb #b1ad39e0
-def score_text(
-    model:Likelihood, # From `load_likelihood`
-    path, # UTF-8 text, one a line
-    out=None, # JSONL file for the rows
-    say:Callable=print, # Gets a line for each text
-):
-    "Score every line of a file"
-    with _jsonl(out) as write:
-        for lines in chunked(_lines(path), 4096):
-            for r in pseudo_log_likelihood(model, lines):
-                write(r)
-                say(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")
-
-# %% ../nbs/14_score.ipynb #5daf1ae6
-def score_pair_files(
-    model:Likelihood, # From `load_likelihood`
-    path, # What `read_pairs` reads
-    out=None, # JSONL file for the pairs
-)->pd.DataFrame:
-    "Accuracy on minimal pairs, by phenomenon"
-    rows = score_pairs(model, read_pairs(path))
-    with _jsonl(out) as write:
-        for r in rows: write(r)
-    return accuracies(rows)
-
-# %% ../nbs/14_score.ipynb #55d6da18
-def score_nbest(
-    model:Likelihood, # From `load_likelihood`
-    path, # What `read_nbest` reads
-    out=None, # JSONL file: a row for each list
-)->tuple: # Weight; table of word error rates
-    "Rank the hypotheses of a file again"
-    lists = read_nbest(path)
-    flat = iter(pseudo_log_likelihood(model, [h for o in lists for h in o.hypotheses]))
-    rows = [list(islice(flat, len(o.hypotheses))) for o in lists]
-    chosen, weight, found = rerank(lists, rows)
-    with _jsonl(out) as write:
-        for o,r,i in zip(lists, rows, chosen): write(dict(reference=o.reference, chosen=o.hypotheses[i], index=i, hypotheses=r))
-    n = found.pop('lists')
-    return weight, pd.DataFrame(found, index=['WER', 'low', 'high']).T.round(2).assign(lists=n)

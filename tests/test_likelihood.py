@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-import electra_nbdev.score as score
+import electra_nbdev.likelihood as likelihood
 from electra_nbdev.electric import pretraining_model
 from electra_nbdev.hparams import preset, save_hparams
 from electra_nbdev.tokenizer import fingerprint, wordpiece
@@ -73,12 +73,20 @@ def test_bad_input(home, flags):
 @given(st.lists(st.one_of(st.text(max_size=20), st.lists(st.sampled_from(['the', 'Cat', ' ', 'mathematics', '[MASK]', 'é', '.', 'mat ']), max_size=40).map(''.join)), max_size=6), st.integers(1, 4))
 def test_any_texts(model, texts, bs):
     "Batches change nothing, and every token of every text has a score"
-    rows = score.pseudo_log_likelihood(model, texts, bs)
+    rows = likelihood.pseudo_log_likelihood(model, texts, bs)
     assert [r['text'] for r in rows]==texts
     for r in rows:
-        alone, = score.pseudo_log_likelihood(model, [r['text']])
+        alone, = likelihood.pseudo_log_likelihood(model, [r['text']])
         assert r['tokens']==alone['tokens'] and len(r['scores'])==len(r['tokens'])
         assert torch.allclose(torch.tensor(r['scores']), torch.tensor(alone['scores']), atol=1e-4)
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(['the', 'Cat', ' ', 'mathematics', '.', 'mat ']), min_size=1, max_size=40).map(''.join), st.integers(4, 16))
+def test_scores_stand_at_their_tokens(model, text, length):
+    "A network whose score of a token is its number, so that a score at another token's place shows"
+    known = likelihood.Likelihood(lambda ids, mask: ids.float(), model.tokenizer, length)
+    row, = likelihood.pseudo_log_likelihood(known, [text])
+    assert row['scores']==model.tokenizer.convert_tokens_to_ids(row['tokens'])
+
 @pytest.fixture(scope='module')
-def model(home): return score.load_likelihood(home/'electric')
+def model(home): return likelihood.load_likelihood(home/'electric')

@@ -102,7 +102,8 @@ d, here = distribution('electra_nbdev'), Path(lib.__file__).parent
 mods = [o.name for o in pkgutil.walk_packages(lib.__path__, 'electra_nbdev.')]
 for o in mods: importlib.import_module(o)
 scripts = [o.name for o in d.entry_points if o.group=='console_scripts' and callable(o.load())]
-from electra_nbdev.score import load_likelihood, pseudo_log_likelihood, show_verdict
+from electra_nbdev.likelihood import load_likelihood, pseudo_log_likelihood
+from electra_nbdev.score import show_verdict
 odd = show_verdict('tiny', 'The cat sat on the mathematics.')
 pll = pseudo_log_likelihood(load_likelihood('electric'), ['This function returns a list.'])
 json.dump(dict(here=str(here), version=lib.__version__, dist=d.version, mods=mods, scripts=scripts, requires=d.requires, words=odd.words, tokens=pll[0]['tokens'],
