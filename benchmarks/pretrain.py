@@ -18,14 +18,15 @@ def examples(bs, sl):
     ids[:, 0], ids[:, sl//2], ids[:, -1] = CLS, SEP, SEP
     return ids, torch.full((bs,), sl//2+1)
 
-def ours(bs, sl):
+def ours(bs, sl, **hparams):
     "A step as `electra_nbdev` takes it"
-    from electra_nbdev.electra import ElectraPretraining, PretrainLoss
+    from electra_nbdev.electra import PretrainLoss
+    from electra_nbdev.electric import pretraining_model
     from electra_nbdev.hparams import preset
     from electra_nbdev.masking import Specials, make_inputs, mask_batch
     from electra_nbdev.optimizer import clip_by_global_norm, electra_optimizer, param_groups
-    hp, specials = preset('small', max_seq_length=sl, train_batch_size=bs), Specials(PAD, CLS, SEP, MASK)
-    model = ElectraPretraining(hp).train()
+    hp, specials = preset('small', max_seq_length=sl, train_batch_size=bs, **hparams), Specials(PAD, CLS, SEP, MASK)
+    model = pretraining_model(hp).train()
     opt, loss_func = electra_optimizer(param_groups(model), hp.learning_rate, hp), PretrainLoss(hp)
     ids, split = examples(bs, sl)
     def step():
@@ -37,16 +38,25 @@ def ours(bs, sl):
         return loss.item()
     return step
 
+def config(width):
+    "Sizes of ELECTRA-Small, or of its generator"
+    from transformers import ElectraConfig
+    return ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=width, num_attention_heads=width//64, intermediate_size=4*width)
+
+def adamw(model):
+    "The optimizer of a plain loop, with the recipe's rate and decay"
+    import torch
+    def group(exempt, wd): return dict(params=[p for n,p in model.named_parameters() if ('bias' in n or 'LayerNorm' in n)==exempt], weight_decay=wd)
+    return torch.optim.AdamW([group(False, 0.01), group(True, 0.)], lr=5e-4, eps=1e-6)
+
 def plain(bs, sl):
     "The same networks and recipe from `transformers` and `torch` as they come"
     import torch
-    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
-    def config(h): return ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=h, num_attention_heads=h//64, intermediate_size=4*h)
+    from transformers import ElectraForMaskedLM, ElectraForPreTraining
     gen, disc = ElectraForMaskedLM(config(64)), ElectraForPreTraining(config(256))
     disc.electra.embeddings = gen.electra.embeddings
     model = torch.nn.ModuleList([gen, disc]).train()
-    def group(exempt, wd): return dict(params=[p for n,p in model.named_parameters() if ('bias' in n or 'LayerNorm' in n)==exempt], weight_decay=wd)
-    opt = torch.optim.AdamW([group(False, 0.01), group(True, 0.)], lr=5e-4, eps=1e-6)
+    opt = adamw(model)
     ids, split = examples(bs, sl)
     segments, real = (torch.arange(sl) >= split[:,None]).long(), torch.ones_like(ids)
     def step():
@@ -65,12 +75,12 @@ def plain(bs, sl):
         return loss.item()
     return step
 
-def build(args):
+def build(args, sides):
     "A side that is ready to measure, after two steps that warm up"
     import torch
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    step = dict(ours=ours, plain=plain)[args.side](args.bs, args.sl)
+    step = sides[args.side](args.bs, args.sl)
     built = memory()[0]
     for _ in range(2): step()
     return step, built
@@ -84,15 +94,16 @@ def measure(args, state):
         secs.append(time.perf_counter()-start)
     return dict(tokens_per_s=args.bs*args.sl/median(secs), extra_mb=memory()[1]-built)
 
-def main():
-    args = arguments(__doc__, rounds=(7, 'rounds'), steps=(5, 'steps of a side in a round'), threads=(2, 'threads'), bs=(16, 'examples of a batch'), sl=(128, 'tokens of an example'))
-    if args.side: return serve(lambda: build(args), lambda state: measure(args, state))
-    got = rounds(['plain', 'ours'], args, lambda o: f"{o['tokens_per_s']:8,.0f} tokens/s  {o['extra_mb']:7,.0f} MB")
+def compare(doc, name, what, **sides):
+    "Measure both sides, the other one first; print a table and a JSON object"
+    args = arguments(doc, rounds=(7, 'rounds'), steps=(5, 'steps of a side in a round'), threads=(2, 'threads'), bs=(16, 'examples of a batch'), sl=(128, 'tokens of an example'))
+    if args.side: return serve(lambda: build(args, sides), lambda state: measure(args, state))
+    got, other = rounds(list(sides), args, lambda o: f"{o['tokens_per_s']:8,.0f} tokens/s  {o['extra_mb']:7,.0f} MB"), next(iter(sides))
     speed = {k: [o['tokens_per_s'] for o in v] for k,v in got.items()}
     extra = {k: v[-1]['extra_mb'] for k,v in got.items()}
     table(('', 'tokens/s', 'extra memory, MB'), [(k, round(median(speed[k])), round(extra[k])) for k in got])
-    print(json.dumps(dict(benchmark='pretrain', **ratio(speed['ours'], speed['plain']), memory=round(extra['ours']/extra['plain'], 3),
+    print(json.dumps(dict(benchmark=name, **ratio(speed['ours'], speed[other]), memory=round(extra['ours']/extra[other], 3),
         tokens_per_s={k: round(median(v)) for k,v in speed.items()}, extra_mb={k: round(v) for k,v in extra.items()},
-        setting=f'ELECTRA-Small, {args.bs} x {args.sl}, float32, {args.threads} threads')))
+        setting=f'{what}, {args.bs} x {args.sl}, float32, {args.threads} threads')))
 
-if __name__=='__main__': main()
+if __name__=='__main__': compare(__doc__, 'pretrain', 'ELECTRA-Small', plain=plain, ours=ours)
