@@ -1,4 +1,4 @@
-"""Eleven tasks in their original files, the leaderboard's measures and submission, and your own table of texts in three lines
+"""Ten tasks in their original files, the leaderboard's measures and submission, and your own table of texts in three lines
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/glue.html.md"""
 
@@ -10,7 +10,7 @@ __all__ = ['LAYOUTS', 'ALIASES', 'SHARE', 'FILES', 'PEERS', 'Layout', 'plain_nam
            'FinetuneHParams', 'InputError', 'TextTask']
 
 # %% ../nbs/21_glue.ipynb #ac513851
-import zipfile
+import math, zipfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -209,12 +209,16 @@ def _named_rows(src, columns, skip_bad):
         if rows and o not in rows[0]: raise InputError(f"the data have no column `{o}`; their columns are {', '.join(map(str, rows[0]))}.{nearest(o, map(str, rows[0]))}")
     return [(f'row {i}', r) for i,r in enumerate(rows)]
 
+def _is_number(text):
+    try: return math.isfinite(float(text))
+    except ValueError: return False
+
 def _example(i, where, row, text, pair, label, labels):
     "A row as an example"
+    if lacking := [o for o in (text, pair, label) if o and pd.isna(row.get(o))]: raise InputError(f"{where} has no `{lacking[0]}`; give it one, or leave the row out")
     y = str(row[label]) if label else (labels or ['0'])[0]
     if labels and y not in labels: raise InputError(f"{where}: unknown label {y!r}; the training rows have {', '.join(labels)}")
-    try: labels or float(y)
-    except ValueError: raise InputError(f"{where}: label {y!r} is not a number, and the task is a regression") from None
+    if not labels and not _is_number(y): raise InputError(f"{where}: label {y!r} is not a number, and the task is a regression")
     return TextExample(i, str(row[text]), str(row[pair]) if pair else None, y)
 
 # %% ../nbs/21_glue.ipynb #2c80c878
@@ -233,7 +237,7 @@ def text_task(
     "A task of your own"
     names = [o for o in (text, pair, label) if o]
     rows = {k: _named_rows(v, names[:-1] if k=='test' else names, skip_bad) for k,v in dict(train=train, dev=dev, test=test).items() if v is not None}
-    labels = None if regression else tuple(sorted({str(r[label]) for _,r in rows['train']}))
+    labels = None if regression else tuple(sorted({str(r[label]) for _,r in rows['train'] if not pd.isna(r.get(label))}))
     if labels and len(labels)<2: raise InputError(f"all training rows of {name} have the label {labels[0]!r}; a class needs another to differ from")
     found = {k: [_example(i, w, r, text, pair, None if k=='test' else label, labels) for i,(w,r) in enumerate(v)] for k,v in rows.items()}
     scale = max([abs(float(o.label)) for o in found['train']] + [1e-9]) if regression else 1.
