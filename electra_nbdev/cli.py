@@ -81,6 +81,7 @@ def electra_data(
     folder = build_examples(corpus, vocab, out, max_length, num_proc, blank_lines_separate_docs, seed, skip_bad_rows, held_out)
     examples = load_examples(folder)
     print(', '.join(f'{v:,} {k}' for k,v in examples.counts.items()), 'in', folder)
+    if (share := examples.unknown())>.01: print(f"NOTE: {share:.0%} of the tokens are [UNK], which teaches nothing; electra_vocab makes a vocabulary that fits this text")
     return examples
 
 # %% ../nbs/30_cli.ipynb #da7905f9

@@ -421,6 +421,11 @@ def token_counts(self:Examples)->np.ndarray: # (vocab_size,)
     return counts
 
 @patch
+def unknown(self:Examples)->float: # Between 0 and 1
+    "Share of the tokens that the vocabulary has no pieces for"
+    return float(self.token_counts()[self.tokenizer.unk_token_id]/max(self.counts['tokens'], 1))
+
+@patch
 def decode(self:Examples,
     i:int, # Number of the example
 )->tuple: # Text of segment A and of segment B, the latter empty if there is none

@@ -3,6 +3,7 @@ import json, re
 from dataclasses import fields
 
 import numpy as np
+import torch
 
 from conftest import GOLDEN
 from electra_nbdev.hparams import PretrainHParams, preset
@@ -42,3 +43,13 @@ def recipe(config):
     "Our recipe of an official configuration; the maximal number of predictions follows from the others"
     kw = {k:v for k,v in config.items() if k in OURS}
     return preset('small', **kw | dict(duplicates='official', cloze_mode='official', num_warmup_steps=1))
+
+def check_gradients(params, grads, norm, variant):
+    "Ours within a thousandth of the official ones, for every variable; `norm` is that of all of them"
+    for name,g in grads.items():
+        ours, transposed = our_name(name)
+        mine = torch.zeros_like(params[ours]) if params[ours].grad is None else params[ours].grad
+        mine = mine.T if transposed else mine
+        # the bias of an attention's keys changes nothing, so its gradient is zero but for rounding
+        assert np.linalg.norm(mine.numpy()-g) <= 1e-3*np.linalg.norm(g) + 1e-8*norm, name
+    assert set(grads)==set(pretrain_vars(variant)), 'a gradient for every variable'

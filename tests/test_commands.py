@@ -174,6 +174,12 @@ def test_undecodable_rows_can_be_skipped(home):
     said = typed('electra_data --corpus rows.txt --vocab vocab --out skipped --max-length 16 --skip-bad-rows', home)
     assert said.code==0 and '1 skipped' in said.out
 
+def test_a_vocabulary_that_does_not_fit_is_said(home):
+    write(home/'greek.txt', 'αβγ δεζ '.encode()*20)
+    said = typed('electra_data --corpus greek.txt --vocab vocab --out greek --max-length 16', home)
+    assert said.code==0 and '% of the tokens are [UNK]' in said.out, said
+    assert '[UNK]' not in typed('electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1', home).out
+
 def test_bad_vocabulary(home):
     pieces = (home/'vocab/vocab.txt').read_text().splitlines()
     write(home/'no_mask.txt', '\n'.join(o for o in pieces if o!='[MASK]'))
