@@ -7,8 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/tagging.html.md"""
 # %% auto #0
 __all__ = ['LETTERS', 'SHARE', 'tags_of', 'spans_of', 'as_bio', 'conll_spans', 'tag_problem', 'read_columns', 'Tagged',
            'read_tagged', 'TagExample', 'TagTask', 'word_pieces', 'around', 'row_cuts', 'whole_rows', 'official_rows',
-           'TagHead', 'span_scores', 'to_labels', 'tag_labels', 'tag_task', 'finetune', 'load_finetuned',
-           'predict_file', 'FinetuneHParams', 'InputError']
+           'TagHead', 'span_scores', 'to_labels', 'tag_labels', 'tag_task', 'chunk_task', 'TagPrediction', 'marked',
+           'conll_text', 'frequent_tags', 'baseline_scores', 'finetune', 'load_finetuned', 'predict_file',
+           'FinetuneHParams', 'InputError']
 
 # %% ../nbs/23_tagging.ipynb #39bcc533
 import re
@@ -457,3 +458,155 @@ def _of_split(name, found, split, hp):
     if split in found and ('dev' in found or split!='train'): return rows
     if split=='dev': print(f"NOTE: {name} has no dev set. {SHARE:.0%} of the training sentences, chosen by hash, are judged on instead and not trained on", flush=True)
     return [o for o in rows if is_held_out(list(o.words), SHARE)==(split=='dev')]
+
+# %% ../nbs/23_tagging.ipynb #bb6d54fe
+def chunk_task(
+    name:str, # `chunk`
+    data_dir, # Folder with a folder for it, which holds train.txt, dev.txt and test.txt; or hf: and the name of a dataset with `tokens` and `chunk_tags`
+    skip_bad:bool=False, # Leave sentences with errors out, and count them
+)->TagTask:
+    "Chunking as in CoNLL-2000, with its data"
+    if str(data_dir).startswith('hf:'): return _of_hub(name, str(data_dir)[3:], skip_bad)
+    if not Path(data_dir).is_dir(): raise InputError(f"there is no folder {data_dir}; give the folder that holds the tasks with --data-dir, or hf:conll2000")
+    plain = lambda o: o.name.lower().replace('-', '').replace('_', '')
+    folder = next((o for o in sorted(Path(data_dir).iterdir()) if o.is_dir() and plain(o) in ('chunk', 'conll2000')), None)
+    if folder is None: raise InputError(f"{data_dir} has no folder for {name}; it should be called chunk")
+    train, *others = (folder/f'{o}.txt' for o in ('train', 'dev', 'test'))
+    return tag_task(name, train, *(o if o.is_file() else None for o in others), skip_bad=skip_bad)
+
+def _of_hub(name, where, skip_bad):
+    "The same from `datasets`"
+    from datasets import load_dataset
+    try: ds = load_dataset(*where.split(':'))
+    except Exception as e: raise InputError(f"hf:{where} cannot be loaded: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
+    return tag_task(name, ds['train'], ds.get('validation'), ds.get('test'), 'tokens', 'chunk_tags', skip_bad=skip_bad)
+
+register('chunk', chunk_task, ['conll2000'])
+
+# %% ../nbs/23_tagging.ipynb #ba94373a
+_WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")
+
+class TagPrediction(NamedTuple):
+    "What a network says of a sentence"
+    words:tuple # Words
+    tags:tuple # A tag for each, in BIO, or as the task has them
+    probs:tuple # Probability of what the network said of each word
+    phrases:tuple|None # (kind, words) of each phrase; None where a tag says something of its word alone
+
+@patch
+def unlabelled(self:TagTask,
+    texts:list, # Texts, or lists of words
+)->list: # `TagExample`s without tags
+    "Sentences to predict"
+    sentences = [tuple(_WORD.findall(o) if isinstance(o, str) else o) for o in texts]
+    for o,words in zip(texts, sentences):
+        if not words or not all(isinstance(w, str) and w for w in words): raise InputError(f"{o!r} is no sentence to tag; give a text, or a list of words without empty ones")
+    return [TagExample(i, o) for i,o in enumerate(sentences)]
+
+@patch
+def predictions(self:TagTask,
+    features:list, # Rows
+    outs:list, # What the head said of each
+)->list: # A `TagPrediction` of each sentence
+    "Words with their tags"
+    found = []
+    for e,_,o in self.joined(features, outs):
+        probs, best = o.softmax(-1).max(-1) if len(o) else (torch.zeros(0), [])
+        tags = [self.labels[i] for i in best] + ['O']*(len(e.words)-len(best))
+        tags = as_bio(tags) if self.scheme else tags
+        phrases = tuple((kind, ' '.join(e.words[a:b+1])) for a,b,kind in spans_of(tags)) if self.scheme else None
+        found.append(TagPrediction(e.words, tuple(tags), tuple(probs.tolist()), phrases))
+    return found
+
+# %% ../nbs/23_tagging.ipynb #dfdb66dd
+def marked(
+    words:tuple, # Words
+    tags:tuple, # Their tags, in any way of writing
+    spans:bool=True, # Whether tags are of phrases
+)->str:
+    "A sentence with its phrases in brackets, or with a tag at each word"
+    if not spans: return ' '.join(f'{w}/{t}' for w,t in zip(words, tags))
+    found = list(words)
+    for a,b,kind in conll_spans(tags): found[a] = f'[{kind} {found[a]}'; found[b] += ']'
+    return ' '.join(found)
+
+def conll_text(
+    sentences:list, # A dict of `words`, and `tags` and further lists, of each
+)->str: # Lines
+    "Sentences in columns"
+    columns = [[v for v in o.values() if v is not None] for o in sentences]
+    sep = '\t' if any(' ' in w for c in columns for w in c[0]) else ' '
+    return '\n'.join(''.join(sep.join(cells)+'\n' for cells in zip(*c)) for c in columns)
+
+# %% ../nbs/23_tagging.ipynb #5dbceb4e
+@patch
+def merge(self:TagTask,
+    trials:list, # For each trial, what the head said of each row
+)->list: # The same for all of them together
+    "Mean probability of each label, as its logarithm"
+    return [torch.stack(o).softmax(-1).mean(0).log() for o in zip(*trials)]
+
+@patch
+def answers(self:TagTask,
+    features:list, # Rows
+    outs:list, # What the head said of each
+)->list: # A dict for each sentence
+    "Words and tags"
+    return [dict(words=list(o.words), tags=list(o.tags)) for o in self.predictions(features, outs)]
+
+@patch
+def compared(self:TagTask,
+    features:list, # Rows with the right targets
+    outs:list, # What the head said of each
+)->list: # A dict for each sentence
+    "Sentences with true and predicted phrases"
+    tags = [e.tags for e,*_ in self.joined(features, outs)]
+    return [dict(label=marked(o.words, t or (), bool(self.scheme)), predicted=marked(o.words, o.tags, bool(self.scheme))) for t,o in zip(tags, self.predictions(features, outs))]
+
+@patch
+def write(self:TagTask,
+    folder:Path, # Where to
+    split:str, # Name of the split
+    features:list, # Its rows
+    outs:list, # What the head said of each
+):
+    "Words, true tags if there are any, and predicted ones, in columns"
+    gold = [e.tags and (as_bio(e.tags) if self.scheme else e.tags) for e,*_ in self.joined(features, outs)]
+    rows = [dict(words=o.words, gold=t, tags=o.tags) for t,o in zip(gold, self.predictions(features, outs))]
+    atomic_write(Path(folder)/f'{self.name}-{split}.txt', conll_text(rows))
+
+TagTask.forms = {'.txt': conll_text, '.conll': conll_text}
+
+# %% ../nbs/23_tagging.ipynb #23b2c838
+@patch
+def read(self:TagTask,
+    path, # File in columns, or .jsonl
+    skip_bad:bool=False, # Leave sentences with errors out, and count them
+)->list: # `TagExample`s without tags
+    "Sentences to predict"
+    if Path(path).suffix!='.jsonl': return self.unlabelled([o.words for o in read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)[0]])
+    name, bad, found = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad), []
+    for i,r in read_table(path, [name], skip_bad):
+        try: found += self.unlabelled([r[name]])
+        except (InputError, TypeError): bad(i, f"`{name}` is neither a text nor a list of words")
+    bad.report()
+    return [o._replace(eid=i) for i,o in enumerate(found)]
+
+# %% ../nbs/23_tagging.ipynb #5f2399ae
+def frequent_tags(
+    train:list, # `TagExample`s
+)->tuple[dict,str]: # {word: its most frequent tag}, and the most frequent of all
+    "What a tagger without context knows, in BIO"
+    counts = defaultdict(Counter)
+    for o in train:
+        for w,t in zip(o.words, as_bio(o.tags)): counts[w][t] += 1
+    return {w: c.most_common(1)[0][0] for w,c in counts.items()}, sum(counts.values(), Counter()).most_common(1)[0][0]
+
+def baseline_scores(
+    train:list, # `TagExample`s
+    dev:list, # `TagExample`s to judge on
+)->dict: # {measure: number}
+    "How good the most frequent tag of each word is"
+    seen, top = frequent_tags(train)
+    gold, pred = [as_bio(o.tags) for o in dev], [[seen.get(w, top) for w in o.words] for o in dev]
+    return span_scores(gold, pred) | {f'conll_{k}': v for k,v in span_scores(gold, pred, conll_spans).items()}
