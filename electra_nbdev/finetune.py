@@ -427,6 +427,7 @@ def plot_confusion_matrix(self:FinetuneLearner,
 ):
     "Labels against predictions of the validation set"
     task = self.tasks[task or next(iter(self.tasks))]
+    if not getattr(task, 'labels', None) or not hasattr(task, 'decode'): raise InputError(f"{task.name} has no classes of texts to draw; show_results shows what the network says")
     features = [f for _,n,f in self.dls.valid.dataset if n==task.name]
     said = task.decode(self.outputs(task.name, features))
     ConfusionMatrixDisplay.from_predictions([f.example.label for f in features], said, labels=task.labels, ax=ax, cmap='Blues', colorbar=False)

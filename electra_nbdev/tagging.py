@@ -89,12 +89,13 @@ def tag_problem(
     "Why a tag cannot stand after another"
     allowed, inside = LETTERS[scheme], before[0] in 'BI' and tag[1:]==before[1:]
     if tag!='O' and not (tag[0] in allowed and tag[1:2]=='-' and tag[2:]): return f"the tag {tag!r} is neither O nor one of {', '.join(f'{o}-TYPE' for o in allowed)}"
-    if scheme!='IOB1' and tag[0] in 'IE' and not inside: return f"{tag} after {before} continues a phrase that has not begun (scheme {scheme})"
+    if scheme!='IOB1' and tag[0] in 'IE' and not inside: return f"{tag} after {before} continues a phrase that has not begun (scheme {scheme}; IOB1 would allow it)"
     if scheme=='BIOES' and before[0] in 'BI' and tag[0] not in 'IE': return f"{tag} after {before}, a phrase that has not ended (scheme {scheme})"
     return ''
 
 # %% ../nbs/23_tagging.ipynb #4daddd9a
-def _cells(line): return [o.strip(' ') for o in (line.split('\t') if '\t' in line else re.split(' +', line.strip(' ')))]
+_SPACES = re.compile(' +')
+def _cells(line): return [o.strip(' ') for o in line.split('\t')] if '\t' in line else _SPACES.split(line.strip(' '))
 
 def read_columns(
     path, # A file
@@ -157,7 +158,7 @@ def _tagged(sentence, at, width, bad):
     "A sentence in columns as `Tagged`, or None"
     if not sentence or None in sentence: return None
     for i,cells in sentence:
-        if len(cells)!=width: return bad(i, f"{len(cells)} {'column' if len(cells)==1 else 'columns'}, the first line has {width}")
+        if len(cells)!=width: return bad(i, f"{len(cells)} {'column' if len(cells)==1 else 'columns'}, the first line has {width}; each word has a line of its own")
     lines, cells = zip(*sentence)
     word, tag = ([c[i] for c in cells] for i in (*at, at[0])[:2])
     return Tagged(list(lines), tuple(word), tuple(tag) if len(at)==2 else None)
@@ -191,6 +192,7 @@ def read_tagged(
 )->tuple[list,bool]: # `Tagged` sentences, and whether a blank line ended the last
     "Sentences with their tags, checked"
     if scheme and scheme not in LETTERS: raise InputError(f"scheme is {scheme!r}; allowed: {', '.join(LETTERS)}, or None for tags of single words")
+    if str(src).endswith('.csv'): raise InputError(f"{src} has commas between its columns; give a file with spaces or tabs there, or lists of words and tags in a .jsonl")
     is_file, bad = isinstance(src, (str, Path)), BadRows(src if isinstance(src, (str, Path)) else 'the rows,', skip_bad)
     found, closed = _of_columns(src, bad, word, tag, comment) if is_file and Path(src).suffix!='.jsonl' else (_of_rows(src, bad, word, tag), True)
     good = [s for s in found if not (fault := _fault(s, scheme, known)) or bad(*fault)]
@@ -477,9 +479,9 @@ def chunk_task(
 def _of_hub(name, where, skip_bad):
     "The same from `datasets`"
     from datasets import load_dataset
-    try: ds = load_dataset(*where.split(':'))
+    try: ds = load_dataset(*where.split(':')); train = ds['train']
     except Exception as e: raise InputError(f"hf:{where} cannot be loaded: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
-    return tag_task(name, ds['train'], ds.get('validation'), ds.get('test'), 'tokens', 'chunk_tags', skip_bad=skip_bad)
+    return tag_task(name, train, ds.get('validation'), ds.get('test'), 'tokens', 'chunk_tags', skip_bad=skip_bad)
 
 register('chunk', chunk_task, ['conll2000'])
 
