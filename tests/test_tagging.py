@@ -8,7 +8,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import electra_nbdev.finetune as ft
 from electra_nbdev.hparams import FinetuneHParams, InputError
-from electra_nbdev.tagging import TagExample, TagTask, baseline_scores, chunk_task, conll_spans, read_tagged, span_scores, spans_of, tag_task
+from electra_nbdev.phrases import conll_spans, read_tagged, span_scores
+from electra_nbdev.tagging import TagExample, TagTask, baseline_scores, chunk_task, tag_task
 from test_commands import bad, typed, write
 from test_finetune import WORDS, electra_folder, glue_files
 

@@ -7,7 +7,8 @@ from transformers import ElectraConfig, ElectraModel
 from conftest import GOLDEN
 from electra_nbdev.finetune import TaskLoss, TaskNetwork, task_batch
 from electra_nbdev.hparams import FinetuneHParams, InputError
-from electra_nbdev.tagging import TagExample, TagTask, as_bio, read_tagged, span_scores, spans_of, tag_labels, tag_problem, tag_task, tags_of
+from electra_nbdev.phrases import as_bio, read_tagged, span_scores, spans_of, tag_problem, tags_of
+from electra_nbdev.tagging import TagExample, TagTask, tag_labels, tag_task
 from electra_nbdev.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 
