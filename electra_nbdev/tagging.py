@@ -42,7 +42,9 @@ class TagExample(NamedTuple):
     tags:tuple|None=None # Tags by which it is judged, None if they are not known
 
     @property
-    def label(self): return ' '.join(self.tags or ())
+    def label(self):
+        "The tags as a text, to be shown"
+        return ' '.join(self.tags or ())
 
 # %% ../nbs/23_tagging.ipynb #007a04c3
 @dataclass
@@ -284,7 +286,7 @@ def _with_tags_if_any(read, path, tag):
 # %% ../nbs/23_tagging.ipynb #4072e121
 def _of_split(name, found, split, hp):
     "Examples of a split; officially without a last sentence that no blank line ends"
-    if split=='test' and 'test' not in found: raise InputError(f"{name} has no test set; give one")
+    if split=='test' and 'test' not in found: raise InputError(f"{name} has no test set; give one (test.txt beside train.txt), or do without predicting it")
     rows, closed = found[split if split in found else 'train']
     if hp.tag_rows=='official' and not closed: rows = rows[:-1]
     if split in found and ('dev' in found or split!='train'): return rows
