@@ -459,6 +459,7 @@ class _FinetuneRows:
     predict_batch_size:int = _num(32, 1) # Rows of a batch that is predicted
     similar_lengths:bool = True # Batches of rows of similar lengths; False: drawn without regard to length
     double_unordered:bool = True # Train on both orders of a pair whose order has no meaning (MRPC, STS)
+    tag_rows:str = 'whole' # Of sentences to tag: `whole` keeps every word; `official` loses some, as notebook 23 explains
     write_test_outputs:bool = False # Predict the test set
     n_writes_test:int = _num(5, 1) # Trials that do
 
@@ -518,6 +519,7 @@ class FinetuneHParams(_FinetuneElsewhere, _FinetuneQA, _FinetuneRows, _FinetuneO
         _choice('model_size', self.model_size, SIZES)
         _choice('layer_exponents', self.layer_exponents, ['official', 'paper'])
         _choice('loss_reduction', self.loss_reduction, ['sum', 'mean'])
+        _choice('tag_rows', self.tag_rows, ['whole', 'official'])
         _refuse_elsewhere(self, _FINETUNE_INSTEAD)
         if not self.do_eval: raise InputError("hparam `do_eval` is false, but results are what a trial is for; to use a finished model take electra_predict")
 
