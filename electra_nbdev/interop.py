@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from fastcore.basics import patch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import ElectraForMaskedLM, ElectraForPreTraining
+from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 from transformers.utils import logging
 
 from .checkpoint import latest_checkpoint, load_checkpoint, part
