@@ -125,7 +125,7 @@ def read_index(
     path:Path, # `.index` file
 )->tuple[dict,int]: # {name: Entry}, and how many data files there are
     "The index of a checkpoint"
-    with open(path, 'rb') as f: buf = f.read(_LARGEST)
+    buf = path.read_bytes() if path.stat().st_size<_LARGEST else b''
     try:
         if len(buf)<48 or int.from_bytes(buf[-8:], 'little')!=_MAGIC: raise ValueError("it does not end as a table does; was it copied completely?")
         *_, i = _handle(buf[-48:]) # of another block, which is empty

@@ -120,7 +120,7 @@ def test_a_lacking_or_misshapen_tensor_is_named(tmp_path):
     convert(tmp_path/'run', tmp_path/'all.npz')
     arrays = dict(np.load(tmp_path/'all.npz'))
     rng = random.Random(0)
-    for name in rng.sample(sorted(arrays), 25):
+    for name in rng.sample(sorted(arrays), 8):
         np.savez(tmp_path/'less.npz', **{k: v for k,v in arrays.items() if k!=name})
         with pytest.raises(InputError, match=r'lacks .* of shape \[.*\]|there is no tensor'): open_pretrained(tmp_path/'less.npz')
         np.savez(tmp_path/'odd.npz', **arrays | {name: np.zeros((*arrays[name].shape[:-1], 3), np.float32)})
