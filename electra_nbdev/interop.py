@@ -45,6 +45,7 @@ class Weights:
     tokenizer:object=None # Beside the weights, if there is one
     others:list=field(default_factory=list) # Names without a place in our networks
     notes:list=field(default_factory=list) # What the user should know
+    heads:dict=field(default_factory=dict) # {official name: Tensor} of fine-tuned heads
     moments:dict=field(default_factory=dict) # Running means of the optimizer, as `load_moments` takes them
     step:int=0 # Updates done
 
@@ -225,6 +226,7 @@ class Pretrained:
     unused:list # Names of tensors that were found and have no place
     notes:list # What else the user should know
     tokenizer:object=None # If there was one
+    heads:dict=field(default_factory=dict) # Fine-tuned heads, for `17_convert`
     moments:dict=field(default_factory=dict) # Of the optimizer, if there were any
     step:int=0 # Updates done, if that is known
 
@@ -250,7 +252,7 @@ def assemble(
     unused = sorted({*w.tensors}-{*taken}) + w.others
     notes = w.notes + _notes(hp, unused, w)
     if w.tokenizer and len(w.tokenizer)>hp.vocab_size: raise InputError(f"the tokenizer in {w.where} has {len(w.tokenizer)} pieces, its network knows {hp.vocab_size}; they do not belong together")
-    return Pretrained(model, w.where, taken, made, unused, notes, w.tokenizer, {k: v for k,v in w.moments.items() if k.rpartition('/')[0] in taken}, w.step)
+    return Pretrained(model, w.where, taken, made, unused, notes, w.tokenizer, w.heads, {k: v for k,v in w.moments.items() if k.rpartition('/')[0] in taken}, w.step)
 
 # %% ../nbs/15_interop.ipynb #b8abac9e
 def _check_generator(w, hp):
@@ -276,6 +278,7 @@ def report(self:Pretrained)->str: # A line for each kind of thing
     "What was taken, made and left unused"
     shown = self.unused[:8] + ([f'and {len(self.unused)-8} more'] if len(self.unused)>8 else [])
     rows = dict(taken=_counted(self.taken), made=_counted(self.made), unused=shown)
+    if self.heads: rows['heads'] = sorted(self.heads)
     lines = [f'{self.where}: {self.hp.model_size}, {sum(p.numel() for p in self.model.parameters()):,} parameters']
     return '\n'.join([*lines, *(f'  {k:7} {", ".join(v) or "nothing"}' for k,v in rows.items()), *(f'  note    {o}' for o in self.notes)])
 
@@ -306,7 +309,8 @@ def from_official(
     "Official variables under our names"
     names = {n: our_name(n) for n in found if our_name(n) and not n.endswith(('/adam_m', '/adam_v'))}
     w = Weights(str(where), {o: _turned(n, found[n]) for n,o in names.items()}, moments=moments_of(found, names))
-    used = {*names, 'global_step', *(f'{n}/adam_{k}' for n,o in names.items() if f'{o}/step' in w.moments for k in 'mv')}
+    w.heads = {n: x for n,x in found.items() if n.startswith('task_specific/') and not n.endswith(('/adam_m', '/adam_v'))}
+    used = {*names, *w.heads, 'global_step', *(f'{n}/adam_{k}' for n,o in names.items() if f'{o}/step' in w.moments for k in 'mv')}
     w.others = sorted({*found, *others}-used)
     if 'global_step' in found and found['global_step'].numel()==1: w.step = max(0, int(found['global_step']))
     heads = {unit_of(o) for o in w.tensors}
