@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 from torch import tensor
-from transformers import ElectraForPreTraining, ElectraForTokenClassification
+from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
 from electra_nbdev.cli import _glue_facts
 from electra_nbdev.convert import convert
@@ -95,6 +95,23 @@ def test_golden_text_heads(run, tmp_path):
         at = f['task_id']==i
         want = arrays[f'out/{name}/logits'] if f'out/{name}/logits' in arrays else arrays[f'out/{name}/predictions'][:,None]
         close(head(hidden)[at], want[at.numpy()], atol=1e-4)
+
+@pytest.mark.parametrize('run', ['classification', 'multitask'])
+def test_golden_heads_come_back(run, tmp_path):
+    "Official names, a task of ours, official names: to the bit"
+    finetuned(run, tmp_path)
+    convert(tmp_path/'task', tmp_path/'back.npz')
+    want, back = np.load(tmp_path/'ckpt.npz'), np.load(tmp_path/'back.npz')
+    assert {*want}=={*back}
+    for k in want: assert np.array_equal(want[k], back[k]), k
+
+def test_golden_heads_that_nothing_holds(tmp_path):
+    finetuned('classification', tmp_path)
+    two = {f'task_specific/squad/{k}': np.zeros(n, np.float32) for k,n in (('qa_hidden/kernel', (64, 512)), ('qa_hidden/bias', 512), ('dense/kernel', (32, 1)), ('dense/bias', 1))}
+    np.savez(tmp_path/'qa.npz', **{k: v for k,v in np.load(tmp_path/'ckpt.npz').items() if 'mnli' not in k}, **two)
+    out = convert(tmp_path/'qa.npz', tmp_path/'qa', dict(model_hparam_overrides=dict(num_attention_heads=2)))
+    assert 'squad (4)' in out.report() and 'the head of squad' in out.report()
+    assert np.array_equal(ElectraModel.from_pretrained(tmp_path/'qa'/'discriminator').embeddings.word_embeddings.weight.detach(), np.load(tmp_path/'ckpt.npz')['electra/embeddings/word_embeddings'])
 
 def test_golden_tagging_head(tmp_path):
     arrays, f = finetuned('tagging', tmp_path)
