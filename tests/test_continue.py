@@ -1,0 +1,120 @@
+"Runs that begin with trained weights: as a user types them, killed, with another vocabulary, and what is refused"
+import json, os, shutil, signal
+from dataclasses import replace
+
+import pytest
+import torch
+
+from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint, part
+from electra_nbdev.domain import Origin, continue_pretraining, graft, of_vocabulary, old_rows, open_origin, restarted
+from electra_nbdev.electric import pretraining_model
+from electra_nbdev.hparams import InputError, preset
+from electra_nbdev.tokenizer import SPECIALS, wordpiece
+from test_commands import bad, home, tales, typed, write
+
+CONTINUE = 'electra_pretrain --init run --data examples --steps 12 --device cpu --hparams \'{"save_checkpoints_steps": 4}\''
+
+def weights(run):
+    tensors, _ = load_checkpoint(latest_checkpoint(run))
+    return {k: v for k,v in tensors.items() if k.split('/')[0] in ('model', 'optimizer')}
+
+@pytest.fixture(scope='module')
+def began(home):
+    "A run that began with another's weights"
+    said = typed(f'{CONTINUE} --out began', home)
+    assert said.code==0, said.err
+    return home, said.out
+
+def test_a_run_from_a_run(began):
+    home, said = began
+    assert 'Beginning with the weights of run and its vocabulary' in said and 'Starting at step 0 of 12' in said
+    saved, old = (json.loads((home/o/'hparams.json').read_text()) for o in ('began', 'run'))
+    assert saved['run']['init']['folder']=='run' and saved['run']['init']['optimizer']=='fresh' and old['run']['init']=={}
+    assert (saved['num_train_steps'], saved['num_warmup_steps'], saved['learning_rate'])==(12, 1, old['learning_rate'])
+    assert 'Finished already' in typed(f'{CONTINUE} --out began', home).out
+
+def test_it_really_begins_there(home, tmp_path):
+    "The first update has rate 0, so after it the weights are still those of the folder"
+    origin = open_origin(home/'run')
+    learn = continue_pretraining(origin, home/'examples', tmp_path/'run', restarted(origin.recipe(), 1), device='cpu')
+    assert learn.pretrain_step==1
+    for (n,a),b in zip(learn.model.named_parameters(), open_origin(home/'run').model.parameters(), strict=True): assert torch.equal(a, b), n
+
+def test_killed_equals_never_stopped(began):
+    home, _ = began
+    def at(step, signum):
+        from electra_nbdev.pretrain import CountSteps
+        was = CountSteps.after_step
+        def after_step(self):
+            was(self)
+            if self.learn.pretrain_step==step: os.kill(os.getpid(), signum)
+        def setup(): CountSteps.after_step = after_step
+        return setup
+    assert typed(f'{CONTINUE} --out killed', home, at(2, signal.SIGKILL)).code==-9 # before the first checkpoint
+    assert typed(f'{CONTINUE} --out killed', home, at(6, signal.SIGKILL)).code==-9
+    said = typed(f'{CONTINUE} --out killed', home)
+    assert said.code==0 and 'Continuing at step 4 of 12' in said.out
+    a, b = weights(home/'began'), weights(home/'killed')
+    assert a.keys()==b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+def test_other_weights_are_refused(began):
+    home, _ = began
+    shutil.copytree(home/'run', home/'moved', dirs_exist_ok=True)
+    said = typed(CONTINUE.replace('run', 'moved', 1) + ' --out began', home) # the same weights elsewhere
+    assert said.code==0 and 'Finished already' in said.out
+    init = json.loads((home/'began/hparams.json').read_text())['run']['init']
+    bad(home, CONTINUE.replace('--init run', '--init began') + ' --out began', 'weights of run', init['weights'], 'weights of began', '--out')
+    bad(home, 'electra_pretrain --data examples --hparams began/hparams.json --steps 12 --out began --device cpu', 'weights of run', 'new weights')
+    bad(home, f'{CONTINUE} --out run', 'new weights', 'weights of run')
+    bad(home, f'{CONTINUE} --carry-optimizer --out began', 'fresh', 'carried')
+
+def test_carried_moments(home):
+    "With a rate of 0 only moments move, and they go on from where the old run left them"
+    said = typed(CONTINUE.replace('"save', '"learning_rate": 0.0, "weight_decay_rate": 0.0, "save') + ' --carry-optimizer --out carried', home)
+    assert said.code==0, said.err
+    old, new = weights(home/'run'), weights(home/'carried')
+    for k in (o for o in old if o.startswith('model/')): assert torch.equal(old[k], new[k]), k
+    for k in (o for o in old if o.endswith('exp_avg_sq')): assert (new[k]>=old[k]*.999**12*(1-1e-5)).all(), k
+
+def test_recipe_is_inherited(home):
+    origin = open_origin(home/'run')
+    assert origin.recipe()==replace(origin.hp, length_schedule=())
+    assert origin.recipe('small').disc_weight==50 and origin.recipe('small').untied_generator is False
+
+BAD = {'--init nowhere': ('nowhere',), '--init vocab': ('no run', 'vocab'), '--init tales.txt': ('tales.txt',), '--init damaged': ('damaged',), '--init headless': ('generator',),
+       '--init run --hparams \'{"untied_generator": true}\'': ('untied_generator', 'False', 'True'), '--init mute': ('mute', 'vocabulary'),
+       '--init run --hparams \'{"model_hparam_overrides": {"num_hidden_layers": 5}}\'': ('num_hidden_layers', '2', '5'), '--carry-optimizer': ('--init',),
+       '--init tiny --carry-optimizer': ('no checkpoint',), '--init run --preset tinny': ('Did you mean `tiny`',)}
+
+@pytest.mark.parametrize('flags', BAD)
+def test_bad_beginnings(home, flags):
+    for name in ('damaged', 'headless', 'mute'): shutil.copytree(home/'run', home/name, dirs_exist_ok=True)
+    (home/'damaged/discriminator/model.safetensors').write_bytes(b'nonsense')
+    shutil.rmtree(home/'headless/generator', ignore_errors=True)
+    for o in (home/'mute/discriminator').glob('tokenizer*'): o.unlink()
+    bad(home, f'electra_pretrain {flags} --data examples --steps 4 --device cpu --out r9', *BAD[flags])
+
+def test_out_folder_that_is_something_else(home):
+    bad(home, f'{CONTINUE} --out vocab', 'something else')
+
+VARIANTS = {'tied': {}, 'untied embeddings': dict(untied_generator=True, untied_generator_embeddings=True), 'tied embeddings': dict(untied_generator=True),
+            'uniform': dict(uniform_generator=True), 'BERT': dict(electra_objective=False),
+            'Electric': dict(electra_objective=False, electric_objective=True, two_tower_generator=True, untied_generator=True),
+            'ELECTRA-TT untied': dict(two_tower_generator=True, untied_generator=True, untied_generator_embeddings=True)}
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_vocabulary_of_every_variant(name):
+    "Every table and every output bias gets its rows; all else is copied"
+    old, new = (wordpiece({o: i for i,o in enumerate(v)}) for v in ([*SPECIALS, 'sea', '##s', 'ship'], ['ship', '[MASK]', 'seas', *SPECIALS[:4], '7']))
+    hp = replace(preset('tiny'), vocab_size=8, **VARIANTS[name])
+    origin = Origin('x', pretraining_model(hp), hp, old)
+    with torch.no_grad():
+        for p in origin.model.parameters(): p.uniform_(1, 2)
+    model, had = graft(origin, replace(hp, seed=1), rows := old_rows(old, new)), dict(origin.model.named_parameters())
+    assert rows==[[7], [4], [5, 6], [0], [1], [2], [3], []]
+    tables = [n for n in had if of_vocabulary(n)]
+    assert len(tables)=={'tied embeddings': 2, 'uniform': 1, 'untied embeddings': 3, 'ELECTRA-TT untied': 4}.get(name, 2)
+    for n,p in model.named_parameters():
+        want = torch.stack([had[n][o].mean(0) for o in rows[:-1]]) if n in tables else had[n]
+        assert torch.equal(p[:-1] if n in tables else p, want), n
+        if n in tables: assert p[-1].abs().max()<1, n
