@@ -38,7 +38,7 @@ from .evaluate import Health, HeldOutMetrics, History, plot_history, read_histor
 from .hparams import (InputError, PretrainHParams, atomic_folder, differences, home, load_hparams, nearest,
                                    preset, read_hparams, resolve_hparams, save_hparams, tidy)
 from .masking import MaskTokens, Specials, cut_rows, make_inputs, mask_batch, piece_length
-from .optimizer import ClipNorm, WarmupDecay, electra_optimizer, param_groups, recipe_schedule
+from .optimizer import ClipNorm, EmbeddingsOnly, WarmupDecay, electra_optimizer, param_groups, recipe_schedule
 from .text import sample_corpus
 from .tokenizer import load_tokenizer, train_vocab, watched
 
@@ -162,7 +162,7 @@ def electra_learner(
     "Networks, optimizer, schedule, metrics and history of a recipe in one fastai learner"
     special = specials_of(dls.train.dataset.tokenizer)
     held = HeldOutMetrics(hp, special, dls.train.dataset.token_counts() if counts is None else counts)
-    ours = [CountSteps(hp), MaskTokens(hp, special, dls.device), ClipNorm(), WarmupDecay(recipe_schedule(hp)), held,
+    ours = [CountSteps(hp), MaskTokens(hp, special, dls.device), EmbeddingsOnly(hp.embeddings_only_steps), ClipNorm(), WarmupDecay(recipe_schedule(hp)), held,
             History(hp, out and Path(out)/'history.jsonl'), Health(hp), StopOnSignal()]
     dls.n_inp = 2
     learn = PretrainLearner(dls, model or pretraining_model(hp), loss_func=PretrainLoss(hp), opt_func=partial(electra_optimizer, hp=hp),

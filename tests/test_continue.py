@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint, part
-from electra_nbdev.domain import Origin, continue_pretraining, graft, of_vocabulary, old_rows, open_origin, restarted
+from electra_nbdev.domain import Origin, bits_per_byte, continue_pretraining, graft, of_vocabulary, old_rows, open_origin, restarted, vocabulary_report
+from electra_nbdev.electra import ElectraPretraining
 from electra_nbdev.electric import pretraining_model
-from electra_nbdev.hparams import InputError, preset
+from electra_nbdev.evaluate import read_history
+from electra_nbdev.hparams import preset
 from electra_nbdev.tokenizer import SPECIALS, wordpiece
 from test_commands import bad, home, tales, typed, write
 
@@ -63,8 +65,8 @@ def test_other_weights_are_refused(began):
     said = typed(CONTINUE.replace('run', 'moved', 1) + ' --out began', home) # the same weights elsewhere
     assert said.code==0 and 'Finished already' in said.out
     init = json.loads((home/'began/hparams.json').read_text())['run']['init']
-    bad(home, CONTINUE.replace('--init run', '--init began') + ' --out began', 'weights of run', init['weights'], 'weights of began', '--out')
-    bad(home, 'electra_pretrain --data examples --hparams began/hparams.json --steps 12 --out began --device cpu', 'weights of run', 'new weights')
+    bad(home, CONTINUE.replace('--init run', '--init began') + ' --out began', 'weights of moved', init['weights'], 'weights of began', '--out')
+    bad(home, 'electra_pretrain --data examples --hparams began/hparams.json --steps 12 --out began --device cpu', 'weights of moved', 'new weights')
     bad(home, f'{CONTINUE} --out run', 'new weights', 'weights of run')
     bad(home, f'{CONTINUE} --carry-optimizer --out began', 'fresh', 'carried')
 
@@ -118,3 +120,61 @@ def test_vocabulary_of_every_variant(name):
         want = torch.stack([had[n][o].mean(0) for o in rows[:-1]]) if n in tables else had[n]
         assert torch.equal(p[:-1] if n in tables else p, want), n
         if n in tables: assert p[-1].abs().max()<1, n
+
+# Another vocabulary, embeddings first, bits per byte
+
+SPANISH = 'el capitán vio la tormenta y se fue.\nera la carta del viejo molinero.\nnadie preguntó al rey ni a la reina.'
+
+@pytest.fixture(scope='module')
+def spanish(home):
+    "Examples of another language with a vocabulary of their own"
+    (home/'spanish.txt').write_text('\n\n'.join(SPANISH.replace('viejo', f'viejo {o}') for o in tales().split()[:120]))
+    for line in ('electra_vocab --corpus spanish.txt --out palabras --vocab-size 150', 'electra_data --corpus spanish.txt --vocab palabras --out ejemplos --max-length 16 --held-out 0.1'):
+        assert typed(line, home).code==0
+    return home
+
+OTHER = 'electra_pretrain --init run --data ejemplos --steps 12 --device cpu --hparams \'{"save_checkpoints_steps": 4, "embeddings_only_steps": 6}\''
+
+def domain(run): return {k: v for o in read_history(run/'history.jsonl') for k,v in o.get('domain', {}).items()}
+
+def test_another_vocabulary(spanish):
+    said = typed(f'{OTHER} --out otro', spanish)
+    assert said.code==0, said.err
+    assert 'pieces keep their rows' in said.out and 'composed' in said.out and 'Held-out text, bits per byte: ' in said.out
+    found = domain(spanish/'otro')
+    assert list(found)==['before', 'start', 'after'] and found['before']['bytes']==found['after']['bytes']>1000
+    assert json.loads((spanish/'otro/hparams.json').read_text())['vocab_size']==len((spanish/'palabras/vocab.txt').read_text().splitlines())
+    again = typed(f'{OTHER} --out otro', spanish)
+    assert 'Finished already' in again.out and f"{found['after']['bits_per_byte']:.3f} after" in again.out and domain(spanish/'otro')==found
+    bad(spanish, f'{OTHER} --carry-optimizer --out r9', 'vocabulary', 'run/discriminator')
+
+def test_killed_while_only_embeddings_learn(spanish):
+    def at(step):
+        from electra_nbdev.pretrain import CountSteps
+        was = CountSteps.after_step
+        def after_step(self):
+            was(self)
+            if self.learn.pretrain_step==step: os.kill(os.getpid(), signal.SIGTERM)
+        def setup(): CountSteps.after_step = after_step
+        return setup
+    assert typed(f'{OTHER} --out roto', spanish, at(3)).code==143
+    frozen = load_checkpoint(latest_checkpoint(spanish/'roto'))[0]
+    assert {k.split('/')[1] for k in frozen if k.startswith('optimizer/')}=={k.split('/')[1] for k in frozen if k.startswith('model/') and of_vocabulary(k)}
+    assert typed(f'{OTHER} --out roto', spanish, at(8)).code==143
+    assert typed(f'{OTHER} --out roto', spanish).code==0
+    a, b = weights(spanish/'otro'), weights(spanish/'roto')
+    assert a.keys()==b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    assert domain(spanish/'otro')==domain(spanish/'roto')
+
+def test_nothing_in_common_is_a_warning(home):
+    old, new = (wordpiece({o: i for i,o in enumerate([*SPECIALS, *v])}) for v in (['a', '##b'], ['ж', '##щ']))
+    with pytest.warns(UserWarning, match='nothing in common'): assert '2 are made new' in vocabulary_report(old_rows(old, new), old, new)
+
+def test_vocabularies_compare(home):
+    "A network that knows nothing pays the same for a word however it is cut, in proportion to its pieces; what [UNK] hides is paid byte by byte"
+    model = ElectraPretraining(preset('tiny', vocab_size=8)).generator
+    with torch.no_grad(): model.generator_lm_head.bias.zero_(); model.generator_predictions.LayerNorm.weight.zero_()
+    whole, cut = (wordpiece({o: i for i,o in enumerate([*SPECIALS, *v])}) for v in (['seas', 'x', 'y'], ['sea', '##s', 'y']))
+    bits = {k: bits_per_byte(model, tok, ['seas seas', 'seas é'], 8) for k,tok in (('whole', whole), ('cut', cut))}
+    assert bits['whole']['bits']==pytest.approx(4*3+16, abs=1e-3) and bits['cut']['bits']==pytest.approx(7*3+16, abs=1e-3)
+    assert bits['whole']['bytes']==bits['cut']['bytes']==16 and bits['cut']['unknown_bytes']==2
