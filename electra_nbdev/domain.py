@@ -13,8 +13,8 @@ __all__ = ['BUILT', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'restarte
 import hashlib, math, warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from fastai.callback.core import Callback
@@ -253,7 +253,7 @@ def bits_per_byte(
     rows, lost = _word_rows(tok, texts, max_length-2)
     asked = []
     for row in rows:
-        ends = np.cumsum([1, *map(len, row)]).tolist()
+        ends = list(accumulate([1, *map(len, row)]))
         ids = [tok.cls_token_id, *(i for w in row for i in w), tok.sep_token_id]
         asked += [(ids, o) for o in questions([list(range(a, b)) for a,b in zip(ends, ends[1:])], rng)]
     if not asked: raise InputError("there are no words to judge by; give texts")
