@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import BertConfig, BertForMaskedLM
 
 from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint, part
 from electra_nbdev.domain import Origin, bits_per_byte, continue_pretraining, graft, of_vocabulary, old_rows, open_origin, restarted, vocabulary_report
@@ -83,17 +84,17 @@ def test_recipe_is_inherited(home):
     assert origin.recipe()==replace(origin.hp, length_schedule=())
     assert origin.recipe('small').disc_weight==50 and origin.recipe('small').untied_generator is False
 
-BAD = {'--init nowhere': ('nowhere',), '--init vocab': ('no run', 'vocab'), '--init tales.txt': ('tales.txt',), '--init damaged': ('damaged',), '--init headless': ('generator',),
-       '--init run --hparams \'{"untied_generator": true}\'': ('untied_generator', 'False', 'True'), '--init mute': ('mute', 'vocabulary'),
+BAD = {'--init nowhere': ('nowhere',), '--init vocab': ('no model', 'vocab'), '--init tales.txt': ('tales.txt',), '--init damaged': ('damaged',),
+       '--init run --hparams \'{"untied_generator": true}\'': ('untied_generator', 'False', 'True'), '--init mute': ('mute', 'vocabulary'), '--init other': ('other', 'bert', 'electra'),
        '--init run --hparams \'{"model_hparam_overrides": {"num_hidden_layers": 5}}\'': ('num_hidden_layers', '2', '5'), '--carry-optimizer': ('--init',),
        '--init tiny --carry-optimizer': ('no checkpoint',), '--init run --preset tinny': ('Did you mean `tiny`',)}
 
 @pytest.mark.parametrize('flags', BAD)
 def test_bad_beginnings(home, flags):
-    for name in ('damaged', 'headless', 'mute'): shutil.copytree(home/'run', home/name, dirs_exist_ok=True)
+    for name in ('damaged', 'mute'): shutil.copytree(home/'run', home/name, dirs_exist_ok=True)
     (home/'damaged/discriminator/model.safetensors').write_bytes(b'nonsense')
-    shutil.rmtree(home/'headless/generator', ignore_errors=True)
-    for o in (home/'mute/discriminator').glob('tokenizer*'): o.unlink()
+    for o in (home/'mute').glob('*/tokenizer*'): o.unlink()
+    BertForMaskedLM(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16, vocab_size=120)).save_pretrained(home/'other')
     bad(home, f'electra_pretrain {flags} --data examples --steps 4 --device cpu --out r9', *BAD[flags])
 
 def test_out_folder_that_is_something_else(home):
@@ -109,7 +110,7 @@ def test_vocabulary_of_every_variant(name):
     "Every table and every output bias gets its rows; all else is copied"
     old, new = (wordpiece({o: i for i,o in enumerate(v)}) for v in ([*SPECIALS, 'sea', '##s', 'ship'], ['ship', '[MASK]', 'seas', *SPECIALS[:4], '7']))
     hp = replace(preset('tiny'), vocab_size=8, **VARIANTS[name])
-    origin = Origin('x', pretraining_model(hp), hp, old)
+    origin = Origin('x', pretraining_model(hp), old)
     with torch.no_grad():
         for p in origin.model.parameters(): p.uniform_(1, 2)
     model, had = graft(origin, replace(hp, seed=1), rows := old_rows(old, new)), dict(origin.model.named_parameters())
@@ -120,6 +121,14 @@ def test_vocabulary_of_every_variant(name):
         want = torch.stack([had[n][o].mean(0) for o in rows[:-1]]) if n in tables else had[n]
         assert torch.equal(p[:-1] if n in tables else p, want), n
         if n in tables: assert p[-1].abs().max()<1, n
+
+def test_half_a_model(home):
+    "A discriminator alone, as a hub would give it: the generator's head is made, and the user is told"
+    shutil.copytree(home/'run/discriminator', home/'alone', dirs_exist_ok=True)
+    said = typed(f'electra_pretrain --init alone --data examples --preset tiny --steps 2 --device cpu --out whole', home)
+    assert said.code==0, said.err
+    assert 'made    generator' in said.out and 'Beginning with the weights of alone and its vocabulary' in said.out
+    assert (home/'whole/generator/model.safetensors').is_file()
 
 # Another vocabulary, embeddings first, bits per byte
 
