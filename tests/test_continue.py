@@ -30,10 +30,10 @@ def began(home):
 
 def test_a_run_from_a_run(began):
     home, said = began
-    assert 'Beginning with the weights of run and its vocabulary' in said and 'Starting at step 0 of 12' in said
+    assert 'Beginning with the weights of run' in said and 'their vocabulary' in said and 'Starting at step 0 of 12' in said
     saved, old = (json.loads((home/o/'hparams.json').read_text()) for o in ('began', 'run'))
     assert saved['run']['init']['folder']=='run' and saved['run']['init']['optimizer']=='fresh' and old['run']['init']=={}
-    assert (saved['num_train_steps'], saved['num_warmup_steps'], saved['learning_rate'])==(12, 1, old['learning_rate'])
+    assert (saved['num_train_steps'], saved['num_warmup_steps'], saved['learning_rate'])==(12, 1, old['learning_rate']/4)
     assert 'Finished already' in typed(f'{CONTINUE} --out began', home).out
 
 def test_it_really_begins_there(home, tmp_path):
@@ -81,7 +81,7 @@ def test_carried_moments(home):
 
 def test_recipe_is_inherited(home):
     origin = open_origin(home/'run')
-    assert origin.recipe()==replace(origin.hp, length_schedule=())
+    assert origin.recipe()==replace(origin.hp, length_schedule=(), learning_rate=origin.hp.learning_rate/4)
     assert origin.recipe('small').disc_weight==50 and origin.recipe('small').untied_generator is False
 
 BAD = {'--init nowhere': ('nowhere',), '--init vocab': ('no model', 'vocab'), '--init tales.txt': ('tales.txt',), '--init damaged': ('damaged',),
@@ -127,7 +127,7 @@ def test_half_a_model(home):
     shutil.copytree(home/'run/discriminator', home/'alone', dirs_exist_ok=True)
     said = typed(f'electra_pretrain --init alone --data examples --preset tiny --steps 2 --device cpu --out whole', home)
     assert said.code==0, said.err
-    assert 'made    generator' in said.out and 'Beginning with the weights of alone and its vocabulary' in said.out
+    assert 'made    generator' in said.out and 'Beginning with the weights of alone' in said.out
     assert (home/'whole/generator/model.safetensors').is_file()
 
 # Another vocabulary, embeddings first, bits per byte
