@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/cli.html.md"""
 
 # %% auto #0
 __all__ = ['Required', 'command', 'electra_vocab', 'electra_data', 'electra_pretrain', 'recipe_of', 'summary', 'electra_evaluate',
-           'electra_score', 'electra_finetune', 'electra_predict']
+           'electra_score', 'electra_finetune', 'electra_predict', 'electra_convert']
 
 # %% ../nbs/30_cli.ipynb #eebda072
 import os, sys, warnings
@@ -248,3 +248,17 @@ def electra_predict(
     found = predict_file(model, input, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else found.to_csv(sep='\t', index=False).rstrip())
     return found
+
+# %% ../nbs/30_cli.ipynb #514ef54c
+@command
+def electra_convert(
+    src:Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}], # A run, a Hugging Face folder of either half or one of each, hf:name, a TensorFlow checkpoint, or an .npz
+    dst:Required, # Folder to write, or an .npz for official names; must not exist yet
+    hparams:str=None, # JSON text or a JSON file: what weights do not tell, such as the number of heads
+    missing:str='embeddings', # A half that is not there shares the embeddings of the other, or begins fresh
+):
+    "Open networks of any form; write them for transformers, for this library, or under official names"
+    from electra_nbdev.convert import convert
+    out = convert(src, dst, hparams, missing)
+    print(f'{out.report()}\nIn {dst}')
+    return out

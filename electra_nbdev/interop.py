@@ -1,4 +1,4 @@
-"""ELECTRA folders of Hugging Face and checkpoints of TensorFlow: opened, completed, written back
+"""ELECTRA folders of Hugging Face and checkpoints of TensorFlow opened with one function, completed, and every weight accounted for
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/interop.html.md"""
 
@@ -6,15 +6,17 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/interop.html.md"""
 
 # %% auto #0
 __all__ = ['Weights', 'with_tokenizer', 'read_half', 'shape_of', 'has_encoder', 'sizes_of', 'drop_copies', 'generator_facts',
-           'disc_sizes', 'settings_of', 'recipe_of', 'unit_of', 'fill', 'settle_halves', 'Pretrained', 'assemble',
-           'read_towers', 'recipe_in', 'read_checkpoint', 'read_folder', 'joined', 'open_pretrained']
+           'disc_sizes', 'settings_of', 'recipe_of', 'fill', 'settle_halves', 'Pretrained', 'assemble', 'moments_of',
+           'from_official', 'read_tensorflow', 'read_npz', 'read_towers', 'recipe_in', 'read_checkpoint', 'read_folder',
+           'joined', 'open_pretrained']
 
 # %% ../nbs/15_interop.ipynb #55ec84d6
-import re
+import re, zipfile, zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from fastcore.basics import patch
 from safetensors import SafetensorError
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 from transformers.utils import logging
 
+from .bundle import our_name, read_bundle, tensorflow_prefix, unit_of
 from .checkpoint import latest_checkpoint, load_checkpoint, part
 from .electra import ElectraPretraining
 from .electric import pretraining_model
@@ -139,7 +142,7 @@ def generator_facts(
     sizes = sizes_of(tensors, gen, gen if own else 'discriminator.electra')
     facts = dict(untied_generator=True, untied_generator_embeddings=own and sizes['embedding_size']==sizes['hidden_size'],
                  generator_layers=sizes['num_hidden_layers']/disc['num_hidden_layers'], generator_hidden_size=sizes['hidden_size']/disc['hidden_size'])
-    return facts | (dict(two_tower_generator=True) if gen=='generator.ltr' else {})
+    return facts | (dict(two_tower_generator=True, electric_objective=True, electra_objective=False) if gen=='generator.ltr' else {})
 
 # %% ../nbs/15_interop.ipynb #c9624682
 def disc_sizes(
@@ -171,20 +174,15 @@ def recipe_of(
     "The recipe that weights were trained with, as far as they show it"
     if 'model_size' in w.recipe: return preset('small', **w.recipe | said) # of a run, complete
     dims = disc_sizes(w, said)
-    size = next((k for k,o in SIZES.items() if all(o[d]==dims[d] for d in ('hidden_size', 'num_hidden_layers'))), 'small')
+    size = said.get('model_size') or next((k for k,o in SIZES.items() if all(o[d]==dims[d] for d in ('hidden_size', 'num_hidden_layers'))), 'small')
+    base = preset(size)
+    if 'model_size' in said and not w.settings: dims['num_attention_heads'] = SIZES[size]['num_attention_heads']
     usual = ElectraConfig().to_dict() | dict(intermediate_size=4*dims['hidden_size']) | SIZES[size]
     change = {k: v for k,v in dims.items() if k not in ('vocab_size', 'embedding_size') and usual[k]!=v} | said.get('model_hparam_overrides', {})
     facts = dict(vocab_size=dims['vocab_size'], embedding_size=dims['embedding_size'])
-    if preset(size).max_seq_length>dims['max_position_embeddings']: facts |= dict(max_seq_length=dims['max_position_embeddings'], length_schedule=())
+    if base.max_seq_length>dims['max_position_embeddings']: facts |= dict(max_seq_length=dims['max_position_embeddings'], length_schedule=())
     facts |= {} if w.recipe.get('electra_objective') is False else generator_facts(w.tensors, dims)
-    return preset(said.get('model_size', size), **facts | w.recipe | said | dict(model_hparam_overrides=change))
-
-# %% ../nbs/15_interop.ipynb #7d752425
-def unit_of(
-    name:str, # Of a parameter
-)->str:
-    "Encoder, embeddings or head that a parameter belongs to"
-    return '.'.join(name.split('.')[:3 if '.embeddings.' in name else 2])
+    return preset(size, **facts | w.recipe | said | dict(model_hparam_overrides=change))
 
 # %% ../nbs/15_interop.ipynb #7f978367
 def fill(
@@ -245,6 +243,7 @@ def assemble(
     drop_copies(w.tensors)
     settle_halves(w, missing)
     hp = recipe_of(w, said)
+    if w.step>hp.num_train_steps and 'num_train_steps' not in said: hp = replace(hp, num_train_steps=w.step)
     _check_generator(w, hp)
     model = pretraining_model(hp)
     taken, made = fill(model, w)
@@ -264,6 +263,7 @@ def _check_generator(w, hp):
 def _notes(hp, unused, w):
     "What the names alone do not tell"
     notes = ["the generator's own embeddings differ from the discriminator's and are not used: a recipe can hold them only if they are as wide as the generator"] if any(o.startswith('generator.electra.embeddings.') for o in unused) else []
+    if hp.electric_objective and 'model_size' not in w.recipe: notes.append("two towers are taken for Electric; for an ELECTRA with towers set electra_objective to true and electric_objective to false")
     full = hp.untied_generator and hp.has_discriminator and not hp.uniform_generator and hp.generator_hidden_size==1
     if full and all(has_encoder(w.tensors, o) for o in ('generator.electra', 'discriminator.electra')): notes.append("the generator is as large as the discriminator, as in google's small++")
     return notes if w.tokenizer else [*notes, "there is no vocabulary beside the weights; put a vocab.txt there, and the result will have it"]
@@ -278,6 +278,62 @@ def report(self:Pretrained)->str: # A line for each kind of thing
     rows = dict(taken=_counted(self.taken), made=_counted(self.made), unused=shown)
     lines = [f'{self.where}: {self.hp.model_size}, {sum(p.numel() for p in self.model.parameters()):,} parameters']
     return '\n'.join([*lines, *(f'  {k:7} {", ".join(v) or "nothing"}' for k,v in rows.items()), *(f'  note    {o}' for o in self.notes)])
+
+# %% ../nbs/15_interop.ipynb #f6c9d6b3
+def _turned(official, x): return x.T.contiguous() if official.endswith('kernel') else x
+
+def moments_of(
+    found:dict, # {official name: Tensor}
+    names:dict, # {official name: our name}
+)->dict: # As `load_moments` takes them
+    "Running means of Adam, under our names"
+    moments = {}
+    for name,ours in names.items():
+        slots = {'exp_avg': f'{name}/adam_m', 'exp_avg_sq': f'{name}/adam_v'}
+        if not all(o in found for o in slots.values()): continue
+        for kind,slot in slots.items():
+            if found[slot].shape!=found[name].shape: raise InputError(f"{slot} has shape {list(found[slot].shape)}, its variable {list(found[name].shape)}")
+            moments[f'{ours}/{kind}'] = _turned(name, found[slot]).float()
+        moments[f'{ours}/step'] = torch.tensor(2.**24) # far beyond any bias correction
+    return moments
+
+# %% ../nbs/15_interop.ipynb #b49afe76
+def from_official(
+    found:dict, # {official name: Tensor}
+    where, # Where they are from
+    others=(), # Names of what is no tensor
+)->Weights:
+    "Official variables under our names"
+    names = {n: our_name(n) for n in found if our_name(n) and not n.endswith(('/adam_m', '/adam_v'))}
+    w = Weights(str(where), {o: _turned(n, found[n]) for n,o in names.items()}, moments=moments_of(found, names))
+    used = {*names, 'global_step', *(f'{n}/adam_{k}' for n,o in names.items() if f'{o}/step' in w.moments for k in 'mv')}
+    w.others = sorted({*found, *others}-used)
+    if 'global_step' in found and found['global_step'].numel()==1: w.step = max(0, int(found['global_step']))
+    heads = {unit_of(o) for o in w.tensors}
+    bert = 'generator.generator_predictions' in heads and not heads & {'generator.electra', 'generator.ltr', 'discriminator.discriminator_predictions'}
+    return _as_bert(w) if bert else w
+
+def _as_bert(w):
+    "The only network is the one that predicts words"
+    def moved(names): return {k.replace('discriminator.electra', 'generator.electra'): v for k,v in names.items()}
+    return replace(w, tensors=moved(w.tensors), moments=moved(w.moments), recipe=dict(electra_objective=False))
+
+# %% ../nbs/15_interop.ipynb #7c0aac37
+def read_tensorflow(
+    prefix:str, # Path of a checkpoint, without its endings
+)->Weights:
+    "Weights of a TensorFlow checkpoint, and the vocabulary beside it"
+    found, others = read_bundle(prefix)
+    return with_tokenizer(from_official(found, prefix, others), Path(prefix).parent)
+
+# %% ../nbs/15_interop.ipynb #d35af725
+def read_npz(
+    path:Path, # `.npz` with official names
+)->Weights:
+    "Weights of a numpy archive"
+    try: found = {k: torch.from_numpy(np.asarray(v)) for k,v in np.load(path, allow_pickle=False).items()}
+    except (OSError, ValueError, LookupError, EOFError, TypeError, NotImplementedError, zlib.error, zipfile.BadZipFile) as e: raise InputError(f"{path} is no numpy archive of numbers, or a damaged one: {e}") from None
+    return with_tokenizer(from_official(found, path), path.parent)
 
 # %% ../nbs/15_interop.ipynb #fa2cbc0a
 def read_towers(
@@ -305,7 +361,7 @@ def read_checkpoint(
     last = latest_checkpoint(run)
     if not last: raise InputError(f"{run} has no checkpoint yet; wait for the end of its first round")
     tensors, state = load_checkpoint(last)
-    return Weights(str(last), part(tensors, 'model'), recipe=recipe_in(run/'hparams.json'), moments=part(tensors, 'optimizer'), step=state['step'])
+    return Weights(str(run), part(tensors, 'model'), recipe=recipe_in(run/'hparams.json'), moments=part(tensors, 'optimizer'), step=state['step'])
 
 # %% ../nbs/15_interop.ipynb #c4906012
 def read_folder(
@@ -347,5 +403,7 @@ def _read(src):
     if str(src).startswith('hf:'): return read_half(str(src)[3:])
     path = Path(src)
     if str(src) in ('tiny', 'electric') and not path.exists(): path = shipped(str(src))
+    if path.suffix=='.npz' and path.is_file(): return read_npz(path)
+    if prefix := tensorflow_prefix(path): return read_tensorflow(prefix)
     if path.is_dir(): return read_folder(path)
-    raise InputError(f"there is no {path}; give a folder, or hf:name for the hub")
+    raise InputError(f"there is no {path}; give a folder, a TensorFlow checkpoint, or hf:name for the hub")

@@ -330,8 +330,8 @@ def _restore_random(learn, tensors, state):
     if saved.shape==rng.get_state().shape: rng.set_state(saved)
     else: rng.manual_seed(learn.hp.seed+state['step']) # a checkpoint of another kind of device
     learn.scaler_state = {k: {'_growth_tracker': int, 'growth_interval': int}.get(k, float)(v) for k,v in state['scaler'].items()}
-    here = circumstances(learn)
-    learn.changed = [f'{k} was {state["circumstances"].get(k)}, is {here[k]}' for k in here if state['circumstances'].get(k)!=here[k]]
+    here, there = circumstances(learn), state['circumstances'] # which converted weights do not have
+    learn.changed = [f'{k} was {there.get(k)}, is {here[k]}' for k in here if there and there.get(k)!=here[k]]
 
 def _restore_place(learn, tensors, state):
     "Steps done, place in the data, sums of the history"
@@ -400,7 +400,7 @@ def settle(
     if not isinstance(facts, dict) or not isinstance(facts.get('data'), dict) or not isinstance(facts.get('init', {}), dict): raise InputError(f"{out}/hparams.json is damaged: it does not say what the run was trained on; choose another --out")
     there = load_hparams(out/'hparams.json')
     if extend and hp.num_train_steps<=there.num_train_steps: raise InputError(f"{out} has {there.num_train_steps} steps already; --extend needs a larger --steps, not {hp.num_train_steps}")
-    if facts['data']!=data: raise InputError(f"{out} was trained on other examples ({_first_difference(facts['data'], data)}); choose another --out, or give the examples it began with")
+    if facts['data'] and facts['data']!=data: raise InputError(f"{out} was trained on other examples ({_first_difference(facts['data'], data)}); choose another --out, or give the examples it began with")
     if (was := facts.get('init', {}))|{'folder': ''}!=(init or {})|{'folder': ''}: raise InputError(f"{out} began from {_weights(was)}, asked for {_weights(init)}; give what it began from, or choose another --out")
     if keep_length: hp = replace(hp, **{o: getattr(there, o) for o in LENGTH})
     free = (*FREE, *LENGTH) if extend else FREE
@@ -598,6 +598,7 @@ def evaluate_run(
     if not last: raise InputError(f"{run} has no checkpoint yet; wait for the end of its first round")
     held = load_examples(data, hp) if data else open_examples(None, hp)[1]
     facts = read_hparams(run/'hparams.json')['run']['data']
+    if not facts: raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
     if held.recipe['tokenizer']!=facts['tokenizer']: raise InputError(f"the examples were built with another vocabulary than {run} was trained with; build them with electra_data --vocab {run/'discriminator'}")
     tensors, _ = load_checkpoint(last)
     learn = electra_learner(pretrain_dls(held, held, hp, _device(device)), hp, counts=tensors['data/token_counts'])
