@@ -95,7 +95,7 @@ def recipe(self:Origin,
     said = {k: v for k,v in read_hparams(hparams).items() if k!='run'} | {k: v for k,v in flags.items() if v is not None}
     built = asdict(self.hp) if name is None else {o: getattr(self.hp, o) for o in BUILT}
     if isinstance(dims := said.get('model_hparam_overrides'), dict): said['model_hparam_overrides'] = built['model_hparam_overrides'] | dims
-    again = dict(length_schedule=(), max_seq_length=self.hp.max_seq_length, learning_rate=AGAIN*(preset(name) if name else self.hp).learning_rate)
+    again = dict(length_schedule=(), embeddings_only_steps=0, max_seq_length=self.hp.max_seq_length, learning_rate=AGAIN*(preset(name) if name else self.hp).learning_rate)
     hp = preset(name or 'small', **built | again | said)
     there, asked = architecture(self.hp), architecture(hp)
     if odd := [f'{k} is {v!r}, asked for {asked[k]!r}' for k,v in there.items() if asked[k]!=v]:
@@ -321,6 +321,8 @@ def continue_pretraining(
 )->PretrainLearner:
     "Pre-train on from trained weights, or continue where such a run stopped"
     hp = hp or adopt(origin.recipe(), data, ())
+    most = body_config(origin.hp).max_position_embeddings
+    if hp.max_seq_length>most: raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {origin.folder} know {most} positions; build examples with electra_data --max-length {most}")
     tok = open_examples(data, hp)[0].tokenizer
     rows, cbs = old_rows(origin.tokenizer, tok), [CarryMoments(carried(origin, tok))] if carry_optimizer else []
     if origin.report: say(origin.report)

@@ -97,6 +97,10 @@ def test_bad_beginnings(home, flags):
     BertForMaskedLM(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16, vocab_size=120)).save_pretrained(home/'other')
     bad(home, f'electra_pretrain {flags} --data examples --steps 4 --device cpu --out r9', *BAD[flags])
 
+def test_rows_longer_than_the_weights_know(home):
+    assert typed('electra_data --corpus tales.txt --vocab vocab --out long --max-length 160', home).code==0
+    bad(home, 'electra_pretrain --init run --data long --steps 4 --device cpu --out r9', '160', '128', '--max-length')
+
 def test_out_folder_that_is_something_else(home):
     bad(home, f'{CONTINUE} --out vocab', 'something else')
 
