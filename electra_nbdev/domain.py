@@ -122,7 +122,6 @@ class CarryMoments(Callback):
         "Only before the first step; a run that continues has its own"
         if self.learn.pretrain_step==0: self.opt.load_moments(self.tensors)
 
-# %% ../nbs/16_domain.ipynb #0215ce4f
 def carried(
     origin:Origin, # Weights with moments
     tok, # Tokenizer of the new run
