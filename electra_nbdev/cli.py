@@ -259,6 +259,12 @@ def electra_convert(
 ):
     "Open networks of any form; write them for transformers, for this library, or under official names"
     from electra_nbdev.convert import convert
-    out = convert(src, dst, hparams, missing)
+    out = convert(src, dst, hparams, missing, _glue_facts)
     print(f'{out.report()}\nIn {dst}')
     return out
+
+def _glue_facts(name):
+    "What a fine-tuned model of a task of GLUE says of itself"
+    from electra_nbdev.glue import LAYOUTS
+    if (o := LAYOUTS.get(name)) is None: return None
+    return dict(kind='TextTask', settings=dict(name=name, labels=o.labels, measures=o.measures, columns=o.columns, scale=1. if o.labels else 5., unordered=o.unordered))

@@ -7,11 +7,11 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/interop.html.md"""
 # %% auto #0
 __all__ = ['Weights', 'with_tokenizer', 'read_half', 'shape_of', 'has_encoder', 'sizes_of', 'drop_copies', 'generator_facts',
            'disc_sizes', 'settings_of', 'recipe_of', 'fill', 'settle_halves', 'Pretrained', 'assemble', 'moments_of',
-           'from_official', 'read_tensorflow', 'read_npz', 'read_towers', 'recipe_in', 'read_checkpoint', 'read_folder',
-           'joined', 'open_pretrained']
+           'heads_by_task', 'from_official', 'read_tensorflow', 'read_npz', 'read_towers', 'recipe_in',
+           'read_checkpoint', 'read_task', 'read_folder', 'joined', 'open_pretrained']
 
 # %% ../nbs/15_interop.ipynb #55ec84d6
-import re, zipfile, zlib
+import json, re, zipfile, zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +45,8 @@ class Weights:
     tokenizer:object=None # Beside the weights, if there is one
     others:list=field(default_factory=list) # Names without a place in our networks
     notes:list=field(default_factory=list) # What the user should know
+    heads:dict=field(default_factory=dict) # {task: {name: Tensor}}, fine-tuned
+    tasks:dict=field(default_factory=dict) # {task: its part of tasks.json}, where that is known
     moments:dict=field(default_factory=dict) # Running means of the optimizer, as `load_moments` takes them
     step:int=0 # Updates done
 
@@ -225,6 +227,8 @@ class Pretrained:
     unused:list # Names of tensors that were found and have no place
     notes:list # What else the user should know
     tokenizer:object=None # If there was one
+    heads:dict=field(default_factory=dict) # {task: {name: Tensor}}, fine-tuned, for `17_convert`
+    tasks:dict=field(default_factory=dict) # {task: its part of tasks.json}, where that is known
     moments:dict=field(default_factory=dict) # Of the optimizer, if there were any
     step:int=0 # Updates done, if that is known
 
@@ -250,7 +254,7 @@ def assemble(
     unused = sorted({*w.tensors}-{*taken}) + w.others
     notes = w.notes + _notes(hp, unused, w)
     if w.tokenizer and len(w.tokenizer)>hp.vocab_size: raise InputError(f"the tokenizer in {w.where} has {len(w.tokenizer)} pieces, its network knows {hp.vocab_size}; they do not belong together")
-    return Pretrained(model, w.where, taken, made, unused, notes, w.tokenizer, {k: v for k,v in w.moments.items() if k.rpartition('/')[0] in taken}, w.step)
+    return Pretrained(model, w.where, taken, made, unused, notes, w.tokenizer, w.heads, w.tasks, {k: v for k,v in w.moments.items() if k.rpartition('/')[0] in taken}, w.step)
 
 # %% ../nbs/15_interop.ipynb #b8abac9e
 def _check_generator(w, hp):
@@ -276,6 +280,7 @@ def report(self:Pretrained)->str: # A line for each kind of thing
     "What was taken, made and left unused"
     shown = self.unused[:8] + ([f'and {len(self.unused)-8} more'] if len(self.unused)>8 else [])
     rows = dict(taken=_counted(self.taken), made=_counted(self.made), unused=shown)
+    if self.heads: rows['heads'] = [f'{t} ({len(o)})' for t,o in self.heads.items()]
     lines = [f'{self.where}: {self.hp.model_size}, {sum(p.numel() for p in self.model.parameters()):,} parameters']
     return '\n'.join([*lines, *(f'  {k:7} {", ".join(v) or "nothing"}' for k,v in rows.items()), *(f'  note    {o}' for o in self.notes)])
 
@@ -298,6 +303,17 @@ def moments_of(
     return moments
 
 # %% ../nbs/15_interop.ipynb #b49afe76
+def heads_by_task(
+    heads:dict, # {official name: Tensor}
+)->dict: # {task: {name as in torch: Tensor}}
+    "Fine-tuned heads as torch would have them"
+    found = {}
+    for name,x in heads.items():
+        _, task, rest = name.split('/', 2)
+        found.setdefault(task, {})[rest.replace('kernel', 'weight').replace('/', '.')] = _turned(name, x)
+    return found
+
+# %% ../nbs/15_interop.ipynb #f705b8b9
 def from_official(
     found:dict, # {official name: Tensor}
     where, # Where they are from
@@ -306,11 +322,13 @@ def from_official(
     "Official variables under our names"
     names = {n: our_name(n) for n in found if our_name(n) and not n.endswith(('/adam_m', '/adam_v'))}
     w = Weights(str(where), {o: _turned(n, found[n]) for n,o in names.items()}, moments=moments_of(found, names))
-    used = {*names, 'global_step', *(f'{n}/adam_{k}' for n,o in names.items() if f'{o}/step' in w.moments for k in 'mv')}
+    heads = {n: x for n,x in found.items() if re.match('task_specific/[^/]+/', n) and not n.endswith(('/adam_m', '/adam_v'))}
+    w.heads = heads_by_task(heads)
+    used = {*names, *heads, 'global_step', *(f'{n}/adam_{k}' for n,o in names.items() if f'{o}/step' in w.moments for k in 'mv')}
     w.others = sorted({*found, *others}-used)
     if 'global_step' in found and found['global_step'].numel()==1: w.step = max(0, int(found['global_step']))
-    heads = {unit_of(o) for o in w.tensors}
-    bert = 'generator.generator_predictions' in heads and not heads & {'generator.electra', 'generator.ltr', 'discriminator.discriminator_predictions'}
+    units = {unit_of(o) for o in w.tensors}
+    bert = 'generator.generator_predictions' in units and not units & {'generator.electra', 'generator.ltr', 'discriminator.discriminator_predictions'}
     return _as_bert(w) if bert else w
 
 def _as_bert(w):
@@ -364,10 +382,23 @@ def read_checkpoint(
     return Weights(str(run), part(tensors, 'model'), recipe=recipe_in(run/'hparams.json'), moments=part(tensors, 'optimizer'), step=state['step'])
 
 # %% ../nbs/15_interop.ipynb #c4906012
+def read_task(
+    folder:Path, # `model/` of a task
+)->Weights: # An encoder and fine-tuned heads
+    "A fine-tuned model of this library"
+    w = read_half(folder)
+    try: tasks, found = json.loads((folder/'tasks.json').read_text())['tasks'], load_file(folder/'heads.safetensors')
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError) as e: raise InputError(f"{folder} is damaged: {e}") from None
+    heads = {t: {k.removeprefix(f'{t}.'): x for k,x in found.items() if k.startswith(f'{t}.')} for t in tasks}
+    return replace(w, heads=heads, tasks=tasks)
+
+# %% ../nbs/15_interop.ipynb #ddf08575
 def read_folder(
     folder:Path, # A run, a half, or a folder with halves in it
 )->Weights:
     "Weights of a folder, whatever it is"
+    for o in (folder/'model', folder):
+        if (o/'tasks.json').is_file(): return read_task(o)
     halves = [o for o in (folder/'discriminator', folder/'electric', folder/'generator') if (o/'config.json').is_file()] or [folder]*(folder/'config.json').is_file()
     if halves: w = joined([read_towers(o) if (o/'towers').is_dir() else read_half(o) for o in halves], folder)
     elif (folder/'checkpoints').is_dir(): return read_checkpoint(folder)

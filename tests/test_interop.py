@@ -16,6 +16,7 @@ from electra_nbdev.electric import pretraining_model
 from electra_nbdev.hparams import InputError, load_hparams, preset, save_hparams
 from electra_nbdev.interop import open_pretrained
 from electra_nbdev.pretrain import evaluate_run, pretrain
+from electra_nbdev.tokenizer import load_tokenizer
 from conftest import GOLDEN
 from test_pretrain import made
 
@@ -103,6 +104,14 @@ def test_without_moments_there_is_no_checkpoint(tmp_path):
     a_run(tmp_path/'run')
     convert(tmp_path/'run', tmp_path/'out')
     assert sorted(o.name for o in (tmp_path/'out').iterdir())==['README.md', 'discriminator', 'generator', 'hparams.json']
+
+def test_card_of_a_run(tmp_path):
+    "What the run of the package knows of itself is on its card"
+    out = convert('tiny', tmp_path/'out')
+    card, last = (tmp_path/'out'/'README.md').read_text(), json.loads((tmp_path/'out'/'history.jsonl').read_text().splitlines()[-1])
+    for o in (f"| disc_auc at step {last['step']} | {last['held_out']['disc_auc']} |", 'MB of text in', '![curves](curves.png)', f'| learning_rate | {out.hp.learning_rate} |'): assert o in card, o
+    assert (tmp_path/'out'/'curves.png').stat().st_size>5000 and not (tmp_path/'out'/'checkpoints').exists()
+    assert len(load_tokenizer(tmp_path/'out'/'discriminator'))==out.hp.vocab_size
 
 # What is no ELECTRA, or not all of it
 

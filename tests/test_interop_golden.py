@@ -3,7 +3,11 @@ import numpy as np
 import pytest
 import torch
 from torch import tensor
+from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
+from electra_nbdev.cli import _glue_facts
+from electra_nbdev.convert import convert
+from electra_nbdev.finetune import load_finetuned
 from electra_nbdev.hparams import InputError
 from electra_nbdev.interop import open_pretrained, read_bundle, tensorflow_prefix
 from conftest import GOLDEN
@@ -57,3 +61,60 @@ def test_golden_needs_the_heads(name):
 def test_golden_wrong_recipe_is_refused(name):
     with pytest.raises(InputError, match=r'has shape \[64, 32\], the recipe asks for \[128, 32\]'):
         open_pretrained(GOLDEN/'pretrain'/f'{name}_ckpt', dict(model_hparam_overrides=dict(intermediate_size=128)))
+
+@pytest.mark.parametrize('name', CKPTS)
+def test_golden_detour(name, tmp_path):
+    "TensorFlow, run, `transformers`, and back to official names: the same numbers to the bit, the official logits"
+    said = {k: info(f'pretrain/{name}')['config']['model_hparam_overrides'][k] for k in ('num_attention_heads', 'hidden_dropout_prob', 'attention_probs_dropout_prob')}
+    convert(GOLDEN/'pretrain'/f'{name}_ckpt', tmp_path/'run', dict(model_hparam_overrides=said))
+    convert(tmp_path/'run', tmp_path/'names.npz')
+    names, want = np.load(tmp_path/'names.npz'), pretrain_vars(name)
+    assert {*names}=={*want}
+    for k,v in want.items(): assert np.array_equal(names[k], v), k
+    half = 'electric' if 'electric' in name else 'discriminator'
+    io, (inputs, d) = load(f'pretrain/{name}.io'), masked(opened(name).hp)
+    with torch.no_grad(): logits = ElectraForPreTraining.from_pretrained(tmp_path/'run'/half)(tensor(io['updated_input_ids']).long(), attention_mask=inputs.attention_mask.long(), token_type_ids=inputs.token_type_ids).logits
+    if half=='discriminator': close(logits*inputs.attention_mask, io['disc_logits']*d['input_mask'], atol=1e-4)
+    assert torch.equal(logits, opened(name).model.eval().discriminator(tensor(io['updated_input_ids']).long(), attention_mask=inputs.attention_mask.long(), token_type_ids=inputs.token_type_ids).logits)
+
+def finetuned(run, folder):
+    "A fine-tuned official checkpoint: an encoder, heads, a vocabulary beside them"
+    base, facts, arrays = pretrain_vars('electra_base'), info('finetune/heads'), load(f'finetune/{run}')
+    names = facts['_shared']['encoder_variables_in_creation_order']
+    np.savez(folder/'ckpt.npz', **{o: base[o] for o in names}, **{o: arrays[f'var/{o}'] for o in facts[run]['head_variables']})
+    (folder/'vocab.txt').write_bytes((GOLDEN/'vocab.txt').read_bytes())
+    convert(folder/'ckpt.npz', folder/'task', dict(model_hparam_overrides=dict(num_attention_heads=2)), known=_glue_facts)
+    return arrays, {k: torch.from_numpy(arrays[f'feat/{k}']).long() for k in ('input_ids', 'segment_ids', 'input_mask', 'task_id')}
+
+@pytest.mark.parametrize('run', ['classification', 'regression', 'multitask'])
+def test_golden_text_heads(run, tmp_path):
+    arrays, f = finetuned(run, tmp_path)
+    model = load_finetuned(tmp_path/'task', 'cpu').model.eval()
+    with torch.no_grad(): hidden = model.encoder(f['input_ids'], attention_mask=f['input_mask'], token_type_ids=f['segment_ids'])[0]
+    for i,(name,head) in enumerate(model.heads.items()):
+        at = f['task_id']==i
+        want = arrays[f'out/{name}/logits'] if f'out/{name}/logits' in arrays else arrays[f'out/{name}/predictions'][:,None]
+        close(head(hidden)[at], want[at.numpy()], atol=1e-4)
+
+@pytest.mark.parametrize('run', ['classification', 'multitask'])
+def test_golden_heads_come_back(run, tmp_path):
+    "Official names, a task of ours, official names: to the bit"
+    finetuned(run, tmp_path)
+    convert(tmp_path/'task', tmp_path/'back.npz')
+    want, back = np.load(tmp_path/'ckpt.npz'), np.load(tmp_path/'back.npz')
+    assert {*want}=={*back}
+    for k in want: assert np.array_equal(want[k], back[k]), k
+
+def test_golden_heads_that_nothing_holds(tmp_path):
+    finetuned('classification', tmp_path)
+    two = {f'task_specific/squad/{k}': np.zeros(n, np.float32) for k,n in (('qa_hidden/kernel', (64, 512)), ('qa_hidden/bias', 512), ('dense/kernel', (32, 1)), ('dense/bias', 1))}
+    np.savez(tmp_path/'qa.npz', **{k: v for k,v in np.load(tmp_path/'ckpt.npz').items() if 'mnli' not in k}, **two)
+    out = convert(tmp_path/'qa.npz', tmp_path/'qa', dict(model_hparam_overrides=dict(num_attention_heads=2)))
+    assert 'squad (4)' in out.report() and 'the head of squad' in out.report()
+    assert np.array_equal(ElectraModel.from_pretrained(tmp_path/'qa'/'discriminator').embeddings.word_embeddings.weight.detach(), np.load(tmp_path/'ckpt.npz')['electra/embeddings/word_embeddings'])
+
+def test_golden_tagging_head(tmp_path):
+    arrays, f = finetuned('tagging', tmp_path)
+    with torch.no_grad(): logits = ElectraForTokenClassification.from_pretrained(tmp_path/'task'/'chunk')(f['input_ids'], attention_mask=f['input_mask'], token_type_ids=f['segment_ids']).logits
+    at, mask = torch.from_numpy(arrays['feat/chunk_labeled_positions']).long(), arrays['feat/chunk_labels_mask'][...,None]>0
+    close(logits.gather(1, at[...,None].expand(-1, -1, logits.shape[-1]))*mask, arrays['out/chunk/logits']*mask, atol=1e-4)
