@@ -89,7 +89,7 @@ def electra_data(
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
-    preset:str='tiny', # tiny, small, base or large
+    preset:str=None, # tiny, small, base or large (default: tiny; with --init the recipe of the weights)
     hparams:str=None, # JSON text or a JSON file, on top of the preset
     steps:int=None, # Steps of the whole run
     minutes:float=None, # Train for about so long instead
@@ -98,15 +98,21 @@ def electra_pretrain(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU, else fp32)
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
+    init:str=None, # Begin with trained weights: a run, a Hugging Face folder, or tiny, the model of the package
+    carry_optimizer:bool=False, # With --init and the vocabulary of that run: take over its optimizer too
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     import torch
     from transformers.utils.logging import disable_progress_bar
-    from electra_nbdev.pretrain import pretrain
+    from electra_nbdev.pretrain import InputError, pretrain
     if is_cli(): disable_progress_bar() # of saving a file
-    hp = recipe_of(preset, hparams, steps, minutes, extend, seed, data)
+    if carry_optimizer and not init: raise InputError("--carry-optimizer takes over the optimizer of a run; name that run with --init")
+    if init: from electra_nbdev.domain import continue_pretraining, open_origin
+    origin = open_origin(init) if init else None
+    hp = recipe_of(preset, hparams, steps, minutes, extend, seed, data, origin)
     if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
-    learn = pretrain(data, out, hp, minutes, extend, device, precision, log)
+    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, log=log)
+    learn = continue_pretraining(origin, data, out, hp, carry_optimizer, **how) if origin else pretrain(data, out, hp, **how)
     if learn.stopped and is_cli(): raise SystemExit(learn.exit_code)
     if not learn.stopped: print(summary(learn))
     return learn
@@ -120,14 +126,17 @@ def recipe_of(
     extend, # A finished run is trained longer
     seed, # Or None
     data, # Folder of examples, or None
+    origin=None, # Weights to begin with, from `16_domain`
 ): # Recipe
     "Preset < examples < hparams < flags; the length that `--steps` implies gives way to what `--hparams` says"
     from electra_nbdev.hparams import InputError, read_hparams, resolve_hparams
     from electra_nbdev.pretrain import adopt, with_steps
+    if origin: from electra_nbdev.domain import restarted as with_steps
     if steps is not None and minutes is not None: raise InputError("--steps and --minutes were both given; give one of them")
     if extend and steps is None: raise InputError("--extend needs the new number of steps; give it with --steps")
     if steps is not None and steps<1 or minutes is not None and not 0<minutes<1e6: raise InputError("--steps and --minutes have to be positive")
-    hp = adopt(resolve_hparams(preset, hparams, seed=seed), data, read_hparams(hparams))
+    hp = origin.recipe(preset, hparams, seed=seed) if origin else resolve_hparams(preset or 'tiny', hparams, seed=seed)
+    hp = adopt(hp, data, read_hparams(hparams))
     if steps is None: return hp
     said = {k:v for k,v in read_hparams(hparams).items() if k in ('num_warmup_steps', 'save_checkpoints_steps')}
     return replace(with_steps(hp, steps), **said)

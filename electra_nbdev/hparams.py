@@ -146,6 +146,7 @@ class _Optimisation:
     lr_decay_power:float = _num(1.0, 0) # 1 is a linear decay to zero
     weight_decay_rate:float = _num(0.01, 0, 1) # Decoupled weight decay, not on biases and LayerNorm
     num_warmup_steps:int = _num(10000, 0) # Steps of linear warm-up
+    embeddings_only_steps:int = _num(0, 0) # Steps at the beginning in which only the word embeddings and the generator's output bias learn
     iterations_per_loop:int = _num(200, 1) # Steps between two lines of history
     save_checkpoints_steps:int = _num(1000, 1) # Steps between two checkpoints, each with an evaluation
     save_checkpoints_secs:int|None = _num(600, 1) # Seconds after which a round is saved in its middle; null: never

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/optimizer.html.md"""
 
 # %% auto #0
 __all__ = ['adam_step', 'ElectraAdam', 'clip_by_global_norm', 'ClipNorm', 'decays', 'param_depth', 'layer_lrs', 'param_groups',
-           'ElectraOptimizer', 'electra_optimizer', 'warmup_decay', 'recipe_schedule', 'WarmupDecay']
+           'ElectraOptimizer', 'electra_optimizer', 'warmup_decay', 'recipe_schedule', 'WarmupDecay', 'EmbeddingsOnly']
 
 # %% ../nbs/09_optimizer.ipynb #965fa6d0
 import re
@@ -199,6 +199,19 @@ class WarmupDecay(Callback):
     def after_fit(self):
         "Let `recorder.plot_sched` draw what was set"
         if hasattr(self.learn, 'recorder'): self.learn.recorder.hps = {'lr': self.learn.recorder.lrs}
+
+# %% ../nbs/09_optimizer.ipynb #903c2621
+class EmbeddingsOnly(Callback):
+    "For the first updates, let word embeddings and output bias learn and nothing else"
+    order,run_valid = MixedPrecision.order+0.5,False
+    def __init__(self,
+        steps:int, # Updates
+    ): self.steps = steps
+    def before_step(self):
+        "Drop the gradients of all others"
+        if self.learn.pretrain_step>=self.steps: return
+        for n,p in self.model.named_parameters():
+            if not re.search('word_embeddings|generator_lm_head', n): p.grad = None
 
 # %% ../nbs/09_optimizer.ipynb #55edd471
 @patch

@@ -38,7 +38,7 @@ from .evaluate import Health, HeldOutMetrics, History, plot_history, read_histor
 from .hparams import (InputError, PretrainHParams, atomic_folder, differences, home, load_hparams, nearest,
                                    preset, read_hparams, resolve_hparams, save_hparams, tidy)
 from .masking import MaskTokens, Specials, cut_rows, make_inputs, mask_batch, piece_length
-from .optimizer import ClipNorm, WarmupDecay, electra_optimizer, param_groups, recipe_schedule
+from .optimizer import ClipNorm, EmbeddingsOnly, WarmupDecay, electra_optimizer, param_groups, recipe_schedule
 from .text import sample_corpus
 from .tokenizer import load_tokenizer, train_vocab, watched
 
@@ -162,7 +162,7 @@ def electra_learner(
     "Networks, optimizer, schedule, metrics and history of a recipe in one fastai learner"
     special = specials_of(dls.train.dataset.tokenizer)
     held = HeldOutMetrics(hp, special, dls.train.dataset.token_counts() if counts is None else counts)
-    ours = [CountSteps(hp), MaskTokens(hp, special, dls.device), ClipNorm(), WarmupDecay(recipe_schedule(hp)), held,
+    ours = [CountSteps(hp), MaskTokens(hp, special, dls.device), EmbeddingsOnly(hp.embeddings_only_steps), ClipNorm(), WarmupDecay(recipe_schedule(hp)), held,
             History(hp, out and Path(out)/'history.jsonl'), Health(hp), StopOnSignal()]
     dls.n_inp = 2
     learn = PretrainLearner(dls, model or pretraining_model(hp), loss_func=PretrainLoss(hp), opt_func=partial(electra_optimizer, hp=hp),
@@ -393,13 +393,15 @@ def settle(
     data:dict, # What the examples were made of
     keep_length:bool=False, # Take the length of the run that is there
     extend:bool=False, # A larger number of steps is meant
+    init:dict|None=None, # Weights that are to begin with, as `pretrain` takes them
 )->PretrainHParams: # Recipe to continue with
     "Check a recipe against the run that is there"
     facts = read_hparams(out/'hparams.json').get('run')
-    if not isinstance(facts, dict) or not isinstance(facts.get('data'), dict): raise InputError(f"{out}/hparams.json is damaged: it does not say what the run was trained on; choose another --out")
+    if not isinstance(facts, dict) or not isinstance(facts.get('data'), dict) or not isinstance(facts.get('init', {}), dict): raise InputError(f"{out}/hparams.json is damaged: it does not say what the run was trained on; choose another --out")
     there = load_hparams(out/'hparams.json')
     if extend and hp.num_train_steps<=there.num_train_steps: raise InputError(f"{out} has {there.num_train_steps} steps already; --extend needs a larger --steps, not {hp.num_train_steps}")
     if facts['data'] and facts['data']!=data: raise InputError(f"{out} was trained on other examples ({_first_difference(facts['data'], data)}); choose another --out, or give the examples it began with")
+    if (was := facts.get('init', {}))|{'folder': ''}!=(init or {})|{'folder': ''}: raise InputError(f"{out} began from {_weights(was)}, asked for {_weights(init)}; give what it began from, or choose another --out")
     if keep_length: hp = replace(hp, **{o: getattr(there, o) for o in LENGTH})
     free = (*FREE, *LENGTH) if extend else FREE
     diff = {k: v for k,v in differences(there, hp).items() if k not in free}
@@ -409,6 +411,8 @@ def settle(
     raise InputError(f"{out} holds a run of another recipe: {what}; {cure}")
 
 # %% ../nbs/13_pretrain.ipynb #c58e646e
+def _weights(init): return f"the weights of {init.get('folder')} ({', '.join(f'{k} {v}' for k,v in init.items() if k!='folder')})" if init else 'new weights'
+
 def _first_difference(a, b): return next(f'{k}: {a.get(k)!r}, asked for {b.get(k)!r}' for k in {**a, **b} if a.get(k)!=b.get(k))
 
 # %% ../nbs/13_pretrain.ipynb #65d9fd36
@@ -525,6 +529,9 @@ def pretrain(
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
     log=(), # `tensorboard`, `wandb`
+    model:ElectraPretraining|None=None, # Networks to begin with, new ones if None
+    init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
+    cbs=(), # Further callbacks
 )->PretrainLearner:
     "Pre-train, or continue where a run stopped"
     out, device = Path(out or Path('runs')/hp.model_name), _device(device)
@@ -533,10 +540,10 @@ def pretrain(
     _check_free(out)
     with only_writer(out):
         tidy(out)
-        hp, facts = _agree(out, hp, dls, minutes, extend, amp)
+        hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)
         set_seed(hp.seed)
         save = SaveRun(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
-        return _run(electra_learner(dls, hp, out, cbs=[save, *amp, *loggers(log, out, hp)]), out, facts)
+        return _run(electra_learner(dls, hp, out, model, cbs=[save, *amp, *loggers(log, out, hp), *cbs]), out, facts)
 
 # %% ../nbs/13_pretrain.ipynb #ddd97b46
 def _check_free(out):
@@ -545,16 +552,16 @@ def _check_free(out):
     if out.is_file() or any(not re.fullmatch(r'\.lock|\.hparams\.json\.\d+\.tmp', o.name) for o in out.iterdir()):
         raise InputError(f"{out} is something else than a run; choose another --out")
 
-def _agree(out, hp, dls, minutes, extend, amp):
+def _agree(out, hp, dls, minutes, extend, amp, init):
     "The recipe of this start, and what belongs to the run: agreed with a run that is there, or new"
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
-    if known: hp = settle(out, hp, train.recipe, minutes is not None, extend)
+    if known: hp = settle(out, hp, train.recipe, minutes is not None, extend, init)
     elif minutes: hp = with_steps(hp, steps_in(minutes, hp, dls, amp))
     if known and minutes: print(f"{out} has {hp.num_train_steps} steps, which were fixed when it began; --minutes has no effect on it", flush=True)
     if extend: print(f"The schedule is recomputed for {hp.num_train_steps} steps: the learning rate rises again", flush=True)
     before = read_hparams(out/'hparams.json')['run'].get('files') if known else None
     versions = {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
-    return hp, dict(data=train.recipe, files=check_files(data_files(train, dls.valid.dataset), before), versions=versions)
+    return hp, dict(data=train.recipe, init=init or {}, files=check_files(data_files(train, dls.valid.dataset), before), versions=versions)
 
 # %% ../nbs/13_pretrain.ipynb #778f1903
 def _run(learn, out, facts):

@@ -1,0 +1,193 @@
+"Runs that begin with trained weights: as a user types them, killed, with another vocabulary, and what is refused"
+import json, os, shutil, signal
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM
+
+from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint, part
+from electra_nbdev.domain import Origin, bits_per_byte, continue_pretraining, graft, of_vocabulary, old_rows, open_origin, restarted, vocabulary_report
+from electra_nbdev.electra import ElectraPretraining
+from electra_nbdev.electric import pretraining_model
+from electra_nbdev.evaluate import read_history
+from electra_nbdev.hparams import preset
+from electra_nbdev.tokenizer import SPECIALS, wordpiece
+from test_commands import bad, home, tales, typed, write
+
+CONTINUE = 'electra_pretrain --init run --data examples --steps 12 --device cpu --hparams \'{"save_checkpoints_steps": 4}\''
+
+def weights(run):
+    tensors, _ = load_checkpoint(latest_checkpoint(run))
+    return {k: v for k,v in tensors.items() if k.split('/')[0] in ('model', 'optimizer')}
+
+@pytest.fixture(scope='module')
+def began(home):
+    "A run that began with another's weights"
+    said = typed(f'{CONTINUE} --out began', home)
+    assert said.code==0, said.err
+    return home, said.out
+
+def test_a_run_from_a_run(began):
+    home, said = began
+    assert 'Beginning with the weights of run' in said and 'their vocabulary' in said and 'Starting at step 0 of 12' in said
+    saved, old = (json.loads((home/o/'hparams.json').read_text()) for o in ('began', 'run'))
+    assert saved['run']['init']['folder']=='run' and saved['run']['init']['optimizer']=='fresh' and old['run']['init']=={}
+    assert (saved['num_train_steps'], saved['num_warmup_steps'], saved['learning_rate'])==(12, 1, old['learning_rate']/4)
+    assert 'Finished already' in typed(f'{CONTINUE} --out began', home).out
+
+def test_it_really_begins_there(home, tmp_path):
+    "The first update has rate 0, so after it the weights are still those of the folder"
+    origin = open_origin(home/'run')
+    learn = continue_pretraining(origin, home/'examples', tmp_path/'run', restarted(origin.recipe(), 1), device='cpu')
+    assert learn.pretrain_step==1
+    for (n,a),b in zip(learn.model.named_parameters(), open_origin(home/'run').model.parameters(), strict=True): assert torch.equal(a, b), n
+
+def test_killed_equals_never_stopped(began):
+    home, _ = began
+    def at(step, signum):
+        from electra_nbdev.pretrain import CountSteps
+        was = CountSteps.after_step
+        def after_step(self):
+            was(self)
+            if self.learn.pretrain_step==step: os.kill(os.getpid(), signum)
+        def setup(): CountSteps.after_step = after_step
+        return setup
+    assert typed(f'{CONTINUE} --out killed', home, at(2, signal.SIGKILL)).code==-9 # before the first checkpoint
+    assert typed(f'{CONTINUE} --out killed', home, at(6, signal.SIGKILL)).code==-9
+    said = typed(f'{CONTINUE} --out killed', home)
+    assert said.code==0 and 'Continuing at step 4 of 12' in said.out
+    a, b = weights(home/'began'), weights(home/'killed')
+    assert a.keys()==b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+def test_other_weights_are_refused(began):
+    home, _ = began
+    shutil.copytree(home/'run', home/'moved', dirs_exist_ok=True)
+    said = typed(CONTINUE.replace('run', 'moved', 1) + ' --out began', home) # the same weights elsewhere
+    assert said.code==0 and 'Finished already' in said.out
+    init = json.loads((home/'began/hparams.json').read_text())['run']['init']
+    bad(home, CONTINUE.replace('--init run', '--init began') + ' --out began', 'weights of moved', init['weights'], 'weights of began', '--out')
+    bad(home, 'electra_pretrain --data examples --hparams began/hparams.json --steps 12 --out began --device cpu', 'weights of moved', 'new weights')
+    bad(home, f'{CONTINUE} --out run', 'new weights', 'weights of run')
+    bad(home, f'{CONTINUE} --carry-optimizer --out began', 'fresh', 'carried')
+
+def test_carried_moments(home):
+    "With a rate of 0 only moments move, and they go on from where the old run left them"
+    said = typed(CONTINUE.replace('"save', '"learning_rate": 0.0, "weight_decay_rate": 0.0, "save') + ' --carry-optimizer --out carried', home)
+    assert said.code==0, said.err
+    old, new = weights(home/'run'), weights(home/'carried')
+    for k in (o for o in old if o.startswith('model/')): assert torch.equal(old[k], new[k]), k
+    for k in (o for o in old if o.endswith('exp_avg_sq')): assert (new[k]>=old[k]*.999**12*(1-1e-5)).all(), k
+
+def test_recipe_is_inherited(home):
+    origin = open_origin(home/'run')
+    assert origin.recipe()==replace(origin.hp, length_schedule=(), learning_rate=origin.hp.learning_rate/4)
+    assert origin.recipe('small').disc_weight==50 and origin.recipe('small').untied_generator is False
+
+BAD = {'--init nowhere': ('nowhere',), '--init vocab': ('no model', 'vocab'), '--init tales.txt': ('tales.txt',), '--init damaged': ('damaged',),
+       '--init run --hparams \'{"untied_generator": true}\'': ('untied_generator', 'False', 'True'), '--init mute': ('mute', 'vocabulary'), '--init other': ('other', 'bert', 'electra'),
+       '--init run --hparams \'{"model_hparam_overrides": {"num_hidden_layers": 5}}\'': ('num_hidden_layers', '2', '5'), '--carry-optimizer': ('--init',),
+       '--init tiny --carry-optimizer': ('no checkpoint',), '--init run --preset tinny': ('Did you mean `tiny`',)}
+
+@pytest.mark.parametrize('flags', BAD)
+def test_bad_beginnings(home, flags):
+    for name in ('damaged', 'mute'): shutil.copytree(home/'run', home/name, dirs_exist_ok=True)
+    (home/'damaged/discriminator/model.safetensors').write_bytes(b'nonsense')
+    for o in (home/'mute').glob('*/tokenizer*'): o.unlink()
+    BertForMaskedLM(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16, vocab_size=120)).save_pretrained(home/'other')
+    bad(home, f'electra_pretrain {flags} --data examples --steps 4 --device cpu --out r9', *BAD[flags])
+
+def test_rows_longer_than_the_weights_know(home):
+    assert typed('electra_data --corpus tales.txt --vocab vocab --out long --max-length 160', home).code==0
+    bad(home, 'electra_pretrain --init run --data long --steps 4 --device cpu --out r9', '160', '128', '--max-length')
+
+def test_out_folder_that_is_something_else(home):
+    bad(home, f'{CONTINUE} --out vocab', 'something else')
+
+VARIANTS = {'tied': {}, 'untied embeddings': dict(untied_generator=True, untied_generator_embeddings=True), 'tied embeddings': dict(untied_generator=True),
+            'uniform': dict(uniform_generator=True), 'BERT': dict(electra_objective=False),
+            'Electric': dict(electra_objective=False, electric_objective=True, two_tower_generator=True, untied_generator=True),
+            'ELECTRA-TT untied': dict(two_tower_generator=True, untied_generator=True, untied_generator_embeddings=True)}
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_vocabulary_of_every_variant(name):
+    "Every table and every output bias gets its rows; all else is copied"
+    old, new = (wordpiece({o: i for i,o in enumerate(v)}) for v in ([*SPECIALS, 'sea', '##s', 'ship'], ['ship', '[MASK]', 'seas', *SPECIALS[:4], '7']))
+    hp = replace(preset('tiny'), vocab_size=8, **VARIANTS[name])
+    origin = Origin('x', pretraining_model(hp), old)
+    with torch.no_grad():
+        for p in origin.model.parameters(): p.uniform_(1, 2)
+    model, had = graft(origin, replace(hp, seed=1), rows := old_rows(old, new)), dict(origin.model.named_parameters())
+    assert rows==[[7], [4], [5, 6], [0], [1], [2], [3], []]
+    tables = [n for n in had if of_vocabulary(n)]
+    assert len(tables)=={'tied embeddings': 2, 'uniform': 1, 'untied embeddings': 3, 'ELECTRA-TT untied': 4}.get(name, 2)
+    for n,p in model.named_parameters():
+        want = torch.stack([had[n][o].mean(0) for o in rows[:-1]]) if n in tables else had[n]
+        assert torch.equal(p[:-1] if n in tables else p, want), n
+        if n in tables: assert p[-1].abs().max()<1, n
+
+def test_half_a_model(home):
+    "A discriminator alone, as a hub would give it: the generator's head is made, and the user is told"
+    shutil.copytree(home/'run/discriminator', home/'alone', dirs_exist_ok=True)
+    said = typed(f'electra_pretrain --init alone --data examples --preset tiny --steps 2 --device cpu --out whole', home)
+    assert said.code==0, said.err
+    assert 'made    generator' in said.out and 'Beginning with the weights of alone' in said.out
+    assert (home/'whole/generator/model.safetensors').is_file()
+
+# Another vocabulary, embeddings first, bits per byte
+
+SPANISH = 'el capitán vio la tormenta y se fue.\nera la carta del viejo molinero.\nnadie preguntó al rey ni a la reina.'
+
+@pytest.fixture(scope='module')
+def spanish(home):
+    "Examples of another language with a vocabulary of their own"
+    (home/'spanish.txt').write_text('\n\n'.join(SPANISH.replace('viejo', f'viejo {o}') for o in tales().split()[:120]))
+    for line in ('electra_vocab --corpus spanish.txt --out palabras --vocab-size 150', 'electra_data --corpus spanish.txt --vocab palabras --out ejemplos --max-length 16 --held-out 0.1'):
+        assert typed(line, home).code==0
+    return home
+
+OTHER = 'electra_pretrain --init run --data ejemplos --steps 12 --device cpu --hparams \'{"save_checkpoints_steps": 4, "embeddings_only_steps": 6}\''
+
+def domain(run): return {k: v for o in read_history(run/'history.jsonl') for k,v in o.get('domain', {}).items()}
+
+def test_another_vocabulary(spanish):
+    said = typed(f'{OTHER} --out otro', spanish)
+    assert said.code==0, said.err
+    assert 'pieces keep their rows' in said.out and 'composed' in said.out and 'Held-out text, bits per byte: ' in said.out
+    found = domain(spanish/'otro')
+    assert list(found)==['before', 'start', 'after'] and found['before']['bytes']==found['after']['bytes']>1000
+    assert json.loads((spanish/'otro/hparams.json').read_text())['vocab_size']==len((spanish/'palabras/vocab.txt').read_text().splitlines())
+    again = typed(f'{OTHER} --out otro', spanish)
+    assert 'Finished already' in again.out and f"{found['after']['bits_per_byte']:.3f} after" in again.out and domain(spanish/'otro')==found
+    bad(spanish, f'{OTHER} --carry-optimizer --out r9', 'vocabulary', 'run/discriminator')
+
+def test_killed_while_only_embeddings_learn(spanish):
+    def at(step):
+        from electra_nbdev.pretrain import CountSteps
+        was = CountSteps.after_step
+        def after_step(self):
+            was(self)
+            if self.learn.pretrain_step==step: os.kill(os.getpid(), signal.SIGTERM)
+        def setup(): CountSteps.after_step = after_step
+        return setup
+    assert typed(f'{OTHER} --out roto', spanish, at(3)).code==143
+    frozen = load_checkpoint(latest_checkpoint(spanish/'roto'))[0]
+    assert {k.split('/')[1] for k in frozen if k.startswith('optimizer/')}=={k.split('/')[1] for k in frozen if k.startswith('model/') and of_vocabulary(k)}
+    assert typed(f'{OTHER} --out roto', spanish, at(8)).code==143
+    assert typed(f'{OTHER} --out roto', spanish).code==0
+    a, b = weights(spanish/'otro'), weights(spanish/'roto')
+    assert a.keys()==b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    assert domain(spanish/'otro')==domain(spanish/'roto')
+
+def test_nothing_in_common_is_a_warning(home):
+    old, new = (wordpiece({o: i for i,o in enumerate([*SPECIALS, *v])}) for v in (['a', '##b'], ['ж', '##щ']))
+    with pytest.warns(UserWarning, match='nothing in common'): assert '2 are made new' in vocabulary_report(old_rows(old, new), old, new)
+
+def test_vocabularies_compare(home):
+    "A network that knows nothing pays the same for a word however it is cut, in proportion to its pieces; what [UNK] hides is paid byte by byte"
+    model = ElectraPretraining(preset('tiny', vocab_size=8)).generator
+    with torch.no_grad(): model.generator_lm_head.bias.zero_(); model.generator_predictions.LayerNorm.weight.zero_()
+    whole, cut = (wordpiece({o: i for i,o in enumerate([*SPECIALS, *v])}) for v in (['seas', 'x', 'y'], ['sea', '##s', 'y']))
+    bits = {k: bits_per_byte(model, tok, ['seas seas', 'seas é'], 8) for k,tok in (('whole', whole), ('cut', cut))}
+    assert bits['whole']['bits']==pytest.approx(4*3+16, abs=1e-3) and bits['cut']['bits']==pytest.approx(7*3+16, abs=1e-3)
+    assert bits['whole']['bytes']==bits['cut']['bytes']==16 and bits['cut']['unknown_bytes']==2
