@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/qa.html.md"""
 # %% auto #0
 __all__ = ['WORD', 'GROUP', 'QAExample', 'Spool', 'Questions', 'word_spans', 'answer_words', 'is_at', 'BadQuestions',
            'question_facts', 'paragraphs', 'collect', 'read_questions', 'window_spans', 'best_windows', 'row_ends',
-           'improve', 'token_range', 'Windows', 'build_windows']
+           'improve', 'token_range', 'Windows', 'build_windows', 'dense', 'two_layers', 'QAHead', 'top', 'QATask']
 
 # %% ../nbs/22_qa.ipynb #30123a54
 import gzip, json, os, re, string, tempfile, zlib
@@ -407,6 +407,151 @@ def build_windows(
             waiting = job
         if waiting: windows._add(*waiting.result())
     return windows
+
+# %% ../nbs/22_qa.ipynb #13599615
+def dense(
+    n_in:int, # Numbers that come in
+    n_out:int=1, # Numbers that go out
+)->nn.Linear:
+    "A layer with Glorot's uniform weights, as TensorFlow starts it"
+    layer = nn.Linear(n_in, n_out)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+def two_layers(
+    n_in:int, # Numbers that come in
+)->nn.Sequential:
+    "A hidden layer of 512 and a score"
+    return nn.Sequential(dense(n_in, 512), nn.GELU(), dense(512))
+
+# %% ../nbs/22_qa.ipynb #08eff16c
+class QAHead(nn.Module):
+    "Start, end for a start, and whether there is an answer (official: qa_tasks.QATask.get_prediction_module)"
+    def __init__(self,
+        width:int, # Of the hidden states
+        joint:bool=True, # The end is picked for a start
+        classifier:bool=True, # Judge whether there is an answer
+        from_start:bool=True, # With the state of the expected start
+        beam:int=20, # Starts, and ends for each
+    ):
+        super().__init__()
+        self.joint, self.from_start, self.beam = joint, from_start, beam
+        self.start, self.end = dense(width), two_layers(2*width) if joint else dense(width)
+        self.answerable = (two_layers(2*width) if from_start else dense(width)) if classifier else None
+
+    def forward(self,
+        hidden:Tensor, # (n, sl, width)
+        target:dict, # `allowed` (n, sl), and `start` (n,) for the end's loss
+    )->dict: # start and end (n, sl), null (n,); when not training also spans
+        "Scores of starts, ends and of having no answer"
+        off = 1000.*(target['allowed'].float()-1)
+        start = self.start(hidden)[...,0].float() + off
+        end = (self.ends(hidden, target['start'][:,None])[:,0] if self.joint else self.end(hidden)[...,0]).float() + off
+        out = dict(start=start, end=end, null=self.null(hidden, start, end))
+        return out if self.training else out | self.spans(hidden, start, end, off)
+
+# %% ../nbs/22_qa.ipynb #df3df612
+@patch
+def ends(self:QAHead,
+    hidden:Tensor, # (n, sl, width)
+    starts:Tensor, # Positions, (n, k)
+)->Tensor: # (n, k, sl)
+    "Score of every token as the end, for each start"
+    first, act, last = self.end
+    w_start, w_token = first.weight.chunk(2, 1)
+    tokens = F.linear(hidden, w_token)
+    picked = F.linear(hidden.gather(1, starts[...,None].expand(-1, -1, hidden.shape[-1])), w_start, first.bias)
+    return torch.stack([last(act(tokens+o[:,None]))[...,0] for o in picked.unbind(1)], 1)
+
+@patch
+def null(self:QAHead,
+    hidden:Tensor, # (n, sl, width)
+    start:Tensor, # Scores, (n, sl)
+    end:Tensor, # Scores, (n, sl)
+)->Tensor: # (n,)
+    "How much speaks against an answer: of the classifier, or else of [CLS] as the span"
+    if self.answerable is None: return start[:,0] if self.joint else start[:,0]+end[:,0]
+    seen = hidden[:,0]
+    if self.from_start: seen = torch.cat([seen, (start.softmax(-1)[:,None].to(hidden.dtype)@hidden)[:,0]], -1)
+    return self.answerable(seen)[...,0].float()
+
+# %% ../nbs/22_qa.ipynb #86dfc8a4
+def top(
+    scores:Tensor, # (..., sl)
+    k:int, # How many
+)->tuple[Tensor,Tensor]: # Scores and positions, (..., k)
+    "The highest scores; of equal ones the first, as TensorFlow has it"
+    scores, at = scores.sort(dim=-1, descending=True, stable=True)
+    return scores[...,:k], at[...,:k]
+
+@patch
+def spans(self:QAHead,
+    hidden:Tensor, # (n, sl, width)
+    start:Tensor, # Scores, (n, sl)
+    end:Tensor, # Scores when the end does not depend on the start, (n, sl)
+    off:Tensor, # What is added where no answer may be, (n, sl)
+)->dict: # Scores and positions: starts (n, k), ends (n, k, k)
+    "The best starts, and the best ends for each"
+    scores, at = top(start.log_softmax(-1) if self.joint else start, self.beam)
+    if self.joint: ends = (self.ends(hidden, at).float()+off[:,None]).log_softmax(-1)
+    else: ends = end[:,None].expand(-1, at.shape[1], -1)
+    end_scores, ends = top(ends, self.beam)
+    return dict(start_scores=scores, starts=at, end_scores=end_scores, ends=ends)
+
+# %% ../nbs/22_qa.ipynb #786b8576
+@dataclass
+class QATask(Task):
+    "Questions about passages"
+    name:str # Of the task
+    v2:bool=False # Some questions have no answer
+    joint:bool=True # The end is picked for a start
+    classifier:bool=True # Judge whether there is an answer
+    from_start:bool=True # With the state of the expected start
+    weight:float=.5 # Of that judgement's loss
+    beam:int=20 # Starts, and ends for each
+    source:object=None # From (split, hp) to `QAExample`s
+    dev, test, headline = ('dev',), ('test',), 2
+
+    def settings(self)->dict: # For `QATask(**settings)`
+        "All but the data"
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name!='source'}
+
+    def settled(self,
+        hp:FinetuneHParams, # Recipe
+    )->'QATask':
+        "The same task with the recipe's head"
+        return replace(self, joint=hp.joint_prediction, classifier=hp.answerable_classifier, from_start=hp.answerable_uses_start_logits,
+                       weight=hp.answerable_weight, beam=hp.beam_size if hp.joint_prediction else hp.n_best_size)
+
+# %% ../nbs/22_qa.ipynb #f0e100e4
+@patch
+def head(self:QATask,
+    width:int, # Of the hidden states
+)->QAHead:
+    "A new head"
+    return QAHead(width, self.joint, self.classifier, self.from_start, self.beam)
+
+@patch
+def collate(self:QATask,
+    targets:list, # Of some rows
+    width:int, # Tokens of the batch
+)->dict: # start, end, impossible (n,); allowed (n, width)
+    "Targets as tensors, and where an answer may be"
+    start, end, impossible, first, n = torch.tensor(targets).T
+    at = torch.arange(width)
+    allowed = (at>=first[:,None]) & (at<n[:,None]) | (at==0)
+    return dict(start=start, end=end, impossible=impossible.float(), allowed=allowed)
+
+@patch
+def losses(self:QATask,
+    out:dict, # What the head gave
+    target:dict, # From `collate`
+)->Tensor: # (n,)
+    "Mean cross-entropy of start and end, and part of that of having no answer"
+    loss = sum(F.cross_entropy(out[o], target[o], reduction='none') for o in ('start', 'end'))/2
+    if self.classifier: loss = loss + self.weight*F.binary_cross_entropy_with_logits(out['null'], target['impossible'], reduction='none')
+    return loss
 
 # %% ../nbs/22_qa.ipynb #ca4c7a55
 @patch

@@ -73,3 +73,82 @@ def test_golden_max_context():
         n = max(a+b for a,b in spans)
         if any(flags): assert qa.best_windows(spans, n)[position]==flags.index(True)
         else: assert not any(a<=position<a+b for a,b in spans)
+
+# Heads, losses, gradients
+
+FACTS = info('finetune/heads')
+RUNS = [o for o in FACTS if o.startswith('qa_')]
+
+def recipe(run): return FinetuneHParams(**{k: v for k,v in FACTS[run]['config_different_from_small_defaults'].items() if k not in ('model_name', 'use_tfrecords_if_existing')})
+
+def our_parameter(official, run):
+    "Name in `TaskNetwork`, and whether the matrix is transposed"
+    hp = recipe(run)
+    layers = {'dense': 'start', 'qa_hidden': 'end.0', 'dense_1': 'end.2' if hp.joint_prediction else 'end',
+              'dense_2': 'answerable.0' if hp.answerable_uses_start_logits else 'answerable', 'dense_3': 'answerable.2'}
+    if official.startswith('task_specific/'):
+        _, name, layer, kind = official.split('/')
+        return f"heads.{name}.{layers[layer]}.{'weight' if kind=='kernel' else 'bias'}", kind=='kernel'
+    name, transposed = our_name(official)
+    return name.replace('discriminator.electra.', 'encoder.'), transposed
+
+def network(run):
+    "The official network of a run, without dropout, and its batch as ours"
+    facts, arrays, joint = FACTS[run], load(f'finetune/{run}'), load('finetune/qa_joint_train')
+    tasks = {'squad': qa.QATask('squad', v2=True).settled(recipe(run))}
+    config = ElectraConfig(**FACTS['_shared']['model_hparam_overrides'], embedding_size=16)
+    model, base = TaskNetwork(ElectraModel(config), tasks), pretrain_vars('electra_base')
+    values = {o: base[o] for o in FACTS['_shared']['encoder_variables_in_creation_order']}
+    for o,shape in facts['head_variables'].items(): values[o] = next(d[f'var/{o}'] for d in (arrays, joint) if f'var/{o}' in d and list(d[f'var/{o}'].shape)==shape)
+    params = dict(model.named_parameters())
+    with torch.no_grad():
+        for o,v in values.items():
+            name, transposed = our_parameter(o, run)
+            params.pop(name).copy_(torch.from_numpy(v.T if transposed else v))
+    assert not params, f'not set: {sorted(params)}'
+    real = joint['feat/task_id']==0 # the others are padding, which the official code adds and we do not
+    arrays = {k: v[real] if k.startswith('out/') else v for k,v in arrays.items()}
+    f = {k[5:]: torch.from_numpy(v[real]).long() for k,v in joint.items() if k.startswith('feat/')}
+    first, n = (f['segment_ids'].argmax(1), f['input_mask'].sum(1))
+    rows = torch.stack([f['squad_start_positions'], f['squad_end_positions'], f['squad_is_impossible'], first, n], 1).tolist()
+    targets = dict(squad=tasks['squad'].collate(rows, 64))
+    assert torch.equal(targets['squad']['allowed'].long(), f['input_mask']*f['segment_ids']+torch.eye(64, dtype=torch.long)[0]), 'what may be an answer'
+    batch = dict(input_ids=f['input_ids'], token_type_ids=f['segment_ids'], attention_mask=f['input_mask'], rows={'squad': torch.arange(len(rows))}, targets=targets)
+    return model, tasks, arrays, facts, batch
+
+@pytest.mark.parametrize('run', [o for o in RUNS if o!='qa_joint_predict'])
+def test_golden_heads_and_losses(run):
+    model, tasks, arrays, facts, batch = network(run)
+    with torch.no_grad(): outs = model.train()(batch)
+    out = outs['squad']
+    for name,key in (('start', 'start_logits'), ('end', 'end_logits'), ('null', 'answerable_logit')):
+        if f'out/squad/{key}' in arrays: np.testing.assert_allclose(out[name].numpy(), arrays[f'out/squad/{key}'], rtol=0, atol=2e-4, err_msg=name)
+    np.testing.assert_allclose(tasks['squad'].losses(out, batch['targets']['squad']).numpy(), arrays['out/squad/loss'], rtol=2e-5)
+    np.testing.assert_allclose(TaskLoss(tasks)(outs, batch['targets']).item(), facts['loss'], rtol=1e-5)
+
+def test_golden_beams():
+    model, tasks, arrays, facts, batch = network('qa_joint_predict')
+    batch['targets']['squad']['start'] = torch.zeros_like(batch['targets']['squad']['start']) # beams do not look at what is right
+    with torch.no_grad(): out = model.eval()(batch)['squad']
+    for name,key in (('start_scores', 'start_top_log_probs'), ('end_scores', 'end_top_log_probs'), ('null', 'answerable_logit'), ('start', 'start_logits')):
+        np.testing.assert_allclose(out[name].numpy(), arrays[f'out/squad/{key}'], rtol=0, atol=2e-4, err_msg=name)
+    for name,key in (('starts', 'start_top_index'), ('ends', 'end_top_index')): assert np.array_equal(out[name].numpy(), arrays[f'out/squad/{key}'])
+
+GRADS = [o for o in RUNS if any(k.startswith('grad/') for k in load(f'finetune/{o}'))]
+def test_there_are_golden_gradients(): assert len(GRADS)==2
+
+@pytest.mark.parametrize('run', GRADS)
+def test_golden_gradients(run):
+    model, tasks, arrays, facts, batch = network(run)
+    TaskLoss(tasks)(model.train()(batch), batch['targets']).backward()
+    params, squares, seen = dict(model.named_parameters()), 0., 0
+    for k,want in arrays.items():
+        if not k.startswith('grad/'): continue
+        name, transposed = our_parameter(k[5:], run)
+        got = params[name].grad.numpy()
+        got = got.T if transposed else got
+        scale = max(np.abs(want).max(), 1e-3) # a bias below a softmax has no gradient but rounding
+        np.testing.assert_allclose(got/scale, want/scale, rtol=0, atol=1e-3, err_msg=k)
+        squares, seen = squares+float((got.astype(float)**2).sum()), seen+1
+    assert seen==len(params)
+    np.testing.assert_allclose(math.sqrt(squares), facts['global_norm_dense'], rtol=1e-4)
