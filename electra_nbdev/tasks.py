@@ -40,8 +40,21 @@ class Feature:
 # %% ../nbs/19_tasks.ipynb #4a389dd9
 class Task:
     "What fine-tuning asks of a task; a subclass is a kind"
-    kinds, dev, test = {}, ('dev',), ('test',)
+    kinds, dev, test, headline = {}, ('dev',), ('test',), 1
     def __init_subclass__(cls): Task.kinds[cls.__name__] = cls
+
+    def settled(self,
+        hp:FinetuneHParams, # Recipe
+    )->'Task':
+        "The task as the recipe wants it"
+        return self
+
+    def write_dev(self,
+        folder:Path, # Where to
+        features:list, # Rows of the dev set
+        outs:list, # What the head said of each
+    ):
+        "Files with what a trial said of the dev set; none"
 
     def collate(self,
         targets:list, # Of some rows
@@ -254,7 +267,8 @@ class Prediction(NamedTuple):
 
 @patch
 def predictions(self:TextTask,
-    outs:list, # What the head said of each row
+    features:list, # Rows
+    outs:list, # What the head said of each
 )->list: # `Prediction`s
     "Classes with their probabilities, or numbers"
     if self.labels is None: return [Prediction(o, None) for o in self.decode(outs)]
@@ -373,4 +387,13 @@ def answers(self:TextTask,
     "Texts with their predictions and the probability of each class"
     names = [o for o in self.columns if o]
     return [dict(zip(names, f.example[1:3])) | dict(prediction=p.label) | ({f'p_{k}': round(v, 4) for k,v in p.probs.items()} if p.probs else {})
-            for f,p in zip(features, self.predictions(outs))]
+            for f,p in zip(features, self.predictions(features, outs))]
+
+@patch
+def compared(self:TextTask,
+    features:list, # Rows with the right targets
+    outs:list, # What the head said of each
+)->list: # A dict each
+    "Texts, labels and predictions, to be shown"
+    return [dict(text=f.example.text_a, pair=f.example.text_b or '', label=f.example.label, predicted=p.label, probability=f'{max(p.probs.values()):.2f}' if p.probs else '')
+            for f,p in zip(features, self.predictions(features, outs))]

@@ -61,7 +61,8 @@ def test_golden_windows(name):
         (e, at, size), n, (start, end, impossible, first, _) = wins.window(k), want['n_mask'][k], f.target
         assert f.example==found[e] and 1000*f.example.eid+k-wins.of(e)[0]==want['eid'][k]
         assert f.input_ids==want['input_ids'][k][:n].tolist() and not want['input_ids'][k][n:].any() and n-f.n_first==want['n_segment1'][k]
-        place, best = wins.words(e), qa.best_windows(wins.spans(e), len(wins.located(e)))
+        spans, at_chars = qa.word_spans(f.example.context), wins.located(e)
+        place, best = [qa.answer_words(spans, b-1, 1)[0] for _,b in at_chars], qa.best_windows(wins.spans(e), len(at_chars))
         for t in range(64):
             inside = first<=t<first+size
             assert want['token_to_orig_map'][k][t]==(place[t-first+at] if inside else -1)
@@ -152,3 +153,84 @@ def test_golden_gradients(run):
         squares, seen = squares+float((got.astype(float)**2).sum()), seen+1
     assert seen==len(params)
     np.testing.assert_allclose(math.sqrt(squares), facts['global_norm_dense'], rtol=1e-4)
+
+# From scores to answers
+
+SCORER = info('finetune/qa_scorer')
+
+def test_golden_final_text():
+    fast = qa._backend(TOK)
+    for pieces,words,want in SCORER['get_final_text']: assert qa.final_text(pieces, words, fast)==want, (pieces, words)
+
+def test_golden_top():
+    for scores,k,want in SCORER['get_best_indexes']: assert qa.top(torch.tensor(scores), k)[1].tolist()==want
+
+@pytest.fixture(scope='module')
+def windows():
+    "Windows of the dev sets, and the official ids of them"
+    found = {}
+    for name in FILES:
+        wins = qa.build_windows(questions(name, 'dev'), TOK, HP)
+        found[name] = wins, [1000*e+k for e in range(len(wins.examples)) for k in range(len(wins.of(e)))]
+    return found
+
+def head_said(arrays, hp):
+    "Raw scores of an official run, as our head gives them"
+    a = {k: torch.from_numpy(v) for k,v in arrays.items()}
+    if hp.joint_prediction: found = dict(zip(('starts', 'ends', 'start_scores', 'end_scores'), (a[o] for o in ('start_top_index', 'end_top_index', 'start_top_log_probs', 'end_top_log_probs'))))
+    else:
+        (s, starts), (e, ends) = (qa.top(a[f'{o}_logits'], hp.n_best_size) for o in ('start', 'end'))
+        n, k = s.shape
+        found = dict(starts=starts, ends=ends[:,None].expand(n, k, k), start_scores=s, end_scores=e[:,None].expand(n, k, k))
+    return found | dict(null=a['answerable_logit'] if hp.answerable_classifier else a['start_logits'][:,0]+a['end_logits'][:,0])
+
+@pytest.mark.parametrize('case', SCORER['end_to_end'])
+def test_golden_scorer(case, windows):
+    from dataclasses import replace
+    want, arrays = SCORER['end_to_end'][case], load(f'finetune/qa_scorer_{case}')
+    (wins, eids), hp = windows[want['task']], replace(HP, **want['overrides'])
+    wins.hp, task = hp, qa.QATask(want['task'], want['task']=='squad').settled(hp)
+    at = {int(o): i for i,o in enumerate(arrays['eid'])}
+    rows = task.rows(head_said(arrays, hp))
+    outs = [rows[at[o]] for o in eids]
+    said = list(qa.each_answer(wins, outs, task.v2))
+    assert {o.example.id: o.answer for o in said}==want['predictions']
+    if task.v2: assert {o.example.id: o.null for o in said}==pytest.approx(want['null_odds'], abs=1e-6)
+    found = task.metrics(wins, outs)
+    assert {k: found[k] for k,_ in want['results']}==pytest.approx(dict(want['results']))
+    assert list(found)[0] in ('exact', 'exact_match')
+
+# Measures
+
+METRICS = info('metrics/qa')
+CASES = {o['id']: o for o in METRICS['cases']}
+GOLDS, SAID, NULLS = ({k: o[f] for k,o in CASES.items()} for f in ('golds', 'prediction', 'na_prob'))
+
+def test_golden_plain():
+    for text,*want in METRICS['normalize']: assert {qa.plain(text)}==set(want)
+
+def test_golden_scores_of_each():
+    exact, f1 = qa.best_scores(GOLDS, SAID, True)
+    for k,o in CASES.items(): assert (exact[k], f1[k])==(o['exact'], pytest.approx(o['f1'])), o
+    for k,want in METRICS['v1_per_case'].items(): assert [o[k] for o in qa.best_scores({k: GOLDS[k]}, SAID)]==pytest.approx(want)
+
+def part(d, first, last): return {k: v for k,v in d.items() if first<=int(k[1:])<=last}
+
+@pytest.mark.parametrize('name,threshold,ids', [('squad_v2_main', float(o), (0, 99)) for o in METRICS['squad_v2_main']] +
+                         [('squad_v2_main_only_answerable_q0_q11', -2.75, (0, 11)), ('squad_v2_main_only_unanswerable_q12_q19', -2.75, (12, 19))])
+def test_golden_squad2(name, threshold, ids):
+    want = METRICS[name]
+    want = next(v for k,v in want.items() if float(k)==threshold) if name=='squad_v2_main' else want
+    found = qa.squad2_scores(*(part(o, *ids) for o in (GOLDS, SAID, NULLS)), threshold)
+    assert {k: v for k,v in found.items() if not k.startswith('pr_')}==pytest.approx(want)
+
+def test_golden_precision_and_recall():
+    found = qa.squad2_scores(GOLDS, SAID, NULLS, -2.75)
+    for k,want in METRICS['precision_recall_ap'].items(): assert found[f'pr_{k}_ap']==pytest.approx(want['ap'])
+
+def test_golden_squad1_and_mrqa():
+    golds = {k: o for k,o in GOLDS.items() if o}
+    for name in ('squad_v1', 'mrqa'): assert qa.squad1_scores(golds, SAID)==pytest.approx(METRICS[name])
+    lacking = {k: v for k,v in SAID.items() if k not in ('q0', 'q1', 'q9')}
+    for want in (METRICS['squad_v1_missing_q0_q1_q9'], METRICS['mrqa_missing_q0_q1_q9']['skip_no_answer_False']): assert qa.squad1_scores(golds, lacking)==pytest.approx(want)
+    with pytest.raises(KeyError): qa.squad2_scores(GOLDS, lacking, NULLS, 0.)
