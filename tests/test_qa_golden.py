@@ -7,7 +7,7 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev import qa
+from electra_nbdev import passages, qa
 from electra_nbdev.finetune import TaskLoss, TaskNetwork
 from electra_nbdev.hparams import FinetuneHParams, InputError
 from electra_nbdev.tokenizer import load_tokenizer
@@ -19,13 +19,13 @@ DATA = GOLDEN/'finetune'/'data'
 FILES = dict(squad='json', squadv1='json', newsqa='jsonl')
 
 def questions(name, part, skip_bad=True):
-    return qa.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad)
+    return passages.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad)
 
 # Readers
 
 EXAMPLES = info('finetune/qa_examples')
 
-def words(context): return [context[a:b] for a,b in zip(*qa.word_spans(context))]
+def words(context): return [context[a:b] for a,b in zip(*passages.word_spans(context))]
 
 @pytest.mark.parametrize('split', EXAMPLES)
 def test_golden_readers(split):
@@ -37,7 +37,7 @@ def test_golden_readers(split):
         assert (o.eid, o.id, o.question)==(want['eid'], want['qid' if name=='newsqa' else 'qas_id'], want['question_text']) and tokens in (None, words(o.context))
         if part!='train': continue
         assert (o.answer, o.impossible)==(want['orig_answer_text'], want['is_impossible'])
-        at = qa.answer_words(qa.word_spans(o.context), o.start, len(o.answer)) if o.start>=0 else (-1, -1)
+        at = passages.answer_words(passages.word_spans(o.context), o.start, len(o.answer)) if o.start>=0 else (-1, -1)
         assert at==(want['start_position'], want['end_position'])
 
 @pytest.mark.parametrize('name', FILES)
@@ -55,14 +55,14 @@ def test_golden_windows(name):
     hp = FinetuneHParams(**dict(max_seq_length=64, max_query_length=12, doc_stride=128 if 'stride128' in name else 16))
     found = questions('squad', part)
     if 'p3p8' in name: found = [o for o in found if o.id[:2] in ('p3', 'p8')]
-    wins = qa.build_windows(found, TOK, hp)
+    wins = passages.build_windows(found, TOK, hp)
     assert len(wins)==len(want['eid'])
     for k,f in enumerate(wins):
         (e, at, size), n, (start, end, impossible, first, _) = wins.window(k), want['n_mask'][k], f.target
         assert f.example==found[e] and 1000*f.example.eid+k-wins.of(e)[0]==want['eid'][k]
         assert f.input_ids==want['input_ids'][k][:n].tolist() and not want['input_ids'][k][n:].any() and n-f.n_first==want['n_segment1'][k]
-        spans, at_chars = qa.word_spans(f.example.context), wins.located(e)
-        place, best = [qa.answer_words(spans, b-1, 1)[0] for _,b in at_chars], qa.best_windows(wins.spans(e), len(at_chars))
+        spans, at_chars = passages.word_spans(f.example.context), wins.located(e)
+        place, best = [passages.answer_words(spans, b-1, 1)[0] for _,b in at_chars], passages.best_windows(wins.spans(e), len(at_chars))
         for t in range(64):
             inside = first<=t<first+size
             assert want['token_to_orig_map'][k][t]==(place[t-first+at] if inside else -1)
@@ -72,7 +72,7 @@ def test_golden_windows(name):
 def test_golden_max_context():
     for spans,position,flags in info('finetune/qa_max_context'):
         n = max(a+b for a,b in spans)
-        if any(flags): assert qa.best_windows(spans, n)[position]==flags.index(True)
+        if any(flags): assert passages.best_windows(spans, n)[position]==flags.index(True)
         else: assert not any(a<=position<a+b for a,b in spans)
 
 # Heads, losses, gradients
@@ -159,8 +159,8 @@ def test_golden_gradients(run):
 SCORER = info('finetune/qa_scorer')
 
 def test_golden_final_text():
-    fast = qa._backend(TOK)
-    for pieces,words,want in SCORER['get_final_text']: assert qa.final_text(pieces, words, fast)==want, (pieces, words)
+    fast = passages._backend(TOK)
+    for pieces,words,want in SCORER['get_final_text']: assert passages.final_text(pieces, words, fast)==want, (pieces, words)
 
 def test_golden_top():
     for scores,k,want in SCORER['get_best_indexes']: assert qa.top(torch.tensor(scores), k)[1].tolist()==want
@@ -170,7 +170,7 @@ def windows():
     "Windows of the dev sets, and the official ids of them"
     found = {}
     for name in FILES:
-        wins = qa.build_windows(questions(name, 'dev'), TOK, HP)
+        wins = passages.build_windows(questions(name, 'dev'), TOK, HP)
         found[name] = wins, [1000*e+k for e in range(len(wins.examples)) for k in range(len(wins.of(e)))]
     return found
 
