@@ -92,6 +92,7 @@ class Rows(Sequence):
 # %% ../nbs/20_finetune.ipynb #ca05e282
 class FinetuneDL(DataLoader):
     "Rows of one or several tasks in batches of similar lengths; as a validation set, longest first"
+    judged = True # Whether a validation with them computes metrics
     def __init__(self,
         features:dict, # {name of a task: sequence of `Feature`}
         tasks:dict, # {name: Task}
@@ -351,7 +352,8 @@ class TaskMetrics(Callback):
         for n,r in self.xb[0]['rows'].items():
             self.outs.update(zip(self.xb[0]['index'][r].tolist(), self.tasks[n].rows(self.pred[n])))
     def after_validate(self):
-        "Each task judges its own"
+        "Each task judges its own, unless answers alone are wanted"
+        if not self.dl.judged: return
         self.learn.scores = {n: self.tasks[n].metrics(self.features[n], o) for n,o in self.by_task().items() if o}
 
     def by_task(self)->dict:
@@ -415,6 +417,7 @@ def outputs(self:FinetuneLearner,
 )->list: # What the head says of each row
     "Run rows through the network"
     dl = FinetuneDL({name: features}, self.tasks, self.tok, bs or self.hp.predict_batch_size, device=self.dls.device)
+    dl.judged = False
     with self.no_bar(), self.no_logging(): self.validate(dl=dl)
     return [self.task_metrics.outs[i] for i in range(len(features))]
 

@@ -139,7 +139,7 @@ class BadQuestions:
 def _need(row, key, kind, what):
     "A value that a file must have"
     if not isinstance(row, dict) or key not in row: raise InputError(f"`{key}` is missing")
-    if not isinstance(row[key], kind): raise InputError(f"`{key}` is {str(row[key])[:40]!r}, but has to be {what}")
+    if not isinstance(row[key], kind): raise InputError(f"`{key}` is {repr(row[key])[:40]}, but has to be {what}")
     return row[key].encode('utf-8', 'replace').decode() if kind is str else row[key] # half a surrogate pair is no text
 
 _text = partial(_need, kind=str, what='text')

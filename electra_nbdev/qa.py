@@ -15,6 +15,7 @@ import json, re, string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -290,7 +291,7 @@ def best_scores(
     "Scores of each question, against the right answer that suits best"
     def right(o): return ([a for a in o if plain(a)] or ['']) if v2 else o
     found = {k: (said[k], right(o)) for k,o in golds.items() if v2 or k in said}
-    return ({k: max(exact(p, a) for a in o) for k,(p,o) in found.items()}, {k: max(overlap(p, a, v2) for a in o) for k,(p,o) in found.items()})
+    return tuple({k: max(f(p, a) for a in o) for k,(p,o) in found.items()} for f in (exact, partial(overlap, v2=v2)))
 
 def squad1_scores(
     golds:dict, # {id: right answers}
