@@ -222,6 +222,7 @@ def collect(
     bad.report()
     return questions
 
+# %% ../nbs/22_passages.ipynb #4d289452
 SHARE = 0.1 # Of the passages, where there is no dev set
 
 def read_questions(
@@ -355,31 +356,34 @@ class Windows(Sequence):
 
     def __len__(self): return len(self.cuts)//3
 
-    def window(self,
-        i:int, # Number of the window
-    )->tuple: # (question, first token, number of tokens)
-        "What a window is"
-        return tuple(self.cuts[3*i:3*i+3])
-
-    def fact(self,
-        e:int, # Number of the question
-    )->tuple: # (passage, first and last token of the answer, number of its first window)
-        "What is known of a question"
-        return tuple(self.facts[4*e:4*e+4])
-
     def __getitem__(self, i):
         if not 0<=i<len(self): raise IndexError(i)
         return self.row(i)
 
-    @property
-    def lens(self)->np.ndarray: # (windows,)
-        "Tokens of each row"
-        n = np.diff(np.array(self.queries.ends))//4
-        of, _, size = np.array(self.cuts).reshape(-1, 3).T
-        return n[of] + size + self.around
-
 def _ints(data): return np.frombuffer(data, np.int32).tolist()
 def _bytes(ids): return array('i', ids).tobytes()
+
+# %% ../nbs/22_passages.ipynb #0af84256
+@patch
+def window(self:Windows,
+    i:int, # Number of the window
+)->tuple: # (question, first token, number of tokens)
+    "What a window is"
+    return tuple(self.cuts[3*i:3*i+3])
+
+@patch
+def fact(self:Windows,
+    e:int, # Number of the question
+)->tuple: # (passage, first and last token of the answer, number of its first window)
+    "What is known of a question"
+    return tuple(self.facts[4*e:4*e+4])
+
+@patch(as_prop=True)
+def lens(self:Windows)->np.ndarray: # (windows,)
+    "Tokens of each row"
+    n = np.diff(np.array(self.queries.ends))//4
+    of, _, size = np.array(self.cuts).reshape(-1, 3).T
+    return n[of] + size + self.around
 
 # %% ../nbs/22_passages.ipynb #60cf6cfb
 @patch

@@ -443,6 +443,7 @@ def read(self:QATask,
     if Path(path).suffix not in ('.csv', '.tsv'): return read_questions(path, None, self.v2, skip_bad)
     return self.unlabelled([(str(r['question']), str(r['context'])) for _,r in read_table(path, ('question', 'context'), skip_bad)])
 
+# %% ../nbs/22_qa.ipynb #39922029
 @patch
 def answers(self:QATask,
     features:Windows, # Rows
@@ -459,9 +460,8 @@ def compared(self:QATask,
     outs:list, # What the head said of each
 )->list: # A dict each
     "Questions, a right answer and what is predicted, to be shown; they are the same where the prediction is exact"
-    def right(o): return next((a for a in o.example.answers if exact(o.answer, a)), o.example.label)
-    return [dict(text=o.example.question, pair=o.example.context, label=o.answer if exact(o.answer, right(o)) else right(o), predicted=o.answer, probability=f'{o.score:.2f}')
-            for o in self.predictions(features, outs)]
+    def right(o): return o.answer if any(exact(o.answer, a) for a in o.example.answers) else o.example.label
+    return [dict(text=o.example.question, pair=o.example.context, label=right(o), predicted=o.answer, probability=f'{o.score:.2f}') for o in self.predictions(features, outs)]
 
 # %% ../nbs/22_qa.ipynb #8a0bdd4d
 SUBSETS = dict(newsqa='NewsQA', naturalqs='NaturalQuestionsShort', triviaqa='TriviaQA-web', searchqa='SearchQA') # of hf:mrqa
