@@ -363,7 +363,9 @@ def features(self:QATask,
     hp:FinetuneHParams, # Lengths
 )->Windows:
     "Rows of a batch, several for a long passage"
-    return build_windows(examples, tok, hp)
+    windows = build_windows(examples, tok, hp)
+    if not len(windows): raise InputError(f"{self.name}: no passage has a character that the tokenizer keeps; give at least one with text")
+    return windows
 
 @patch
 def metrics(self:QATask,

@@ -107,6 +107,12 @@ def test_every_head_goes_the_whole_way(home, tmp_path, switch):
     assert learn.judge(dict(dev=rows))['squad']==pytest.approx(trials.records[0]['metrics']['squad'])
     assert learn.tasks['squad'].joint==switch.get('joint_prediction', True) and len(rows['squad'].examples)==6
 
+def test_half_precision(home, tmp_path):
+    hparams = json.loads((home/'recipe.json').read_text())
+    trials = ft.finetune(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', precision='bf16', max_train_rows=8, max_eval_rows=6, **hparams)
+    odds = json.loads((tmp_path/'out/trial-0/predictions/squad-dev-null_odds.json').read_text())
+    assert len(odds)==6 and np.isfinite(list(odds.values())).all() and 0<=trials.values('squad', 'f1')[0]<=100
+
 def test_one_network_for_questions_and_texts(home):
     said = typed(f'{TRAIN} --task squad+cola --out both', home)
     assert said.code==0, said.err
