@@ -209,8 +209,8 @@ def _show(found, color):
 @command
 def electra_finetune(
     model:Required, # A run, a Hugging Face folder, hf:name, or tiny, the model of the package
-    task:Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}], # cola sst mrpc sts qqp mnli qnli rte wnli chunk; joined by + they share a network
-    data_dir:Required, # Folder with a folder for each task in the original layout, or hf:glue, hf:conll2000
+    task:Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}], # cola sst mrpc sts qqp mnli qnli rte wnli, chunk, squad squadv1 newsqa naturalqs triviaqa searchqa; joined by + they share a network
+    data_dir:Required, # Folder with a folder for each task in the original layout, or hf:glue, hf:squad, hf:mrqa, hf:conll2000 ...
     out:Required, # Folder for the results, a folder for each task
     preset:str='official', # official or paper
     hparams:str=None, # JSON text or a JSON file, on top of the preset
@@ -223,7 +223,7 @@ def electra_finetune(
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU, else fp32)
 ):
     "Fine-tune on tasks and judge; run again, it continues where it stopped"
-    import electra_nbdev.tagging # registers its task
+    import electra_nbdev.qa, electra_nbdev.tagging # register their tasks
     from electra_nbdev.finetune import finetune_tasks, report
     from electra_nbdev.glue import PEERS, write_submission
     from electra_nbdev.hparams import read_hparams
@@ -238,14 +238,14 @@ def electra_finetune(
 @command
 def electra_predict(
     model:Required, # Folder of a task, from electra_finetune
-    input:Required, # Texts: .csv, .tsv, .jsonl or .txt; words in columns: any other ending than .jsonl
+    input:Required, # File that ends in .csv, .tsv, .jsonl or .txt; questions also in .json; words in columns also under other endings
     out:str=None, # File for the predictions, .jsonl, .tsv or .csv; for tags also .txt or .conll (default: shown)
     task:str=None, # Which, for a network of several tasks
     skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
-    "Predict a file of texts with a fine-tuned model"
-    import electra_nbdev.glue, electra_nbdev.tagging # their kinds of tasks
+    "Predict a file with a fine-tuned model"
+    import electra_nbdev.glue, electra_nbdev.qa, electra_nbdev.tagging # their kinds of tasks
     from electra_nbdev.finetune import as_table, predict_file
     found = predict_file(model, input, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())

@@ -40,8 +40,21 @@ class Feature:
 # %% ../nbs/19_tasks.ipynb #4a389dd9
 class Task:
     "What fine-tuning asks of a task; a subclass is a kind"
-    kinds, dev, test, forms = {}, ('dev',), ('test',), {}
+    kinds, dev, test, headline, forms = {}, ('dev',), ('test',), 1, {}
     def __init_subclass__(cls): Task.kinds[cls.__name__] = cls
+
+    def settled(self,
+        hp:FinetuneHParams, # Recipe
+    )->'Task':
+        "The task as the recipe wants it"
+        return self
+
+    def write_dev(self,
+        folder:Path, # Where to
+        features:list, # Rows of the dev set
+        outs:list, # What the head said of each
+    ):
+        "Files with what a trial said of the dev set; none"
 
     def collate(self,
         targets:list, # Of some rows

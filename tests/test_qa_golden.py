@@ -1,0 +1,236 @@
+"Question answering as the official code does it: readers, windows, heads, losses, beams, answers and measures"
+import json, math
+
+import numpy as np
+import pytest
+import torch
+from transformers import ElectraConfig, ElectraModel
+
+from conftest import GOLDEN
+from electra_nbdev import passages, qa
+from electra_nbdev.finetune import TaskLoss, TaskNetwork
+from electra_nbdev.hparams import FinetuneHParams, InputError
+from electra_nbdev.tokenizer import load_tokenizer
+from official import info, load, our_name, pretrain_vars
+
+TOK = load_tokenizer(GOLDEN/'vocab.txt')
+HP = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=16, n_best_size=5, max_answer_length=20, beam_size=5)
+DATA = GOLDEN/'finetune'/'data'
+FILES = dict(squad='json', squadv1='json', newsqa='jsonl')
+
+def questions(name, part, skip_bad=True):
+    return passages.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad)
+
+# Readers
+
+EXAMPLES = info('finetune/qa_examples')
+
+def words(context): return [context[a:b] for a,b in zip(*passages.word_spans(context))]
+
+@pytest.mark.parametrize('split', EXAMPLES)
+def test_golden_readers(split):
+    name, part = split.split('/')
+    got, tokens = questions(name, part), None
+    assert len(got)==len(EXAMPLES[split]['examples'])
+    for o,want in zip(got, EXAMPLES[split]['examples']):
+        tokens = want.get('doc_tokens', tokens)
+        assert (o.eid, o.id, o.question)==(want['eid'], want['qid' if name=='newsqa' else 'qas_id'], want['question_text']) and tokens in (None, words(o.context))
+        if part!='train': continue
+        assert (o.answer, o.impossible)==(want['orig_answer_text'], want['is_impossible'])
+        at = passages.answer_words(passages.word_spans(o.context), o.start, len(o.answer)) if o.start>=0 else (-1, -1)
+        assert at==(want['start_position'], want['end_position'])
+
+@pytest.mark.parametrize('name', FILES)
+def test_golden_bad_questions_are_refused(name):
+    n = int(EXAMPLES[f'{name}/train']['log'][-1].split()[-2])
+    with pytest.raises(InputError, match=f'{n} questions cannot be used: m?p5q3.*m?p5q4'): questions(name, 'train', skip_bad=False)
+
+# Windows
+
+FEATURES = ['train', 'dev', 'train_stride128_p3p8']
+
+@pytest.mark.parametrize('name', FEATURES)
+def test_golden_windows(name):
+    want, part = load(f'finetune/qa_featurize_squad_{name}'), name.split('_')[0]
+    hp = FinetuneHParams(**dict(max_seq_length=64, max_query_length=12, doc_stride=128 if 'stride128' in name else 16))
+    found = questions('squad', part)
+    if 'p3p8' in name: found = [o for o in found if o.id[:2] in ('p3', 'p8')]
+    wins = passages.build_windows(found, TOK, hp)
+    assert len(wins)==len(want['eid'])
+    for k,f in enumerate(wins):
+        (e, at, size), n, (start, end, impossible, first, _) = wins.window(k), want['n_mask'][k], f.target
+        assert f.example==found[e] and 1000*f.example.eid+k-wins.of(e)[0]==want['eid'][k]
+        assert f.input_ids==want['input_ids'][k][:n].tolist() and not want['input_ids'][k][n:].any() and n-f.n_first==want['n_segment1'][k]
+        spans, at_chars = passages.word_spans(f.example.context), wins.located(e)
+        place, best = [passages.answer_words(spans, b-1, 1)[0] for _,b in at_chars], passages.best_windows(wins.spans(e), len(at_chars))
+        for t in range(64):
+            inside = first<=t<first+size
+            assert want['token_to_orig_map'][k][t]==(place[t-first+at] if inside else -1)
+            assert want['token_is_max_context'][k][t]==(best[t-first+at]==k-wins.of(e)[0] if inside else -1)
+        if part=='train': assert (start, end, impossible)==(want['start_positions'][k], want['end_positions'][k], bool(want['is_impossible'][k]))
+
+def test_golden_max_context():
+    for spans,position,flags in info('finetune/qa_max_context'):
+        n = max(a+b for a,b in spans)
+        if any(flags): assert passages.best_windows(spans, n)[position]==flags.index(True)
+        else: assert not any(a<=position<a+b for a,b in spans)
+
+# Heads, losses, gradients
+
+FACTS = info('finetune/heads')
+RUNS = [o for o in FACTS if o.startswith('qa_')]
+
+def recipe(run): return FinetuneHParams(**{k: v for k,v in FACTS[run]['config_different_from_small_defaults'].items() if k not in ('model_name', 'use_tfrecords_if_existing')})
+
+def our_parameter(official, run):
+    "Name in `TaskNetwork`, and whether the matrix is transposed"
+    hp = recipe(run)
+    layers = {'dense': 'start', 'qa_hidden': 'end.0', 'dense_1': 'end.2' if hp.joint_prediction else 'end',
+              'dense_2': 'answerable.0' if hp.answerable_uses_start_logits else 'answerable', 'dense_3': 'answerable.2'}
+    if official.startswith('task_specific/'):
+        _, name, layer, kind = official.split('/')
+        return f"heads.{name}.{layers[layer]}.{'weight' if kind=='kernel' else 'bias'}", kind=='kernel'
+    name, transposed = our_name(official)
+    return name.replace('discriminator.electra.', 'encoder.'), transposed
+
+def network(run):
+    "The official network of a run, without dropout, and its batch as ours"
+    facts, arrays, joint = FACTS[run], load(f'finetune/{run}'), load('finetune/qa_joint_train')
+    tasks = {'squad': qa.QATask('squad', v2=True).settled(recipe(run))}
+    config = ElectraConfig(**FACTS['_shared']['model_hparam_overrides'], embedding_size=16)
+    model, base = TaskNetwork(ElectraModel(config), tasks), pretrain_vars('electra_base')
+    values = {o: base[o] for o in FACTS['_shared']['encoder_variables_in_creation_order']}
+    for o,shape in facts['head_variables'].items(): values[o] = next(d[f'var/{o}'] for d in (arrays, joint) if f'var/{o}' in d and list(d[f'var/{o}'].shape)==shape)
+    params = dict(model.named_parameters())
+    with torch.no_grad():
+        for o,v in values.items():
+            name, transposed = our_parameter(o, run)
+            params.pop(name).copy_(torch.from_numpy(v.T if transposed else v))
+    assert not params, f'not set: {sorted(params)}'
+    real = joint['feat/task_id']==0 # the others are padding, which the official code adds and we do not
+    arrays = {k: v[real] if k.startswith('out/') else v for k,v in arrays.items()}
+    f = {k[5:]: torch.from_numpy(v[real]).long() for k,v in joint.items() if k.startswith('feat/')}
+    first, n = (f['segment_ids'].argmax(1), f['input_mask'].sum(1))
+    rows = torch.stack([f['squad_start_positions'], f['squad_end_positions'], f['squad_is_impossible'], first, n], 1).tolist()
+    targets = dict(squad=tasks['squad'].collate(rows, 64))
+    assert torch.equal(targets['squad']['allowed'].long(), f['input_mask']*f['segment_ids']+torch.eye(64, dtype=torch.long)[0]), 'what may be an answer'
+    batch = dict(input_ids=f['input_ids'], token_type_ids=f['segment_ids'], attention_mask=f['input_mask'], rows={'squad': torch.arange(len(rows))}, targets=targets)
+    return model, tasks, arrays, facts, batch
+
+@pytest.mark.parametrize('run', [o for o in RUNS if o!='qa_joint_predict'])
+def test_golden_heads_and_losses(run):
+    model, tasks, arrays, facts, batch = network(run)
+    with torch.no_grad(): outs = model.train()(batch)
+    out = outs['squad']
+    for name,key in (('start', 'start_logits'), ('end', 'end_logits'), ('null', 'answerable_logit')):
+        if f'out/squad/{key}' in arrays: np.testing.assert_allclose(out[name].numpy(), arrays[f'out/squad/{key}'], rtol=0, atol=2e-4, err_msg=name)
+    np.testing.assert_allclose(tasks['squad'].losses(out, batch['targets']['squad']).numpy(), arrays['out/squad/loss'], rtol=2e-5)
+    np.testing.assert_allclose(TaskLoss(tasks)(outs, batch['targets']).item(), facts['loss'], rtol=1e-5)
+
+def test_golden_beams():
+    model, tasks, arrays, facts, batch = network('qa_joint_predict')
+    batch['targets']['squad']['start'] = torch.zeros_like(batch['targets']['squad']['start']) # beams do not look at what is right
+    with torch.no_grad(): out = model.eval()(batch)['squad']
+    for name,key in (('start_scores', 'start_top_log_probs'), ('end_scores', 'end_top_log_probs'), ('null', 'answerable_logit'), ('start', 'start_logits')):
+        np.testing.assert_allclose(out[name].numpy(), arrays[f'out/squad/{key}'], rtol=0, atol=2e-4, err_msg=name)
+    for name,key in (('starts', 'start_top_index'), ('ends', 'end_top_index')): assert np.array_equal(out[name].numpy(), arrays[f'out/squad/{key}'])
+
+GRADS = [o for o in RUNS if any(k.startswith('grad/') for k in load(f'finetune/{o}'))]
+def test_there_are_golden_gradients(): assert len(GRADS)==2
+
+@pytest.mark.parametrize('run', GRADS)
+def test_golden_gradients(run):
+    model, tasks, arrays, facts, batch = network(run)
+    TaskLoss(tasks)(model.train()(batch), batch['targets']).backward()
+    params, squares, seen = dict(model.named_parameters()), 0., 0
+    for k,want in arrays.items():
+        if not k.startswith('grad/'): continue
+        name, transposed = our_parameter(k[5:], run)
+        got = params[name].grad.numpy()
+        got = got.T if transposed else got
+        scale = max(np.abs(want).max(), 1e-3) # a bias below a softmax has no gradient but rounding
+        np.testing.assert_allclose(got/scale, want/scale, rtol=0, atol=1e-3, err_msg=k)
+        squares, seen = squares+float((got.astype(float)**2).sum()), seen+1
+    assert seen==len(params)
+    np.testing.assert_allclose(math.sqrt(squares), facts['global_norm_dense'], rtol=1e-4)
+
+# From scores to answers
+
+SCORER = info('finetune/qa_scorer')
+
+def test_golden_final_text():
+    fast = passages._backend(TOK)
+    for pieces,words,want in SCORER['get_final_text']: assert passages.final_text(pieces, words, fast)==want, (pieces, words)
+
+def test_golden_top():
+    for scores,k,want in SCORER['get_best_indexes']: assert qa.top(torch.tensor(scores), k)[1].tolist()==want
+
+@pytest.fixture(scope='module')
+def windows():
+    "Windows of the dev sets, and the official ids of them"
+    found = {}
+    for name in FILES:
+        wins = passages.build_windows(questions(name, 'dev'), TOK, HP)
+        found[name] = wins, [1000*e+k for e in range(len(wins.examples)) for k in range(len(wins.of(e)))]
+    return found
+
+def head_said(arrays, hp):
+    "Raw scores of an official run, as our head gives them"
+    a = {k: torch.from_numpy(v) for k,v in arrays.items()}
+    if hp.joint_prediction: found = dict(zip(('starts', 'ends', 'start_scores', 'end_scores'), (a[o] for o in ('start_top_index', 'end_top_index', 'start_top_log_probs', 'end_top_log_probs'))))
+    else:
+        (s, starts), (e, ends) = (qa.top(a[f'{o}_logits'], hp.n_best_size) for o in ('start', 'end'))
+        n, k = s.shape
+        found = dict(starts=starts, ends=ends[:,None].expand(n, k, k), start_scores=s, end_scores=e[:,None].expand(n, k, k))
+    return found | dict(null=a['answerable_logit'] if hp.answerable_classifier else a['start_logits'][:,0]+a['end_logits'][:,0])
+
+@pytest.mark.parametrize('case', SCORER['end_to_end'])
+def test_golden_scorer(case, windows):
+    from dataclasses import replace
+    want, arrays = SCORER['end_to_end'][case], load(f'finetune/qa_scorer_{case}')
+    (wins, eids), hp = windows[want['task']], replace(HP, **want['overrides'])
+    wins.hp, task = hp, qa.QATask(want['task'], want['task']=='squad').settled(hp)
+    at = {int(o): i for i,o in enumerate(arrays['eid'])}
+    rows = task.rows(head_said(arrays, hp))
+    outs = [rows[at[o]] for o in eids]
+    said = list(qa.each_answer(wins, outs, task.v2))
+    assert {o.example.id: o.answer for o in said}==want['predictions']
+    if task.v2: assert {o.example.id: o.null for o in said}==pytest.approx(want['null_odds'], abs=1e-6)
+    found = task.metrics(wins, outs)
+    assert {k: found[k] for k,_ in want['results']}==pytest.approx(dict(want['results']))
+    assert list(found)[0] in ('exact', 'exact_match')
+
+# Measures
+
+METRICS = info('metrics/qa')
+CASES = {o['id']: o for o in METRICS['cases']}
+GOLDS, SAID, NULLS = ({k: o[f] for k,o in CASES.items()} for f in ('golds', 'prediction', 'na_prob'))
+
+def test_golden_plain():
+    for text,*want in METRICS['normalize']: assert {qa.plain(text)}==set(want)
+
+def test_golden_scores_of_each():
+    exact, f1 = qa.best_scores(GOLDS, SAID, True)
+    for k,o in CASES.items(): assert (exact[k], f1[k])==(o['exact'], pytest.approx(o['f1'])), o
+    for k,want in METRICS['v1_per_case'].items(): assert [o[k] for o in qa.best_scores({k: GOLDS[k]}, SAID)]==pytest.approx(want)
+
+def part(d, first, last): return {k: v for k,v in d.items() if first<=int(k[1:])<=last}
+
+@pytest.mark.parametrize('name,threshold,ids', [('squad_v2_main', float(o), (0, 99)) for o in METRICS['squad_v2_main']] +
+                         [('squad_v2_main_only_answerable_q0_q11', -2.75, (0, 11)), ('squad_v2_main_only_unanswerable_q12_q19', -2.75, (12, 19))])
+def test_golden_squad2(name, threshold, ids):
+    want = METRICS[name]
+    want = next(v for k,v in want.items() if float(k)==threshold) if name=='squad_v2_main' else want
+    found = qa.squad2_scores(*(part(o, *ids) for o in (GOLDS, SAID, NULLS)), threshold)
+    assert {k: v for k,v in found.items() if not k.startswith('pr_')}==pytest.approx(want)
+
+def test_golden_precision_and_recall():
+    found = qa.squad2_scores(GOLDS, SAID, NULLS, -2.75)
+    for k,want in METRICS['precision_recall_ap'].items(): assert found[f'pr_{k}_ap']==pytest.approx(want['ap'])
+
+def test_golden_squad1_and_mrqa():
+    golds = {k: o for k,o in GOLDS.items() if o}
+    for name in ('squad_v1', 'mrqa'): assert qa.squad1_scores(golds, SAID)==pytest.approx(METRICS[name])
+    lacking = {k: v for k,v in SAID.items() if k not in ('q0', 'q1', 'q9')}
+    for want in (METRICS['squad_v1_missing_q0_q1_q9'], METRICS['mrqa_missing_q0_q1_q9']['skip_no_answer_False']): assert qa.squad1_scores(golds, lacking)==pytest.approx(want)
+    with pytest.raises(KeyError): qa.squad2_scores(GOLDS, lacking, NULLS, 0.)
