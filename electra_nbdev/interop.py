@@ -227,7 +227,7 @@ class Pretrained:
     unused:list # Names of tensors that were found and have no place
     notes:list # What else the user should know
     tokenizer:object=None # If there was one
-    heads:dict=field(default_factory=dict) # {task: {name: Tensor}}, fine-tuned, for `17_convert`
+    heads:dict=field(default_factory=dict) # {task: {name: Tensor}}, fine-tuned, for `18_convert`
     tasks:dict=field(default_factory=dict) # {task: its part of tasks.json}, where that is known
     moments:dict=field(default_factory=dict) # Of the optimizer, if there were any
     step:int=0 # Updates done, if that is known

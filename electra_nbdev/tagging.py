@@ -394,6 +394,15 @@ def write(self:TagTask,
     rows = [dict(words=o.words, gold=t, tags=o.tags) for t,o in zip(gold, self.predictions(features, outs))]
     atomic_write(Path(folder)/f'{self.name}-{split}.txt', conll_text(rows))
 
+@patch
+def write_dev(self:TagTask,
+    folder:Path, # Where to
+    features:list, # Rows of the dev set
+    outs:list, # What the head said of each
+):
+    "What a trial said of the dev set, as `write` writes it"
+    self.write(folder, 'dev', features, outs)
+
 TagTask.forms = {'.txt': conll_text, '.conll': conll_text}
 
 # %% ../nbs/23_tagging.ipynb #23b2c838

@@ -275,3 +275,11 @@ def test_hub(monkeypatch):
     assert asked[:2]==[('rajpurkar/squad_v2', 'train'), ('mrqa', 'validation')]
     monkeypatch.undo()
     with pytest.raises(InputError, match='hf:no/such'): qa.qa_task('squad', 'hf:no/such').examples('train', None)
+
+def test_three_kinds_in_one_network(home):
+    (home/'data/chunk').mkdir()
+    for o in ('train', 'dev'): (home/f'data/chunk/{o}.txt').write_text('red JJ B-NP\ndog NN I-NP\nwalks VB B-VP\n\n'*12)
+    said = typed(f'{TRAIN} --task squad+cola+chunk --out three', home)
+    assert said.code==0, said.err
+    metrics = json.loads((home/'three/squad+cola+chunk/trial-0/result.json').read_text())['metrics']
+    assert list(metrics)==['squad', 'cola', 'chunk'] and {'squad-dev.json', 'chunk-dev.txt'} <= {o.name for o in (home/'three/squad+cola+chunk/trial-0/predictions').iterdir()}

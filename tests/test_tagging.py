@@ -50,6 +50,12 @@ def test_trials_and_predictions(home):
     found = json.loads((home/'out/chunk/evaluation.json').read_text())
     assert again.code==0 and {k: v['chunk'] for k,v in found.items()}=={f'trial-{k}': o['metrics']['chunk'] for k,o in enumerate(json.loads((home/f'out/chunk/trial-{k}/result.json').read_text()) for k in range(3))}
 
+    # What each trial said of the dev set gives its F1 once more
+    for k in range(3):
+        gold, pred = ([o.tags for o in read_tagged(home/f'out/chunk/trial-{k}/predictions/chunk-dev.txt', tag=o, scheme='IOB1')[0]] for o in (1, 2))
+        want = json.loads((home/f'out/chunk/trial-{k}/result.json').read_text())['metrics']['chunk']['conll_f1']
+        assert span_scores(gold, pred, conll_spans)['f1']==pytest.approx(want)
+
     # Predictions of the test set: true tags, then predicted ones, as conlleval takes them
     assert {o.name for o in (home/'out/chunk/predictions').iterdir()}=={'trial-0', 'trial-1', 'ensemble'}
     rows, _ = read_tagged(home/'out/chunk/predictions/ensemble/chunk-test.txt', scheme='BIO')
