@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 def trials(tokens):
-    "Recipes by name; down to `short pieces first` each has one change more than the one before"
+    "Recipes by name; down to `short pieces first` each has one change more than the one before, the second also the share of masks and the weight of `tiny`"
     from electra_nbdev.hparams import preset
     tiny = preset('tiny', num_eval_steps=8)
     whole = replace(tiny, length_schedule=(), initializer_range=.02)
@@ -36,7 +36,7 @@ def train(hp):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument('--tokens', type=int, default=1_200_000, help='tokens of each trial (default: 1200000)')
+    p.add_argument('--tokens', type=int, default=3_000_000, help='tokens of each trial (default: 3000000)')
     p.add_argument('--out', default='trials.json', help='JSON file; trials that it holds are not run again (default: trials.json)')
     args = p.parse_args()
     out = Path(args.out)

@@ -595,7 +595,7 @@ def evaluate_run(
     run = Path(run)
     if not (run/'hparams.json').is_file(): raise InputError(f"{run} holds no run; give the folder that electra_pretrain wrote")
     hp, last = load_hparams(run/'hparams.json'), latest_checkpoint(run)
-    if not last: raise InputError(f"{run} has no checkpoint yet; wait for the end of its first round")
+    if not last: raise InputError(f"{run} has no checkpoint{'; only there are the counts of its training text, which the unigram needs, so give the folder with `checkpoints` in it' if (run/'discriminator').is_dir() else ' yet; wait for the end of its first round'}")
     held = load_examples(data, hp) if data else open_examples(None, hp)[1]
     facts = read_hparams(run/'hparams.json')['run']['data']
     if not facts: raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
