@@ -264,9 +264,17 @@ def settle_recipe(
         if said.get(k, v)!=v: raise InputError(f"hparam `{k}` is {said[k]!r}, but the model's is {v!r}; leave it out")
     hp = finetune_preset(name, size, tasks, **facts | said)
     most = getattr(c, 'max_position_embeddings', hp.max_seq_length)
-    if 'max_seq_length' not in said: hp = replace(hp, max_seq_length=min(hp.max_seq_length, most))
+    if 'max_seq_length' not in said: hp = _fitting(hp, most, said)
     if hp.max_seq_length>most: raise InputError(f"hparam `max_seq_length` is {hp.max_seq_length}, but the model has {most} positions; give at most that")
     return hp
+
+# %% ../nbs/20_finetune.ipynb #53a2bb39
+def _fitting(hp, most, said):
+    "A recipe whose rows, and the steps between windows, shrink to what a model has room for"
+    if hp.max_seq_length<=most: return hp
+    stride = max(1, hp.doc_stride*most//hp.max_seq_length)
+    print(f"NOTE: the model has {most} positions, so rows have {most} tokens, not the {hp.max_seq_length} of the recipe", flush=True)
+    return replace(hp, max_seq_length=most, doc_stride=said.get('doc_stride', stride))
 
 # %% ../nbs/20_finetune.ipynb #9ee8d35b
 def capped(

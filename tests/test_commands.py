@@ -138,7 +138,7 @@ def test_evaluate(home):
     assert said.code==0 and {'disc_auc', 'auc_unigram', 'below_unigram', 'masked_lm_accuracy', 'disc_recall'} <= set(numbers)
     assert float(numbers['unigram_loss'])==pytest.approx(last['unigram_loss'], abs=.5)
 
-@pytest.mark.parametrize('name', ['electra_vocab', 'electra_data', 'electra_pretrain', 'electra_evaluate', 'electra_finetune', 'electra_predict'])
+@pytest.mark.parametrize('name', ['electra_vocab', 'electra_data', 'electra_pretrain', 'electra_evaluate', 'electra_score', 'electra_finetune', 'electra_predict', 'electra_convert'])
 def test_help(home, name):
     said = typed(f'{name} --help', home)
     assert said.code==0 and said.out.startswith('usage') and '--' in said.out
