@@ -231,7 +231,7 @@ def electra_finetune(
     said = read_hparams(hparams) | {k: v for k,v in flags.items() if v is not None}
     results = finetune_tasks(model, [task] if isinstance(task, str) else task, data_dir, out, preset, device, precision, skip_bad_rows, PEERS, **said)
     print(report(results, out))
-    if predict_test and (path := write_submission(out)): print(f'Predictions for the leaderboard: {path}')
+    if predict_test: print(f'Predictions for the leaderboard: {path}' if (path := write_submission(out)) else f'Predictions of the test sets: the folder predictions of each task in {out}')
     return results
 
 # %% ../nbs/30_cli.ipynb #b77ecedb
