@@ -111,6 +111,7 @@ class Entry:
         "From its message"
         f = {k: v[-1] for k,v in message(value).items()}
         dims = [message(o).get(1, [0])[-1] for o in message(f.get(2, b'')).get(2, [])]
+        if not all(isinstance(o, int) for o in (*dims, *(f.get(i, 0) for i in (1, 3, 4, 5, 6)))): raise ValueError("bytes where a number belongs")
         return cls(f.get(1, 0), dims, f.get(3, 0), f.get(4, 0), f.get(5, 0), f.get(6, 0), 7 in f)
 
 # %% ../nbs/15_bundle.ipynb #88ffe364

@@ -98,7 +98,7 @@ def electra_pretrain(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU, else fp32)
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
-    init:str=None, # Begin with trained weights: a run, a Hugging Face folder, or tiny, the model of the package
+    init:str=None, # Begin with trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny, the model of the package
     carry_optimizer:bool=False, # With --init and the vocabulary of that run: take over its optimizer too
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
@@ -210,7 +210,7 @@ def _show(found, color):
 def electra_finetune(
     model:Required, # A run, a Hugging Face folder, hf:name, or tiny, the model of the package
     task:Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}], # cola sst mrpc sts qqp mnli qnli rte wnli, chunk, squad squadv1 newsqa naturalqs triviaqa searchqa; joined by + they share a network
-    data_dir:Required, # Folder with a folder for each task in the original layout, or hf:glue, hf:squad, hf:mrqa, hf:conll2000 ...
+    data_dir:Required, # Folder with a folder for each task in the original layout, or hf:glue, hf:rajpurkar/squad_v2, hf:mrqa, hf:conll2000 ...
     out:Required, # Folder for the results, a folder for each task
     preset:str='official', # official or paper
     hparams:str=None, # JSON text or a JSON file, on top of the preset

@@ -75,7 +75,7 @@ def model_card(
     last = next((o for o in reversed(rows) if 'held_out' in o), None)
     lines = ['---', 'library_name: transformers', f"tags: [electra, {'electric' if hp.electric_objective else 'replaced-token-detection'}]", '---', f'# {hp.model_name}', '']
     lines += [f"{'Electric' if hp.electric_objective else 'ELECTRA'} of {sum(p.numel() for p in out.model.parameters())/1e6:.1f} million parameters, made by electra_nbdev.", '', '## Weights', '']
-    lines += ['```', *out.report().splitlines()[1:], '```', '', '## Recipe', '', f'The preset `{hp.model_size}`, with these changes:', '', *_cells(recipe), '## Data', '', *_data_lines(facts.get('data')), '## Held-out text', '']
+    lines += ['```', *out.report().splitlines()[1:], '```', '', '## Recipe', '', f"The preset `{hp.model_size}`, {'with these changes:' if recipe else 'unchanged.'}", '', *(_cells(recipe) if recipe else []), '## Data', '', *_data_lines(facts.get('data')), '## Held-out text', '']
     lines += _cells({f"{k} at step {last['step']}": v for k,v in last['held_out'].items()}) if last else ['No evaluation came with the weights.', '']
     return '\n'.join([*lines, *(['![curves](curves.png)', ''] if rows else [])])
 
@@ -187,7 +187,7 @@ def push_to_hub(
     private:bool=False, # Whether only you can see it
 ): # What `upload_folder` says
     "Put a folder on the hub"
-    if not (Path(folder)/'hparams.json').is_file(): raise InputError(f"{folder} is no run and not converted; give a folder that electra_pretrain or electra_convert wrote")
+    if not (Path(folder)/'hparams.json').is_file(): raise InputError(f"{folder} has no hparams.json; give the folder of a run, or of pre-trained networks that electra_convert wrote")
     api = HfApi()
     api.create_repo(name, private=private, exist_ok=True)
     return api.upload_folder(repo_id=name, folder_path=folder, ignore_patterns=['checkpoints/*', '.*'])

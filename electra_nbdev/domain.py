@@ -56,8 +56,15 @@ def open_origin(
     found = open_pretrained(folder)
     if found.tokenizer is None: raise InputError(f"there is no vocabulary beside the weights of {folder}; put its tokenizer.json or vocab.txt there (a run has one when it is finished)")
     last = None if found.moments or not Path(found.where).is_dir() else latest_checkpoint(found.where)
-    moments = part(load_checkpoint(last)[0], 'optimizer') if last else found.moments
+    moments = _moments(last, found.model) if last else found.moments
     return Origin(str(folder), found.model, found.tokenizer, moments, found.report() if found.made or found.unused else '')
+
+# %% ../nbs/16_domain.ipynb #295b9a3d
+def _moments(checkpoint, model):
+    "Running means of a checkpoint, none if it is of another step than the weights"
+    tensors, _ = load_checkpoint(checkpoint)
+    same = all(torch.equal(p, tensors[f'model/{n}']) for n,p in model.named_parameters() if f'model/{n}' in tensors)
+    return part(tensors, 'optimizer') if same else {}
 
 # %% ../nbs/16_domain.ipynb #d4e1d47c
 @patch
@@ -99,7 +106,7 @@ def recipe(self:Origin,
     hp = preset(name or 'small', **built | again | said)
     there, asked = architecture(self.hp), architecture(hp)
     if odd := [f'{k} is {v!r}, asked for {asked[k]!r}' for k,v in there.items() if asked[k]!=v]:
-        raise InputError(f"the weights of {self.folder} are of another architecture: {'; '.join(odd)}; leave {'that' if len(odd)==1 else 'these'} out of the hparams, or begin without --init")
+        raise InputError(f"the weights of {self.folder} are of another architecture: {'; '.join(odd)}; leave {'that' if len(odd)==1 else 'these'} out of the hparams; what weights do not show, the number of heads, is said to electra_convert --hparams")
     return hp
 
 # %% ../nbs/16_domain.ipynb #3d2c2c52

@@ -840,9 +840,10 @@ def as_table(
     sep:str='\t', # Between columns
 )->str:
     "Answers under the names of their parts; a list becomes its items with spaces between"
-    return pd.DataFrame(answers).map(lambda o: ' '.join(map(str, o)) if isinstance(o, (list, tuple)) else o).to_csv(sep=sep, index=False)
+    def cell(o): return ' '.join(map(str, o)) if isinstance(o, (list, tuple)) else '' if o is None or o!=o else str(o)
+    return pd.DataFrame(answers, dtype=object).map(cell).to_csv(sep=sep, index=False)
 
-PREDICTION_FORMS = {'.jsonl': lambda o: pd.DataFrame(o).to_json(orient='records', lines=True, force_ascii=False), '.tsv': as_table, '.csv': partial(as_table, sep=',')}
+PREDICTION_FORMS = {'.jsonl': lambda o: pd.DataFrame(o, dtype=object).to_json(orient='records', lines=True, force_ascii=False), '.tsv': as_table, '.csv': partial(as_table, sep=',')}
 
 # %% ../nbs/20_finetune.ipynb #2d747df0
 def predict_file(
@@ -862,7 +863,7 @@ def predict_file(
     features = task.features(task.read(path, skip_bad), learn.tok, learn.hp)
     found = task.answers(features, learn.outputs(task.name, features))
     if out: atomic_write(out, forms[Path(out).suffix](found))
-    return pd.DataFrame(found)
+    return pd.DataFrame(found, dtype=object) # whole numbers stay whole beside None
 
 # %% ../nbs/20_finetune.ipynb #6f2430ae
 def results_table(

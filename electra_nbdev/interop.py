@@ -174,7 +174,8 @@ def recipe_of(
     said:dict, # Hyper-parameters that the user has set
 )->PretrainHParams:
     "The recipe that weights were trained with, as far as they show it"
-    if 'model_size' in w.recipe: return preset('small', **w.recipe | said) # of a run, complete
+    if 'model_size' in w.recipe: # of a run, complete
+        return preset('small', **w.recipe | said | dict(model_hparam_overrides=w.recipe.get('model_hparam_overrides', {}) | said.get('model_hparam_overrides', {})))
     dims = disc_sizes(w, said)
     size = said.get('model_size') or next((k for k,o in SIZES.items() if all(o[d]==dims[d] for d in ('hidden_size', 'num_hidden_layers'))), 'small')
     base = preset(size)
@@ -213,8 +214,14 @@ def settle_halves(
     if missing not in ('embeddings', 'fresh'): raise InputError(f"missing is {missing!r}; allowed: embeddings (a half that is not there shares those of the other), fresh (it shares nothing)")
     disc, gen = (any(has_encoder(w.tensors, o) for o in bodies) for bodies in (('discriminator.electra',), ('generator.electra', 'generator.ltr')))
     if disc and gen or w.recipe: return
+    if missing=='fresh' and not disc: _check_own_table(w)
     if missing=='fresh': return w.recipe.update(untied_generator=True, untied_generator_embeddings=True)
     for o in [o for o in w.tensors if not disc and o.startswith('generator.electra.embeddings.')]: w.tensors['discriminator'+o[len('generator'):]] = w.tensors.pop(o)
+
+def _check_own_table(w):
+    "A generator keeps embeddings of its own only if they are as wide as it is"
+    sizes = sizes_of(w.tensors, 'generator.electra')
+    if sizes['embedding_size']!=sizes['hidden_size']: raise InputError(f"{w.where}: the generator is {sizes['hidden_size']} wide and its embeddings {sizes['embedding_size']}; such embeddings can only be shared, so leave `missing` at embeddings")
 
 # %% ../nbs/15_interop.ipynb #d0b01481
 @dataclass
@@ -350,7 +357,7 @@ def read_npz(
 )->Weights:
     "Weights of a numpy archive"
     try: found = {k: torch.from_numpy(np.asarray(v)) for k,v in np.load(path, allow_pickle=False).items()}
-    except (OSError, ValueError, LookupError, EOFError, TypeError, NotImplementedError, zlib.error, zipfile.BadZipFile) as e: raise InputError(f"{path} is no numpy archive of numbers, or a damaged one: {e}") from None
+    except (OSError, ValueError, LookupError, EOFError, TypeError, AttributeError, NotImplementedError, zlib.error, zipfile.BadZipFile) as e: raise InputError(f"{path} is no numpy archive of numbers, or a damaged one: {e}") from None
     return with_tokenizer(from_official(found, path), path.parent)
 
 # %% ../nbs/15_interop.ipynb #fa2cbc0a
@@ -379,7 +386,7 @@ def read_checkpoint(
     last = latest_checkpoint(run)
     if not last: raise InputError(f"{run} has no checkpoint yet; wait for the end of its first round")
     tensors, state = load_checkpoint(last)
-    return Weights(str(run), part(tensors, 'model'), recipe=recipe_in(run/'hparams.json'), moments=part(tensors, 'optimizer'), step=state['step'])
+    return with_tokenizer(Weights(str(run), part(tensors, 'model'), recipe=recipe_in(run/'hparams.json'), moments=part(tensors, 'optimizer'), step=state['step']), run)
 
 # %% ../nbs/15_interop.ipynb #c4906012
 def read_task(
@@ -437,4 +444,5 @@ def _read(src):
     if path.suffix=='.npz' and path.is_file(): return read_npz(path)
     if prefix := tensorflow_prefix(path): return read_tensorflow(prefix)
     if path.is_dir(): return read_folder(path)
-    raise InputError(f"there is no {path}; give a folder, a TensorFlow checkpoint, or hf:name for the hub")
+    what = f"{path} is a file that holds no ELECTRA; give the folder it is in" if path.exists() else f"there is no {path}; give a folder"
+    raise InputError(f"{what}, a TensorFlow checkpoint, an .npz with official names, or hf:name for the hub")

@@ -129,6 +129,7 @@ def is_at(
 )->bool:
     "Whether the words there hold the answer (official: qa_tasks.QATask._add_examples)"
     if not answer.strip() or not 0<=start<=len(context)-len(answer): return False
+    if context[start:start+len(answer)]==answer: return True # also with blanks that the official code does not split at
     i, j = answer_words(spans, start, len(answer))
     words = [context[a:b] for a,b in zip(spans[0][i:j+1], spans[1][i:j+1])]
     return ' '.join(answer.split()).lower() in ' '.join(words).lower()
@@ -187,6 +188,7 @@ def question_facts(
     if train and v2 and not isinstance(q.get('is_impossible'), bool): raise InputError("no `is_impossible`; files of SQuAD 1.1 belong to the task squadv1")
     impossible = v2 and (q['is_impossible'] if train else not golds)
     if not (impossible or golds or v2 and not train): raise InputError("no answer" + ("" if v2 else "; files of SQuAD 2.0 belong to the task squad"))
+    if train and not impossible and not answer and start<0: raise InputError("it is not said where an answer is; training needs `detected_answers`, or `answers` with `text` and `answer_start`")
     if train and not impossible and not right: raise InputError(f"its answer {answer[:40]!r} is not at character {start}")
     return (qid, question, golds, '', -1, True) if impossible else (qid, question, golds, answer, start if right else -1, False)
 
@@ -195,6 +197,7 @@ def _lines(path, bad):
     "Paragraphs of MRQA's JSON lines"
     with (gzip.open if path.suffix=='.gz' else open)(path, 'rb') as f:
         for i,line in enumerate(f, 1):
+            if not line.strip(): continue
             try: row = json.loads(line)
             except (ValueError, RecursionError) as e: bad(f'line {i}', f'not JSON: {e}'); continue
             if not isinstance(row, dict) or 'header' not in row: yield f'line {i}', row
@@ -252,9 +255,10 @@ def read_questions(
 )->Questions:
     "Questions of a file"
     bad = BadQuestions(path, skip_bad)
-    found = ((w, p) for w,p in paragraphs(path, bad) if held_out is None or is_held_out([str(p.get('context') if isinstance(p, dict) else p)], SHARE)==held_out)
+    found = ((w, p) for w,p in paragraphs(path, bad) if held_out is None or is_held_out([str(p.get('context') if isinstance(p, dict) else p).encode('utf-8', 'replace').decode()], SHARE)==held_out)
     found = collect(found, bad, part, v2)
-    if not len(found): raise InputError(f"{path} is empty: it has no questions")
+    if not len(found) and held_out is not None: raise InputError(f"{path} has too few passages: none falls to the part that is {'judged' if held_out else 'trained'} on; put a dev set beside it")
+    if not len(found): raise InputError(f"{path} {'has no questions that can be used' if bad.found else 'is empty: it has no questions'}")
     return found
 
 # %% ../nbs/22_passages.ipynb #8895cff1
@@ -300,7 +304,10 @@ def questions_of_hub(
     part = dict(dev='validation').get(split, split)
     try: ds = load_dataset(name, split=part)
     except Exception as e: raise InputError(f"hf:{name} with {part} cannot be loaded: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
-    if lacking := {'question', 'context', 'answers'}-set(ds.column_names): raise InputError(f"hf:{name} has no column `{min(lacking)}`; its columns are {', '.join(ds.column_names)}")
+    mrqa = 'detected_answers' in ds.column_names
+    if lacking := {'question', 'context', 'answers', 'qid' if mrqa else 'id'}-set(ds.column_names): raise InputError(f"hf:{name} has no column `{min(lacking)}`; its columns are {', '.join(ds.column_names)}")
+    if not mrqa and not all(isinstance(o, dict) for o in ds[:1]['answers']): raise InputError(f"hf:{name}: `answers` has no `text` and `answer_start`; a dataset in the form of hf:rajpurkar/squad or hf:mrqa is needed")
+    if not mrqa and v2 and split=='train' and all(o['text'] for o in ds['answers']): raise InputError(f"hf:{name}: every question has an answer; data of SQuAD 1.1 belong to the task squadv1")
     if 'subset' in ds.column_names: ds = ds.filter(lambda o: o==subset, input_columns='subset')
     found = ((f'passage {i+1}', dict(context=c, qas=[_hub_question(o) for o in rows])) for i,(c,rows) in enumerate(groupby(ds, key=lambda o: o['context'])))
     return collect(found, BadQuestions(f'hf:{name} {part}', skip_bad), None if split=='test' else split, v2)

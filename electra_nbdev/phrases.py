@@ -70,7 +70,7 @@ def tag_problem(
     "Why a tag cannot stand after another"
     allowed, inside = LETTERS[scheme], before[0] in 'BI' and tag[1:]==before[1:]
     if tag!='O' and not (tag[0] in allowed and tag[1:2]=='-' and tag[2:]): return f"the tag {tag!r} is neither O nor one of {', '.join(f'{o}-TYPE' for o in allowed)}"
-    if scheme!='IOB1' and tag[0] in 'IE' and not inside: return f"{tag} after {before} continues a phrase that has not begun (scheme {scheme}; IOB1 would allow it)"
+    if scheme!='IOB1' and tag[0] in 'IE' and not inside: return f"{tag} after {before} continues a phrase that has not begun (scheme {scheme}{'; a file in IOB1 is read with scheme=`IOB1`' if tag[0]=='I' else ''})"
     if scheme=='BIOES' and before[0] in 'BI' and tag[0] not in 'IE': return f"{tag} after {before}, a phrase that has not ended (scheme {scheme})"
     return ''
 
@@ -140,7 +140,7 @@ def _of_columns(path, bad, word, tag, comment):
     names, width = rows[0][1], len(rows[0][1])
     at = [_column(o, names, width, path) for o in (word, tag) if o is not None]
     if len(set(at))<len(at): raise InputError(f"{path}: words and tags are both in column {at[0]}; give other numbers for them")
-    if isinstance(word, str): sentences[0] = [o for o in sentences[0] if o!=rows[0]]
+    if isinstance(word, str) or isinstance(tag, str): sentences[0] = [o for o in sentences[0] if o!=rows[0]]
     return [o for s in sentences if (o := _tagged(s, at, width, bad))], closed
 
 def _tagged(sentence, at, width, bad):

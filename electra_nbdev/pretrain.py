@@ -492,10 +492,12 @@ def loggers(
 
 # %% ../nbs/13_pretrain.ipynb #834de3bb
 def _tensorboard(out):
+    "fastai's logger for TensorBoard"
     from fastai.callback.tensorboard import TensorBoardCallback
     return TensorBoardCallback(log_dir=out/'tensorboard', trace_model=False, log_preds=False)
 
 def _wandb(out, hp):
+    "fastai's logger for Weights & Biases"
     import wandb
     from fastai.callback.wandb import WandbCallback
     wandb.init(project='electra', name=out.name, config=asdict(hp))
@@ -556,7 +558,9 @@ def _agree(out, hp, dls, minutes, extend, amp, init):
     "The recipe of this start, and what belongs to the run: agreed with a run that is there, or new"
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
     if known: hp = settle(out, hp, train.recipe, minutes is not None, extend, init)
-    elif minutes: hp = with_steps(hp, steps_in(minutes, hp, dls, amp))
+    elif minutes:
+        hp = with_steps(hp, steps_in(minutes, hp, dls, amp))
+        if init: hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)))
     if known and minutes: print(f"{out} has {hp.num_train_steps} steps, which were fixed when it began; --minutes has no effect on it", flush=True)
     if extend: print(f"The schedule is recomputed for {hp.num_train_steps} steps: the learning rate rises again", flush=True)
     before = read_hparams(out/'hparams.json')['run'].get('files') if known else None
@@ -567,6 +571,8 @@ def _agree(out, hp, dls, minutes, extend, amp, init):
 def _run(learn, out, facts):
     "Continue from the newest checkpoint, train to the end, save both networks"
     last, hp = latest_checkpoint(out), learn.hp
+    if not last and any((out/o/'config.json').is_file() for o in ('discriminator', 'generator', 'electric')):
+        raise InputError(f"{out} has networks but no checkpoint to continue from; begin a new run with --init {out} and another --out")
     save_hparams(hp, out/'hparams.json', **facts)
     if last: restore(learn, last)
     elif learn.history.path.exists(): learn.history.rewind(0)

@@ -321,12 +321,12 @@ def average_precision(
     has:dict, # {id: whether there is one}
 )->tuple[float,list,list]: # In per cent; precision and recall at each threshold
     "Area under precision against recall, as the threshold moves"
-    right, p, r, total = 0., [1.], [0.], 0.
+    right, p, r, total, n = 0., [1.], [0.], 0., sum(has.values())
     order = sorted(nulls, key=nulls.get)
     for i,k in enumerate(order):
         right += scores[k] if has[k] else 0.
         if i+1<len(order) and nulls[order[i+1]]==nulls[k]: continue
-        p.append(right/(i+1)); r.append(right/sum(has.values()))
+        p.append(right/(i+1)); r.append(right/n)
         total += p[-1]*(r[-1]-r[-2])
     return 100*total, p, r
 
@@ -411,20 +411,21 @@ def write_dev(self:QATask,
     for name,o in files.items(): atomic_write(Path(folder)/f'{self.name}-dev{name}.json', json.dumps(o, ensure_ascii=False, indent=1))
 
 # %% ../nbs/22_qa.ipynb #ea17e8d5
-def _vote(trials):
-    "Possible answers of a window, by the mean of several networks"
-    found = {}
+def _vote(trials, joint):
+    "Possible answers of a window, by the mean of several networks: of probabilities, or of scores that are none"
+    found, n, low = {}, len(trials), min((float(o.score.min()) for o in trials if len(o.score)), default=0.)
     for o in trials:
-        for pair,v in zip(zip(o.start.tolist(), o.end.tolist()), np.exp(o.score.astype(float))): found[pair] = found.get(pair, 0.)+v/len(trials)
+        for pair,v in zip(zip(o.start.tolist(), o.end.tolist()), o.score.astype(float)): found.setdefault(pair, []).append(v)
+    score = [np.logaddexp.reduce(v)-np.log(n) if joint else (sum(v)+low*(n-len(v)))/n for v in found.values()]
     i, j = np.array(list(found) or np.zeros((0, 2)), np.int16).T
-    return Spans(i, j, np.log(list(found.values())).astype(np.float32), float(np.mean([o.null for o in trials])))
+    return Spans(i, j, np.array(score, np.float32), float(np.mean([o.null for o in trials])))
 
 @patch
 def merge(self:QATask,
     trials:list, # For each trial, what the head said of each window
 )->list: # `Spans`, the same for all of them together
     "Mean probability of each answer, and the mean of what speaks against any"
-    return [_vote(o) for o in zip(*trials)]
+    return [_vote(o, self.joint) for o in zip(*trials)]
 
 # %% ../nbs/22_qa.ipynb #cde4362e
 @patch
@@ -466,7 +467,7 @@ def compared(self:QATask,
     return [dict(text=o.example.question, pair=o.example.context, label=right(o), predicted=o.answer, probability=f'{o.score:.2f}') for o in self.predictions(features, outs)]
 
 # %% ../nbs/22_qa.ipynb #8a0bdd4d
-SUBSETS = dict(newsqa='NewsQA', naturalqs='NaturalQuestionsShort', triviaqa='TriviaQA-web', searchqa='SearchQA') # of hf:mrqa
+SUBSETS = dict(squadv1='SQuAD', newsqa='NewsQA', naturalqs='NaturalQuestionsShort', triviaqa='TriviaQA-web', searchqa='SearchQA') # of hf:mrqa
 QA_TASKS = dict(squad=['squad2', 'squad2.0', 'squadv2', 'squadv2.0'], squadv1=['squad1', 'squad1.1', 'squadv1.1'], newsqa=[],
                 naturalqs=['nq', 'naturalquestions'], triviaqa=[], searchqa=[]) # with what else they are called
 

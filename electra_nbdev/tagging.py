@@ -13,7 +13,7 @@ __all__ = ['SHARE', 'TagExample', 'TagTask', 'word_pieces', 'around', 'row_cuts'
 import re
 from collections import Counter, defaultdict
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -281,7 +281,10 @@ def tag_task(
 def _with_tags_if_any(read, path, tag):
     "Sentences of a test set"
     try: return read(path, tag=tag)
-    except InputError: return read(path, tag=None)
+    except InputError as e: why = e
+    found = read(path, tag=None)
+    print(f"NOTE: the test set is read without tags: {why}", flush=True)
+    return found
 
 # %% ../nbs/23_tagging.ipynb #4072e121
 def _of_split(name, found, split, hp):
@@ -314,7 +317,7 @@ def _of_hub(name, where, skip_bad):
     from datasets import load_dataset
     try: ds = load_dataset(*where.split(':')); train = ds['train']
     except Exception as e: raise InputError(f"hf:{where} cannot be loaded: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
-    return tag_task(name, train, ds.get('validation'), ds.get('test'), 'tokens', 'chunk_tags', skip_bad=skip_bad)
+    return replace(tag_task(name, train, ds.get('validation'), ds.get('test'), 'tokens', 'chunk_tags', skip_bad=skip_bad), word=0) # files to predict are not from the hub
 
 register('chunk', chunk_task, ['conll2000'])
 

@@ -1,4 +1,5 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -122,3 +123,11 @@ def test_same_seed_same_weights():
     a, b, c = (ElectraPretraining(preset('tiny', seed=o)) for o in (1, 1, 2))
     assert all(torch.equal(x, y) for x,y in zip(a.parameters(), b.parameters()))
     assert not torch.equal(next(a.parameters()), next(c.parameters()))
+
+def test_networks_without_a_checkpoint_are_not_written_over(made, tmp_path):
+    d, hp = made
+    pretrain(d/'examples', tmp_path/'run', hp, device='cpu')
+    shutil.rmtree(tmp_path/'run/checkpoints')
+    was = {str(o): o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock'}
+    with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with --init'): pretrain(d/'examples', tmp_path/'run', hp, device='cpu')
+    assert {str(o): o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock'}==was

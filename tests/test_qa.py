@@ -283,3 +283,8 @@ def test_three_kinds_in_one_network(home):
     assert said.code==0, said.err
     metrics = json.loads((home/'three/squad+cola+chunk/trial-0/result.json').read_text())['metrics']
     assert list(metrics)==['squad', 'cola', 'chunk'] and {'squad-dev.json', 'chunk-dev.txt'} <= {o.name for o in (home/'three/squad+cola+chunk/trial-0/predictions').iterdir()}
+
+def test_whole_numbers_stay_whole_beside_none():
+    rows = [dict(answer='a b', start=14), dict(answer='', start=None)]
+    assert ft.as_table(rows)=='answer\tstart\na b\t14\n\t\n'
+    assert ft.PREDICTION_FORMS['.jsonl'](rows).splitlines()[0]=='{"answer":"a b","start":14}'
