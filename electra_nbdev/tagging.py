@@ -438,7 +438,7 @@ def baseline_scores(
     train:list, # `TagExample`s
     dev:list, # `TagExample`s to judge on
 )->dict: # {measure: number}
-    "How good the most frequent tag of each word is"
+    "How good the most frequent tag of each word is, for tags of phrases"
     seen, top = frequent_tags(train)
     gold, pred = [as_bio(o.tags) for o in dev], [[seen.get(w, top) for w in o.words] for o in dev]
     return span_scores(gold, pred) | {f'conll_{k}': v for k,v in span_scores(gold, pred, conll_spans).items()}
