@@ -5,6 +5,7 @@ import torch
 from torch import tensor
 from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
+import electra_nbdev.qa # its kind of task
 from electra_nbdev.cli import _glue_facts
 from electra_nbdev.convert import convert
 from electra_nbdev.finetune import load_finetuned
@@ -107,11 +108,28 @@ def test_golden_heads_come_back(run, tmp_path):
 
 def test_golden_heads_that_nothing_holds(tmp_path):
     finetuned('classification', tmp_path)
-    two = {f'task_specific/squad/{k}': np.zeros(n, np.float32) for k,n in (('qa_hidden/kernel', (64, 512)), ('qa_hidden/bias', 512), ('dense/kernel', (32, 1)), ('dense/bias', 1))}
-    np.savez(tmp_path/'qa.npz', **{k: v for k,v in np.load(tmp_path/'ckpt.npz').items() if 'mnli' not in k}, **two)
+    odd = {f'task_specific/squad/{k}': np.zeros(n, np.float32) for k,n in (('qa_hidden/kernel', (64, 512)), ('qa_hidden/bias', 512), ('other/kernel', (32, 1)), ('other/bias', 1))}
+    np.savez(tmp_path/'qa.npz', **{k: v for k,v in np.load(tmp_path/'ckpt.npz').items() if 'mnli' not in k}, **odd)
     out = convert(tmp_path/'qa.npz', tmp_path/'qa', dict(model_hparam_overrides=dict(num_attention_heads=2)))
     assert 'squad (4)' in out.report() and 'the head of squad' in out.report()
     assert np.array_equal(ElectraModel.from_pretrained(tmp_path/'qa'/'discriminator').embeddings.word_embeddings.weight.detach(), np.load(tmp_path/'ckpt.npz')['electra/embeddings/word_embeddings'])
+
+def test_golden_question_head(tmp_path):
+    "The official joint head with its classifier: the official scores, and the official names again, to the bit"
+    arrays, f = finetuned('qa_joint_train', tmp_path)
+    learn = load_finetuned(tmp_path/'task', 'cpu')
+    model, task = learn.model.train(), learn.tasks['squad']
+    assert (task.joint, task.classifier, task.from_start, task.v2, learn.hp.joint_prediction)==(True, True, True, True, True)
+    with torch.no_grad():
+        hidden = model.encoder.eval()(f['input_ids'], attention_mask=f['input_mask'], token_type_ids=f['segment_ids'])[0]
+        at = torch.arange(f['input_ids'].shape[1])
+        allowed = (f['input_mask']*f['segment_ids']>0) | (at==0)
+        out = model.heads['squad'](hidden, dict(allowed=allowed, start=torch.from_numpy(arrays['feat/squad_start_positions']).long()))
+    ours = f['task_id']==0
+    for k,official in (('start', 'start_logits'), ('end', 'end_logits'), ('null', 'answerable_logit')): close(out[k][ours], arrays[f'out/squad/{official}'][ours.numpy()], rtol=1e-6, atol=1e-4)
+    convert(tmp_path/'task', tmp_path/'back.npz')
+    want, back = np.load(tmp_path/'ckpt.npz'), np.load(tmp_path/'back.npz')
+    assert {*want}=={*back} and all(np.array_equal(want[k], back[k]) for k in want)
 
 def test_golden_tagging_head(tmp_path):
     arrays, f = finetuned('tagging', tmp_path)
