@@ -32,6 +32,12 @@ class Side:
         self.process.stdin.close()
         self.process.wait()
 
+def memory_of(name, args):
+    "Memory of one measurement, in a process of its own"
+    side = Side(name, args)
+    try: return side.measure()
+    finally: side.end()
+
 def serve(build, measure):
     "The other end of a `Side`: get ready, then answer"
     state = build()

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from threading import Event, Thread
 
-from common import Side, arguments, cores, ratio, rounds, serve, table, text_folder
+from common import arguments, cores, memory_of, ratio, rounds, serve, table, text_folder
 
 def write_text(source, path, mb):
     "The text files of a folder, repeated until they make a file of so many megabytes"
@@ -81,12 +81,6 @@ def prepare(args):
     if args.vocab: return
     args.vocab = str(work/'vocab')
     train_vocab(write_text(source, work/'words', min(8., args.mb)), args.vocab)
-
-def memory_of(name, args):
-    "Memory of one build, in a process of its own"
-    side = Side(name, args)
-    try: return side.measure()
-    finally: side.end()
 
 def main():
     args = arguments(__doc__, rounds=(5, 'rounds'), mb=(32., 'megabytes of text'), sizes=('1,16,256', 'megabytes of the texts whose memory is measured'),

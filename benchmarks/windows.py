@@ -9,7 +9,7 @@ import json, os, random, re, tempfile, time
 from pathlib import Path
 from statistics import median
 
-from common import Side, arguments, cores, ratio, rounds, serve, table, text_folder
+from common import arguments, cores, memory_of, ratio, rounds, serve, table, text_folder
 from data import peak_during
 
 def write_questions(source, path, n, seed=0):
@@ -67,12 +67,6 @@ def measure(args, state):
     return dict(mb_per_s=size/took, rows=rows)
 
 def sizes(args): return [int(o) for o in args.sizes.split(',')]
-
-def memory_of(name, args):
-    "Memory of one build, in a process of its own"
-    side = Side(name, args)
-    try: return side.measure()
-    finally: side.end()
 
 def main():
     args = arguments(__doc__, rounds=(5, 'rounds'), passages=(4000, 'passages'), sizes=('500,4000,32000', 'passages of the files whose memory is measured'),

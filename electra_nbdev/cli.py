@@ -208,10 +208,10 @@ def _show(found, color):
 # %% ../nbs/30_cli.ipynb #aead5b1e
 @command
 def electra_finetune(
-    model:Required, # A run, a Hugging Face folder, hf:name, or tiny, the model of the package
     task:Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}], # cola sst mrpc sts qqp mnli qnli rte wnli, chunk, squad squadv1 newsqa naturalqs triviaqa searchqa; joined by + they share a network
     data_dir:Required, # Folder with a folder for each task in the original layout, or hf:glue, hf:rajpurkar/squad_v2, hf:mrqa, hf:conll2000 ...
-    out:Required, # Folder for the results, a folder for each task
+    model:str='tiny', # A run, a Hugging Face folder, hf:name, or tiny, the model of the package
+    out:str='runs/finetune', # Folder for the results, a folder for each task
     preset:str='official', # official or paper
     hparams:str=None, # JSON text or a JSON file, on top of the preset
     trials:int=None, # Runs that differ in their seed (default: num_trials, 1)

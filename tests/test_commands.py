@@ -114,17 +114,20 @@ def test_minutes_fix_the_steps(home):
     again = typed(line, home).out
     assert f'Finished already at step {steps}' in again and '--minutes has no effect' in again
 
-def test_killed_and_told_to_stop(home):
-    "What a user sees: exit code 143 and a line after a SIGTERM, and from where each start continues"
-    line = 'electra_pretrain --data examples --hparams recipe.json --steps 60 --out stopped --device cpu'
-    def at(step, signum):
+def at(step, signum):
+    "For `typed`: a process that sends itself a signal after a step"
+    def setup():
         from electra_nbdev.pretrain import CountSteps
         was = CountSteps.after_step
         def after_step(self):
             was(self)
             if self.learn.pretrain_step==step: os.kill(os.getpid(), signum)
-        def setup(): CountSteps.after_step = after_step
-        return setup
+        CountSteps.after_step = after_step
+    return setup
+
+def test_killed_and_told_to_stop(home):
+    "What a user sees: exit code 143 and a line after a SIGTERM, and from where each start continues"
+    line = 'electra_pretrain --data examples --hparams recipe.json --steps 60 --out stopped --device cpu'
     assert typed(line, home, at(20, signal.SIGKILL)).code==-9
     said = typed(line, home, at(33, signal.SIGTERM))
     assert said.code==143 and 'Continuing at step 18 of 60' in said.out and 'Stopped by SIGTERM at step 33; the same command continues there' in said.out and not said.err

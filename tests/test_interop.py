@@ -6,7 +6,7 @@ import pytest
 import torch
 from fastcore.script import _cli_func, set_ctx
 from torch import tensor
-from transformers import BertConfig, BertModel, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 import electra_nbdev.cli as cli
 from electra_nbdev.bundle import masked_crc, read_bundle, varint
@@ -214,3 +214,8 @@ def test_command(tmp_path, capsys):
         err = capsys.readouterr().err
         assert err.startswith('electra_convert: ') and words in err and err.count('\n')==1
         assert not (tmp_path/'new').exists() and sorted(o.name for o in tmp_path.iterdir())==['out', 'run']
+
+def test_embeddings_narrower_than_their_generator_are_shared(tmp_path):
+    ElectraForMaskedLM(ElectraConfig(vocab_size=20, embedding_size=16, hidden_size=64, num_hidden_layers=1, num_attention_heads=1, intermediate_size=256)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match='64 wide and its embeddings 16; such embeddings can only be shared'): open_pretrained(tmp_path, missing='fresh')
+    assert open_pretrained(tmp_path).made

@@ -1,5 +1,5 @@
 "Question answering as a user does it: commands right and wrong, files of every form, predictions that can be counted again"
-import gzip, json
+import gzip, json, warnings
 from pathlib import Path
 
 import numpy as np
@@ -288,3 +288,18 @@ def test_whole_numbers_stay_whole_beside_none():
     rows = [dict(answer='a b', start=14), dict(answer='', start=None)]
     assert ft.as_table(rows)=='answer\tstart\na b\t14\n\t\n'
     assert ft.PREDICTION_FORMS['.jsonl'](rows).splitlines()[0]=='{"answer":"a b","start":14}'
+
+def test_votes():
+    "Of probabilities where scores are logarithms; of scores where they are not; what is as good as impossible gives no warning"
+    def said(pairs, scores): i, j = np.array(pairs).T; return qa.Spans(i.astype(np.int16), j.astype(np.int16), np.array(scores, np.float32), 0.)
+    both = [said([(1, 2), (3, 3)], np.log([.5, .25])), said([(1, 2), (4, 5)], [np.log(.25), -1000.])]
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        found = qa._vote(both, True)
+        raw = qa._vote([said([(1, 2)], [3.]), said([(1, 2), (2, 2)], [5., -1.])], False)
+    assert found.score[:2]==pytest.approx(np.log([.375, .125]), abs=1e-6) and found.score[2]<-900
+    assert raw.score==pytest.approx([4., -1.])
+
+def test_blanks_that_do_not_split_words(tmp_path):
+    context = 'Here sat John\xa0Smith.'
+    assert passages.is_at(context, passages.word_spans(context), 'John\xa0Smith', 9) and not passages.is_at(context, passages.word_spans(context), 'John\xa0Smith', 0)

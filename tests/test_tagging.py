@@ -241,3 +241,8 @@ def test_a_tagger_of_bytes(tmp_path):
     f, = task.features([TagExample(0, ('dog', 'walks', '\u00ad'), ('O', 'S-X', 'O'))], tok, FinetuneHParams(max_seq_length=32))
     assert tok.decode(f.input_ids[1:-1])==' dog walks \u00ad' and f.input_ids==tok(' dog walks \u00ad')['input_ids']
     assert f.target['positions'][0]==1 and len(f.target['positions'])==3
+
+def test_a_header_that_names_the_tags_is_no_word(tmp_path):
+    write(tmp_path/'x.txt', 'word pos ner\nParis NNP B-LOC\nsleeps VBZ O\n\n')
+    (only,), _ = read_tagged(tmp_path/'x.txt', tag='ner')
+    assert only.words==('Paris', 'sleeps') and only.tags==('B-LOC', 'O')
