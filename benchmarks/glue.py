@@ -18,8 +18,8 @@ def main():
     args = arguments(__doc__, data=('', 'folder of the tasks'), model=('tiny', 'model to judge'), tasks=('cola rte mrpc sts sst', 'tasks'),
                      trials=(3, 'seeds'), out=('runs/glue', 'folder for the trials'), hparams=('{"max_train_rows": 4000}', 'changes to the recipe'))
     if not args.data: raise SystemExit('give the folder of the tasks with --data')
-    from electra_nbdev.finetune import finetune_tasks
     import electra_nbdev.glue # registers the tasks
+    from electra_nbdev.trials import finetune_tasks
     sides = {o: finetune_tasks(args.model, args.tasks.split(), args.data, Path(args.out)/o, num_trials=args.trials, **json.loads(args.hparams) | dict(from_scratch=o=='random'))
              for o in ('pre-trained', 'random')}
     rows, facts = [], {}

@@ -16,9 +16,10 @@ def main():
     args = arguments(__doc__, data=('', 'folder that holds chunk/train.txt and chunk/dev.txt'), model=('tiny', 'model to judge'), trials=(3, 'seeds'),
                      out=('runs/tagging', 'folder for the trials'), hparams=('{}', 'changes to the recipe'))
     if not args.data: raise SystemExit('give the folder of the task with --data')
-    from electra_nbdev.finetune import finetune_tasks, open_task
     from electra_nbdev.hparams import FinetuneHParams
     from electra_nbdev.tagging import baseline_scores # registers the task
+    from electra_nbdev.tasks import open_task
+    from electra_nbdev.trials import finetune_tasks
     task, said = open_task('chunk', args.data), json.loads(args.hparams)
     base = baseline_scores(*(task.examples(o, FinetuneHParams()) for o in ('train', 'dev')))
     sides = {o: finetune_tasks(args.model, ['chunk'], args.data, Path(args.out)/o, num_trials=args.trials, **said | dict(from_scratch=o=='random'))[0] for o in ('pre-trained', 'random')}

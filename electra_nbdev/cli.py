@@ -224,9 +224,9 @@ def electra_finetune(
 ):
     "Fine-tune on tasks and judge; run again, it continues where it stopped"
     import electra_nbdev.qa, electra_nbdev.tagging # register their tasks
-    from electra_nbdev.finetune import finetune_tasks, report
     from electra_nbdev.glue import PEERS, write_submission
     from electra_nbdev.hparams import read_hparams
+    from electra_nbdev.trials import finetune_tasks, report
     flags = dict(num_trials=trials, seed=seed, write_test_outputs=predict_test or None, do_train=False if eval_only else None)
     said = read_hparams(hparams) | {k: v for k,v in flags.items() if v is not None}
     results = finetune_tasks(model, [task] if isinstance(task, str) else task, data_dir, out, preset, device, precision, skip_bad_rows, PEERS, **said)

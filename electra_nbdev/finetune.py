@@ -1,4 +1,4 @@
-"""From a pre-trained encoder to a task: batches without waste, one network for several tasks, trials and their statistics
+"""From a pre-trained encoder to a task: batches without waste, one network for several tasks, the official rates and losses
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/finetune.html.md"""
 
@@ -6,31 +6,24 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetune.html.md"""
 
 # %% auto #0
 __all__ = ['POOL', 'PREDICTION_FORMS', 'task_batch', 'Rows', 'FinetuneDL', 'TaskNetwork', 'TaskLoss', 'model_folder',
-           'open_encoder', 'open_tokenizer', 'settle_recipe', 'capped', 'read_split', 'finetune_dls', 'n_steps',
-           'StepSchedule', 'LastStep', 'ShowMeanLoss', 'TaskMetrics', 'FinetuneLearner', 'finetune_learner',
-           'task_groups', 'save_model', 'load_finetuned', 'run_trial', 'read_rows', 'statistics_of', 'Trials',
-           'trial_facts', 'check_facts', 'save_trial', 'settle_trials', 'Plan', 'open_model', 'make_plan', 'finetune',
-           'evaluate_trials', 'predict_test', 'as_table', 'predict_file', 'results_table', 'plot_trials',
-           'finetune_tasks', 'report', 'Feature', 'Task', 'TextExample', 'TextTask', 'open_task', 'register',
-           'FinetuneHParams', 'finetune_preset', 'InputError']
+           'open_encoder', 'open_tokenizer', 'settle_recipe', 'capped', 'read_split', 'read_rows', 'finetune_dls',
+           'n_steps', 'StepSchedule', 'LastStep', 'ShowMeanLoss', 'TaskMetrics', 'FinetuneLearner', 'finetune_learner',
+           'task_groups', 'save_model', 'load_finetuned', 'as_table', 'predict_file', 'Feature', 'Task', 'TextExample',
+           'TextTask', 'open_task', 'register', 'FinetuneHParams', 'finetune_preset', 'InputError']
 
 # %% ../nbs/20_finetune.ipynb #610e642e
-import hashlib, json, math, os, random, shutil, time
+import json, math, random
 from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
-from importlib.metadata import version
 from pathlib import Path
-from statistics import mean, median, stdev
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from fastai.basics import Callback, DataLoader, DataLoaders, Learner, Recorder, TrainEvalCallback, ValueMetric, display_df, no_random, patch
-from safetensors import SafetensorError
+from fastai.basics import Callback, DataLoader, DataLoaders, Learner, Recorder, TrainEvalCallback, ValueMetric, display_df, patch
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import ConfusionMatrixDisplay
 from torch import Tensor, nn
@@ -38,11 +31,10 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, ElectraModel
 from transformers.utils import logging
 
 from .electra import with_packed_dropout
-from .evaluate import _save_figure
 from .generator import official_init_
-from .hparams import SIZES, FinetuneHParams, InputError, atomic_folder, atomic_write, finetune_preset, nearest
+from .hparams import SIZES, FinetuneHParams, InputError, atomic_write, finetune_preset, nearest
 from .optimizer import ClipNorm, WarmupDecay, electra_optimizer, param_depth, param_groups, warmup_decay
-from .pretrain import _bars, _device, _precision
+from .pretrain import _bars, _device
 from .score import _no_bar, shipped
 from .tasks import Feature, Task, TextExample, TextTask, open_task, register
 from .tokenizer import load_tokenizer, write_tokenizer
@@ -268,7 +260,6 @@ def settle_recipe(
     if hp.max_seq_length>most: raise InputError(f"hparam `max_seq_length` is {hp.max_seq_length}, but the model has {most} positions; give at most that")
     return hp
 
-# %% ../nbs/20_finetune.ipynb #53a2bb39
 def _fitting(hp, most, said):
     "A recipe whose rows, and the steps between windows, shrink to what a model has room for"
     if hp.max_seq_length<=most: return hp
@@ -298,6 +289,19 @@ def read_split(
     features = task.features(examples, tok, hp)
     if n := sum(f.cut for f in features): print(f"{task.name} {split}: {n} of {len(features)} rows are longer than {hp.max_seq_length} tokens and were cut", flush=True)
     return features
+
+# %% ../nbs/20_finetune.ipynb #773025c9
+def read_rows(
+    tasks:dict, # {name: Task}
+    tok, # Tokenizer
+    hp:FinetuneHParams, # Recipe
+)->dict: # {'train', 'dev' and further splits: {task: rows}}
+    "All rows that training and judging need"
+    rows = {'train': {n: read_split(t, 'train', tok, hp) for n,t in tasks.items()} if hp.do_train else {},
+            'dev': {n: read_split(t, t.dev[0], tok, hp) for n,t in tasks.items()}}
+    for n,t in tasks.items():
+        for split in t.dev[1:]: rows.setdefault(split, {})[n] = read_split(t, split, tok, hp)
+    return rows
 
 # %% ../nbs/20_finetune.ipynb #4bf30c1a
 def finetune_dls(
@@ -501,339 +505,6 @@ def load_finetuned(
 
 def _no_task(folder): raise InputError(f"{folder} holds no fine-tuned model; give the folder of a task that electra_finetune wrote")
 
-# %% ../nbs/20_finetune.ipynb #7d16d00e
-@patch
-def judge(self:FinetuneLearner,
-    rows:dict, # {split: {task: rows}}
-)->dict: # {task: {measure: number}}
-    "Metrics of every task on all its splits but `train`; those of a second split carry its name"
-    found = {n: {} for n in self.tasks}
-    for split in rows:
-        if split=='train': continue
-        for n,fs in rows[split].items():
-            scores = self.tasks[n].metrics(fs, self.outputs(n, fs, self.hp.eval_batch_size))
-            found[n] |= scores if split=='dev' else {f'{split}_{k}': v for k,v in scores.items()}
-    return found
-
-# %% ../nbs/20_finetune.ipynb #a2550634
-def run_trial(
-    encoder:nn.Module, # Pre-trained; it is copied
-    tasks:dict, # {name: Task}
-    rows:dict, # {split: {task: rows}}
-    tok, # Tokenizer
-    hp:FinetuneHParams, # Recipe
-    seed:int, # Of this trial
-    device=None, # Where to train
-    cbs=(), # Further callbacks, such as mixed precision
-)->FinetuneLearner: # With `trial`, the record of what happened
-    "Train once, and judge on every split"
-    start = time.perf_counter()
-    with no_random(seed):
-        if hp.from_scratch: encoder = _reset(deepcopy(encoder))
-        learn = finetune_learner(finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, seed, device), deepcopy(encoder), hp, cbs)
-        learn.logger = partial(_print_epoch, learn)
-        learn.fit_recipe()
-    scores, learn.said = learn.scores, learn.task_metrics.by_task() # the last epoch ended with the dev set
-    more = learn.judge({k: v for k,v in rows.items() if k!='dev'})
-    shown = {n: list(scores[n])[:t.headline] for n,t in tasks.items()}
-    learn.trial = dict(seed=seed, metrics={n: scores[n] | more[n] for n in tasks}, shown=shown, steps=learn.steps, seconds=round(time.perf_counter()-start, 1))
-    return learn
-
-def _reset(encoder):
-    "New random weights"
-    return official_init_(encoder, encoder.config.initializer_range)
-
-def _print_epoch(learn, log):
-    "An epoch as a line of text"
-    cells = [f'{n} {v:.3f}' if isinstance(v, float) else f'{n} {v}' for n,v in zip(learn.recorder.metric_names[1:], list(log)[1:])]
-    print(f'  epoch {log[0]+1}', *cells, sep='  ', flush=True)
-
-# %% ../nbs/20_finetune.ipynb #efe6c577
-def read_rows(
-    tasks:dict, # {name: Task}
-    tok, # Tokenizer
-    hp:FinetuneHParams, # Recipe
-)->dict: # {'train', 'dev' and further splits: {task: rows}}
-    "All rows that training and judging need"
-    rows = {'train': {n: read_split(t, 'train', tok, hp) for n,t in tasks.items()} if hp.do_train else {},
-            'dev': {n: read_split(t, t.dev[0], tok, hp) for n,t in tasks.items()}}
-    for n,t in tasks.items():
-        for split in t.dev[1:]: rows.setdefault(split, {})[n] = read_split(t, split, tok, hp)
-    return rows
-
-# %% ../nbs/20_finetune.ipynb #1c324b84
-def statistics_of(
-    values:list, # A number for each trial
-    lower:bool=False, # Whether less is better
-)->dict:
-    "Median, mean, standard deviation (None for a single trial) and best"
-    sd = stdev(values) if len(values)>1 else None
-    return dict(median=median(values), mean=mean(values), sd=sd, best=(min if lower else max)(values), values=values)
-
-# %% ../nbs/20_finetune.ipynb #1f3df7d9
-class Trials:
-    "The finished trials of one network, as they are on disk"
-    def __init__(self,
-        out, # Folder of the task
-    ):
-        self.out = Path(out)
-        found = [o for o in self.out.glob('trial-*/result.json')]
-        self.records = {int(o.parent.name[6:]): json.loads(o.read_text()) for o in sorted(found, key=lambda o: int(o.parent.name[6:]))}
-
-    @property
-    def tasks(self)->list: # Names
-        "Tasks of the network"
-        return list(next(iter(self.records.values()))['metrics'])
-
-    def values(self,
-        task:str, # Name of a task
-        measure:str|None=None, # The one that counts if None
-    )->list:
-        "A number of each trial"
-        return [o['metrics'][task][measure or self.main(task)] for o in self.records.values()]
-
-    def main(self,
-        task:str, # Name of a task
-    )->str:
-        "The measure that counts"
-        return next(iter(next(iter(self.records.values()))['metrics'][task]))
-
-    def shown(self,
-        task:str, # Name of a task
-    )->list:
-        "Measures that a table shows"
-        return next(iter(self.records.values())).get('shown', {}).get(task) or [self.main(task)]
-
-    @property
-    def best(self)->int: # Its number
-        "The trial with the highest mean of what counts"
-        return max(self.records, key=lambda k: mean(self.records[k]['metrics'][t][self.main(t)] for t in self.tasks))
-
-# %% ../nbs/20_finetune.ipynb #14a71c9d
-@patch
-def summary(self:Trials)->dict: # As in results.json
-    "Statistics of every measure of every task, the best trial, and all that the trials recorded"
-    first = next(iter(self.records.values()))
-    lower = ('loss', 'mse')
-    scores = {t: {m: statistics_of(self.values(t, m), m.split('_')[-1] in lower) for m in first['metrics'][t]} for t in self.tasks}
-    return dict(tasks=scores, best=self.best, trials={str(k): v for k,v in self.records.items()})
-
-@patch
-def table(self:Trials)->pd.DataFrame: # A row for each task, or several
-    "What counts, of every task"
-    first = next(iter(self.records.values()))
-    rows = [dict(task=t, measure=m) | {k: v for k,v in statistics_of(self.values(t, m)).items() if k!='values'}
-            | dict(trials=len(self.records), steps=first['steps'], seconds=mean(o['seconds'] for o in self.records.values())) for t in self.tasks for m in self.shown(t)]
-    return pd.DataFrame(rows).round(2)
-
-# %% ../nbs/20_finetune.ipynb #5a8dede8
-def trial_facts(
-    encoder:nn.Module, # Pre-trained
-    rows:dict, # {split: {task: rows}}
-    hp:FinetuneHParams, # Recipe
-)->dict:
-    "What two trials must share to be trials of the same thing"
-    sha = hashlib.sha256()
-    for p in encoder.state_dict().values(): sha.update(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    def digest(fs):
-        sha = hashlib.sha256()
-        for i,f in enumerate(fs): sha.update(f"{', ' if i else '['}{(f.input_ids, f.target)}".encode())
-        sha.update(b']')
-        return sha.hexdigest()[:16]
-    found = {s: {n: dict(rows=len(fs), sha256=digest(fs)) for n,fs in o.items()} for s,o in rows.items()}
-    free = ('num_trials', 'keep_all_models', 'write_test_outputs', 'n_writes_test', 'do_train', 'log_examples', 'eval_batch_size', 'predict_batch_size', 'model_name')
-    recipe = {k: v for k,v in json.loads(json.dumps(asdict(hp))).items() if k not in free}
-    return dict(recipe=recipe, model='random' if hp.from_scratch else sha.hexdigest()[:16], rows=found)
-
-def check_facts(
-    trials:Trials, # What is there
-    facts:dict, # What is asked for
-):
-    "Refuse to mix trials of different things"
-    for o in trials.records.values():
-        recipe = asdict(FinetuneHParams()) | o['facts']['recipe'] # one that is not in an older record had its default
-        diff = {k: (recipe[k], v) for k,v in facts['recipe'].items() if recipe[k]!=v}
-        diff |= {k: (o['facts'][k], facts[k]) for k in ('model', 'rows') if o['facts'][k]!=facts[k]}
-        if diff: raise InputError(f"{trials.out} holds trials of something else: {'; '.join(f'{k} is {a!r}, asked for {b!r}' for k,(a,b) in diff.items())}; choose another --out")
-
-# %% ../nbs/20_finetune.ipynb #549dd005
-def _copy(src, dst):
-    "A second name for a file where the disk allows that, a copy elsewhere"
-    try: os.link(src, dst)
-    except OSError: shutil.copy2(src, dst)
-
-def save_trial(
-    learn:FinetuneLearner, # Trained, with its `trial`
-    out:Path, # Folder of the task
-    k:int, # Number of the trial
-    facts:dict, # From `trial_facts`
-):
-    "Write a finished trial, complete or not at all"
-    versions = {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
-    try:
-        with atomic_folder(out/f'trial-{k}') as tmp:
-            (tmp/'model').mkdir()
-            save_model(learn, tmp/'model')
-            for n,t in learn.tasks.items(): t.write_dev(tmp/'predictions', learn.dls.valid.dataset.features[n], learn.said[n])
-            (tmp/'result.json').write_text(json.dumps(learn.trial | dict(facts=facts, versions=versions), indent=1))
-    except (OSError, SafetensorError) as e: raise OSError(f"trial {k} cannot be written to {out}: {e}; those before it are untouched") from e
-
-def settle_trials(
-    trials:Trials, # At least one
-    keep_all:bool=True, # Whether models of other trials than the best stay
-):
-    "Write results.json, and make `model` the model of the best trial"
-    best = trials.out/f'trial-{trials.best}'/'model'
-    if best.is_dir():
-        with atomic_folder(trials.out/'model') as tmp: shutil.copytree(best, tmp, dirs_exist_ok=True, copy_function=_copy)
-    if not keep_all:
-        for o in trials.out.glob('trial-*/model'): shutil.rmtree(o)
-    atomic_write(trials.out/'results.json', json.dumps(trials.summary(), indent=1))
-
-# %% ../nbs/20_finetune.ipynb #ddd18b0a
-@dataclass
-class Plan:
-    "What is needed to train, checked"
-    encoder:nn.Module # Pre-trained
-    tok:object # Its tokenizer
-    tasks:dict # {name: Task}
-    hp:FinetuneHParams # Recipe
-    rows:dict # {split: {task: rows}}
-    out:Path # Folder of the task
-    facts:dict # From `trial_facts`
-    device:object=None # Where to train
-    precision:str|None=None # `fp32`, `bf16` or `fp16`
-
-def open_model(
-    model, # `tiny`, a folder, or `hf:name`
-    **hparams, # `model_hparam_overrides`, `from_scratch`
-)->tuple: # Encoder and tokenizer
-    "An encoder and its tokenizer"
-    encoder = open_encoder(model, finetune_preset(**{k: v for k,v in hparams.items() if k in ('model_hparam_overrides', 'from_scratch')}))
-    return encoder, open_tokenizer(model, encoder.config.vocab_size)
-
-# %% ../nbs/20_finetune.ipynb #07acaf3d
-def make_plan(
-    encoder:nn.Module, # Pre-trained
-    tok, # Its tokenizer
-    tasks:list, # `Task`s that one network learns together
-    out, # Folder of the task
-    preset:str='official', # `official` or `paper`
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
-    **hparams, # Changes to the recipe
-)->Plan:
-    "Read and check everything"
-    out, device, tasks = Path(out), _device(device), {t.name: t for t in tasks}
-    _precision(precision, device)
-    hp = settle_recipe(encoder, tok, list(tasks), preset, **hparams)
-    tasks = {n: t.settled(hp) for n,t in tasks.items()}
-    task_groups(TaskNetwork(encoder, tasks), hp)
-    _check_out(out)
-    rows = read_rows(tasks, tok, hp)
-    if not n_steps(n := sum(map(len, rows['train'].values())), hp): raise InputError(f"num_train_epochs {hp.num_train_epochs} of {n} rows are not one step; raise it")
-    if hp.write_test_outputs:
-        for t in tasks.values(): [read_split(t, o, tok, hp) for o in t.test]
-    facts = trial_facts(encoder, rows, hp)
-    check_facts(Trials(out), facts)
-    return Plan(encoder, tok, tasks, hp, rows, out, facts, device, precision)
-
-# %% ../nbs/20_finetune.ipynb #52e229fd
-def _check_out(out):
-    "Refuse to write among other things"
-    if out.is_file() or out.is_dir() and any(not o.name.startswith('.') for o in out.iterdir()) and not list(out.glob('trial-*')):
-        raise InputError(f"{out} holds something else than trials; choose another --out")
-
-# %% ../nbs/20_finetune.ipynb #8d220eb9
-@patch
-def trial(self:Plan,
-    k:int, # Number of the trial
-):
-    "Run a trial and save it, unless it is there"
-    name, hp, n = '+'.join(self.tasks), self.hp, sum(map(len, self.rows['train'].values()))
-    if k in Trials(self.out).records: return print(f'{name} trial {k}: finished already', flush=True)
-    print(f'{name} trial {k}, seed {hp.seed+k}: {n} rows, {n_steps(n, hp)} steps on {self.device}', flush=True)
-    learn = run_trial(self.encoder, self.tasks, self.rows, self.tok, hp, hp.seed+k, self.device, _precision(self.precision, self.device))
-    save_trial(learn, self.out, k, self.facts)
-    settle_trials(Trials(self.out))
-
-@patch
-def run(self:Plan)->Trials:
-    "All trials that are not there yet, and the predictions of the test sets"
-    if self.hp.log_examples: finetune_dls(self.tasks, self.rows['train'], self.rows['dev'], self.tok, self.hp).train.show_batch()
-    for k in range(self.hp.num_trials): self.trial(k)
-    settle_trials(Trials(self.out), self.hp.keep_all_models)
-    if self.hp.write_test_outputs: predict_test(self.out, self.tasks.values(), self.device, self.hp.n_writes_test)
-    return Trials(self.out)
-
-# %% ../nbs/20_finetune.ipynb #9982c93b
-def finetune(
-    model, # `tiny`, a folder, or `hf:name`
-    tasks:list, # `Task`s that one network learns together
-    out, # Folder of the task
-    preset:str='official', # `official` or `paper`
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
-    **hparams, # Changes to the recipe
-)->Trials:
-    "Fine-tune as often as the recipe says; finished trials are kept"
-    return make_plan(*open_model(model, **hparams), tasks, out, preset, device, precision, **hparams).run()
-
-# %% ../nbs/20_finetune.ipynb #a1e39f64
-def evaluate_trials(
-    model, # Folder of a task, for when `out` has no trials
-    tasks:list, # `Task`s
-    out, # Folder of the task
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    **hparams, # `max_eval_rows`, `eval_batch_size`
-)->dict: # {trial: {task: {measure: number}}}
-    "Judge finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
-    out, found = Path(out), {}
-    models = {f'trial-{k}': out/f'trial-{k}'/'model' for k in Trials(out).records} or {'model': model}
-    if not Trials(out).records and not any((Path(model)/o).is_file() for o in ('tasks.json', 'model/tasks.json')):
-        raise InputError(f"there is nothing to judge: {out} has no finished trial, and {model} is no fine-tuned model; train first, or give the folder of a task with --model")
-    for name,o in models.items():
-        if o!=model and not o.is_dir(): continue
-        learn = load_finetuned(o, device)
-        hp = replace(learn.hp, do_train=False, **{k: v for k,v in hparams.items() if k in ('max_eval_rows', 'eval_batch_size')})
-        found[name] = learn.judge(read_rows({t.name: _checked(t, learn) for t in tasks}, learn.tok, hp))
-    out.mkdir(parents=True, exist_ok=True)
-    atomic_write(out/'evaluation.json', json.dumps(found, indent=1))
-    return found
-
-def _checked(task, learn):
-    "A task that the network has learnt"
-    if task.name not in learn.tasks: raise InputError(f"the model was fine-tuned on {', '.join(learn.tasks)}, not on {task.name}; give the folder of that task")
-    known, asked = (getattr(o, 'labels', None) for o in (learn.tasks[task.name], task))
-    if known==asked: return task
-    if lacking := sorted(set(asked or ()) - set(known or ())): raise InputError(f"the data of {task.name} have labels that the model has not learnt: {', '.join(lacking)}; it has {', '.join(known or ())}")
-    return replace(task, labels=known)
-
-# %% ../nbs/20_finetune.ipynb #f9e6d9a0
-def predict_test(
-    out, # Folder of a task, with its trials
-    tasks:list, # `Task`s with a source
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    most:int=5, # Trials to ask
-)->Path: # Folder of the predictions: one for each trial, and `ensemble`
-    "Predict the test sets with each trial, and with all of them together"
-    out, device = Path(out), _device(device)
-    models = {o.parent.name: o for k in Trials(out).records if (o := out/f'trial-{k}'/'model').is_dir()}
-    models = dict(list(models.items())[:most]) or {'model': out/'model'}
-    with atomic_folder(out/'predictions') as tmp:
-        for task in tasks:
-            for split in task.test: _predict_split(task, split, models, tmp, device)
-    return out/'predictions'
-
-def _predict_split(task, split, models, folder, device):
-    "Each model's file, and that of all of them"
-    found, features = {}, None
-    for name,o in models.items():
-        learn = load_finetuned(o, device)
-        features = features or read_split(task, split, learn.tok, learn.hp)
-        found[name] = learn.outputs(task.name, features)
-    for name,outs in (found | {'ensemble': task.merge(list(found.values()))}).items(): task.write(folder/name, split, features, outs)
-
 # %% ../nbs/20_finetune.ipynb #310823b3
 def as_table(
     answers, # Dicts, or a table
@@ -864,68 +535,3 @@ def predict_file(
     found = task.answers(features, learn.outputs(task.name, features))
     if out: atomic_write(out, forms[Path(out).suffix](found))
     return pd.DataFrame(found, dtype=object) # whole numbers stay whole beside None
-
-# %% ../nbs/20_finetune.ipynb #6f2430ae
-def results_table(
-    results:list, # `Trials`
-)->pd.DataFrame: # A row for each task
-    "What counts, of all tasks"
-    return pd.concat([o.table() for o in results], ignore_index=True)
-
-def plot_trials(
-    results:list, # `Trials`
-    peers:dict={}, # {who: {task: number}}
-    path=None, # PNG to write
-)->plt.Figure:
-    "A box for each task, a point for each trial, a mark for what others report"
-    found = [(t, o.values(t)) for o in results for t in o.tasks]
-    fig, ax = plt.subplots(figsize=(1.2+.8*len(found)+(2.2 if peers else 0), 3), dpi=80)
-    ax.boxplot([v for _,v in found], widths=.5, medianprops=dict(color='C1'))
-    for i,(_,v) in enumerate(found, 1): ax.plot(np.linspace(i-.1, i+.1, len(v)), v, 'o', color='C0', ms=4)
-    for j,(who,o) in enumerate(peers.items()):
-        at = [i for i,(t,_) in enumerate(found, 1) if t in o]
-        if at: ax.plot([i+.33 for i in at], [o[found[i-1][0]] for i in at], 'v^sD<>'[j%6], color=f'C{j+2}', ms=5, ls='', label=who)
-    ax.set_xticks(range(1, len(found)+1), [t for t,_ in found])
-    ax.set(ylabel='per cent')
-    if ax.get_legend_handles_labels()[0]: ax.legend(fontsize=7, loc='center left', bbox_to_anchor=(1, .5))
-    fig.tight_layout()
-    if path: _save_figure(fig, path)
-    return fig
-
-# %% ../nbs/20_finetune.ipynb #292ae086
-def finetune_tasks(
-    model, # `tiny`, a folder, or `hf:name`
-    names:list, # Names of tasks; joined by `+` they share a network
-    data_dir, # Where their data are
-    out, # Folder that gets a folder for each network
-    preset:str='official', # `official` or `paper`
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
-    skip_bad:bool=False, # Leave unreadable rows out, and count them
-    peers:dict={}, # {who: {task: number}}, for the picture
-    **hparams, # Changes to the recipe
-)->list: # `Trials` of each network
-    "Fine-tune on several tasks"
-    groups = [[open_task(o, data_dir, skip_bad) for o in n.split('+')] for n in names]
-    said = {k: v for k,v in hparams.items() if k!='task_names'}
-    if said.get('do_train') is False: return [evaluate_trials(model, g, Path(out)/_name(g), device, **said) for g in groups]
-    opened = open_model(model, **said)
-    results = [o.run() for o in [make_plan(*opened, g, Path(out)/_name(g), preset, device, precision, **said) for g in groups]]
-    atomic_write(Path(out)/'results.json', json.dumps({_name(g): o.summary() for g,o in zip(groups, results)}, indent=1))
-    plot_trials(results, peers, Path(out)/'results.png')
-    return results
-
-def _name(tasks): return '+'.join(t.name for t in tasks)
-
-# %% ../nbs/20_finetune.ipynb #7b7f0f83
-def report(
-    results:list, # `Trials`, or what `evaluate_trials` found
-    out, # Folder of the results
-)->str:
-    "What a command says at its end"
-    if results and isinstance(results[0], dict):
-        lines = [f'{t} {name}: ' + ', '.join(f'{k} {v:.2f}' for k,v in o.items()) for r in results for name,scores in r.items() for t,o in scores.items()]
-        return '\n'.join([*lines, f'In evaluation.json of each task in {out}'])
-    table = results_table(results)
-    table['sd'] = ['-' if o!=o else f'{o:.2f}' for o in table['sd'].astype(float)]
-    return f"{table.to_string(index=False)}\nTables, models and picture: {out}\n{Path(out)/'results.png'}"

@@ -18,10 +18,11 @@ from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
 
-from .finetune import finetune, load_finetuned, predict_file
+from .finetune import load_finetuned, predict_file
 from .hparams import FinetuneHParams, InputError, atomic_folder, nearest
 from .tasks import BadRows, Feature, TextExample, TextTask, read_table, register, text_lines
 from .text import is_held_out
+from .trials import finetune
 
 # %% ../nbs/21_glue.ipynb #4f4ebf62
 _all_ = ['finetune', 'load_finetuned', 'predict_file', 'FinetuneHParams', 'InputError', 'TextTask']

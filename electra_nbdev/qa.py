@@ -25,10 +25,11 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from .finetune import finetune, load_finetuned, predict_file
+from .finetune import load_finetuned, predict_file
 from .hparams import FinetuneHParams, InputError, atomic_write
 from .passages import QAExample, Questions, Windows, best_windows, build_windows, questions_of, questions_of_hub, read_questions
 from .tasks import OPENERS, Task, _plain, read_table, register
+from .trials import finetune
 
 # %% ../nbs/22_qa.ipynb #ed2ee72b
 _all_ = ['finetune', 'load_finetuned', 'predict_file', 'FinetuneHParams', 'InputError', 'QAExample', 'read_questions', 'build_windows']

@@ -25,11 +25,12 @@ from fastcore.basics import patch
 from tokenizers.normalizers import BertNormalizer
 from torch import Tensor, nn
 
-from .finetune import finetune, load_finetuned, predict_file
+from .finetune import load_finetuned, predict_file
 from .hparams import FinetuneHParams, InputError, atomic_write
 from .phrases import as_bio, conll_spans, conll_text, kinds_of, marked, read_tagged, span_scores, spans_of, tags_of
 from .tasks import BadRows, Feature, Task, encode_texts, read_table, register
 from .text import is_held_out
+from .trials import finetune
 
 # %% ../nbs/23_tagging.ipynb #9a10d7a8
 _all_ = ['finetune', 'load_finetuned', 'predict_file', 'FinetuneHParams', 'InputError']

@@ -11,6 +11,7 @@ from fastai.torch_core import no_random
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, ElectraConfig, ElectraForPreTraining, RobertaConfig, RobertaModel, RobertaTokenizer
 
 import electra_nbdev.finetune as ft
+import electra_nbdev.trials as tr
 from conftest import GOLDEN
 from electra_nbdev.glue import GlueTask, glue_task, text_task
 from electra_nbdev.hparams import FinetuneHParams, InputError
@@ -88,7 +89,7 @@ def stop_in_second_trial():
     def stop(learn, out, k, facts):
         if k==1: raise KeyboardInterrupt
         save(learn, out, k, facts)
-    save, ft.save_trial = ft.save_trial, stop
+    save, tr.save_trial = tr.save_trial, stop
 
 def test_a_stopped_command_goes_on(home):
     said = typed(f'{TRAIN} --task cola --out stopped --trials 3', home, stop_in_second_trial)
@@ -252,25 +253,25 @@ def test_other_encoders(home, tmp_path, name):
     ENCODERS[name](tmp_path/name)
     task = glue_task('rte', home/'glue')
     hparams = dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1, layerwise_lr_decay=0. if name=='distilbert' else .8)
-    trials = ft.finetune(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
-    again = ft.load_finetuned(tmp_path/'out', 'cpu').judge(dict(dev=ft.read_rows({'rte': task}, ft.open_model(tmp_path/name)[1], ft.load_finetuned(tmp_path/'out', 'cpu').hp)['dev']))
+    trials = tr.finetune(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
+    again = ft.load_finetuned(tmp_path/'out', 'cpu').judge(dict(dev=ft.read_rows({'rte': task}, tr.open_model(tmp_path/name)[1], ft.load_finetuned(tmp_path/'out', 'cpu').hp)['dev']))
     assert again['rte']==pytest.approx(trials.records[0]['metrics']['rte'])
     if name=='distilbert':
-        with pytest.raises(InputError, match='layerwise_lr_decay to 0'): ft.finetune(tmp_path/name, [task], tmp_path/'other', device='cpu', **hparams | dict(layerwise_lr_decay=.8))
+        with pytest.raises(InputError, match='layerwise_lr_decay to 0'): tr.finetune(tmp_path/name, [task], tmp_path/'other', device='cpu', **hparams | dict(layerwise_lr_decay=.8))
     if name=='roberta':
-        f, = task.features([ft.TextExample(0, 'red', 'dog', 'entailment')], ft.open_model(tmp_path/name)[1], FinetuneHParams())
+        f, = task.features([ft.TextExample(0, 'red', 'dog', 'entailment')], tr.open_model(tmp_path/name)[1], FinetuneHParams())
         assert f.n_first==len(f.input_ids)==6, "two separators between the texts, one segment"
 
 def test_half_precision(home, tmp_path):
-    trials = ft.finetune(home/'model', [glue_task('sts', home/'glue')], tmp_path/'out', device='cpu', precision='bf16', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    trials = tr.finetune(home/'model', [glue_task('sts', home/'glue')], tmp_path/'out', device='cpu', precision='bf16', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
     assert np.isfinite(trials.values('sts', 'loss')).all()
 
 def test_from_task_to_task(home, tmp_path):
     hparams = dict(device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
-    ft.finetune(home/'model', [glue_task('mnli', home/'glue')], tmp_path/'mnli', **hparams)
+    tr.finetune(home/'model', [glue_task('mnli', home/'glue')], tmp_path/'mnli', **hparams)
     a, b = (ft.open_encoder(o).state_dict()['encoder.layer.0.output.dense.weight'] for o in (tmp_path/'mnli', tmp_path/'mnli'/'model'))
     assert torch.equal(a, b)
-    ft.finetune(tmp_path/'mnli', [glue_task('rte', home/'glue')], tmp_path/'rte', **hparams)
+    tr.finetune(tmp_path/'mnli', [glue_task('rte', home/'glue')], tmp_path/'rte', **hparams)
 
 def test_a_run_of_ours(home, tmp_path):
     (tmp_path/'run').mkdir()
@@ -292,7 +293,7 @@ def losses(home, monkeypatch, width=None, **hparams):
     real = ft.task_batch
     with monkeypatch.context() as m:
         if width: m.setattr(ft, 'task_batch', lambda items, tasks, pad: real(items, tasks, pad, width))
-        encoder, tok = ft.open_model(home/'model', model_hparam_overrides=dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.))
+        encoder, tok = tr.open_model(home/'model', model_hparam_overrides=dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.))
         tasks = {n: glue_task(n, home/'glue') for n in ('rte', 'sts')}
         hp = ft.settle_recipe(encoder, tok, list(tasks), max_seq_length=32, train_batch_size=8, num_train_epochs=1, learning_rate=1e-3, warmup_proportion=.01, **hparams)
         rows = ft.read_rows(tasks, tok, hp)
@@ -359,7 +360,7 @@ class Lengths(ft.Task):
     def metrics(self, features, outs): return dict(right=100*float(np.mean([(o>0)==f.target['long'] for f,o in zip(features, outs)])))
 
 def test_another_kind_of_task_beside_a_text_task(home, tmp_path):
-    trials = ft.finetune(home/'model', [Lengths(), glue_task('cola', home/'glue')], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    trials = tr.finetune(home/'model', [Lengths(), glue_task('cola', home/'glue')], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
     assert trials.tasks==['lengths', 'cola'] and 0<=trials.values('lengths', 'right')[0]<=100
     assert type(ft.load_finetuned(tmp_path/'out', 'cpu').tasks['lengths']) is Lengths
 
@@ -367,5 +368,5 @@ def test_own_task_of_a_datasets_object(home, tmp_path):
     from datasets import Dataset
     rows = Dataset.from_dict(dict(words=[sentence(i) for i in range(30)], size=[float(len(sentence(i))) for i in range(30)]))
     task = text_task('size', rows, rows, text='words', label='size', regression=True)
-    trials = ft.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    trials = tr.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
     assert set(trials.records[0]['metrics']['size'])=={'pearson', 'spearman', 'mse', 'loss'} and task.scale==max(rows['size'])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import electra_nbdev.finetune as ft
+import electra_nbdev.trials as tr
 from conftest import GOLDEN
 from electra_nbdev import passages, qa
 from electra_nbdev.glue import glue_task
@@ -100,7 +101,7 @@ HEADS = [dict(joint_prediction=False), dict(answerable_classifier=False), dict(j
 @pytest.mark.parametrize('switch', HEADS, ids=[' '.join(o) for o in HEADS])
 def test_every_head_goes_the_whole_way(home, tmp_path, switch):
     hparams = json.loads((home/'recipe.json').read_text()) | switch
-    trials = ft.finetune(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', max_train_rows=8, max_eval_rows=6, **hparams)
+    trials = tr.finetune(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', max_train_rows=8, max_eval_rows=6, **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     task = qa.qa_task('squad', home/'data')
     rows = ft.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
@@ -109,7 +110,7 @@ def test_every_head_goes_the_whole_way(home, tmp_path, switch):
 
 def test_half_precision(home, tmp_path):
     hparams = json.loads((home/'recipe.json').read_text())
-    trials = ft.finetune(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', precision='bf16', max_train_rows=8, max_eval_rows=6, **hparams)
+    trials = tr.finetune(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', precision='bf16', max_train_rows=8, max_eval_rows=6, **hparams)
     odds = json.loads((tmp_path/'out/trial-0/predictions/squad-dev-null_odds.json').read_text())
     assert len(odds)==6 and np.isfinite(list(odds.values())).all() and 0<=trials.values('squad', 'f1')[0]<=100
 
@@ -127,7 +128,7 @@ def test_one_network_for_questions_and_texts(home):
 
 def test_results_are_shown(home, monkeypatch):
     task = qa.qa_task('squadv1', home/'data')
-    encoder, tok = ft.open_model(home/'model')
+    encoder, tok = tr.open_model(home/'model')
     hp = ft.settle_recipe(encoder, tok, ['squadv1'], **json.loads((home/'recipe.json').read_text()))
     rows = ft.read_rows({'squadv1': task}, tok, hp)
     learn = ft.finetune_learner(ft.finetune_dls({'squadv1': task.settled(hp)}, rows['train'], rows['dev'], tok, hp, device='cpu'), encoder, hp)
@@ -249,7 +250,7 @@ def test_other_encoders(home, tmp_path, name):
     make = roberta_folder if name=='roberta' else wordpiece_model(DistilBertModel, DistilBertConfig(vocab_size=200, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64))
     make(tmp_path/name)
     hparams = dict(max_seq_length=48, train_batch_size=8, num_train_epochs=1, layerwise_lr_decay=0.)
-    ft.finetune(tmp_path/name, [qa.qa_task('squadv1', home/'data')], tmp_path/'out', device='cpu', **hparams)
+    tr.finetune(tmp_path/name, [qa.qa_task('squadv1', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     found = learn.predict('who walks ?', 'one red dog walks in town')
     assert found.answer in 'one red dog walks in town'

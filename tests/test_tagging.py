@@ -7,6 +7,7 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import electra_nbdev.finetune as ft
+import electra_nbdev.trials as tr
 from electra_nbdev.hparams import FinetuneHParams, InputError
 from electra_nbdev.phrases import conll_spans, read_tagged, span_scores
 from electra_nbdev.tagging import TagExample, TagTask, baseline_scores, chunk_task, tag_task
@@ -66,7 +67,7 @@ def test_trials_and_predictions(home):
 def test_conlleval_of_a_written_file_is_ours(home, tmp_path):
     "What a half-right network says of the dev set, written, read again and counted, gives the F1 that was reported"
     task, noise = chunk_task('chunk', home/'glue'), torch.Generator().manual_seed(0)
-    rows = ft.read_split(task, 'dev', ft.open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
+    rows = ft.read_split(task, 'dev', tr.open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
     outs = [2.5*torch.nn.functional.one_hot(torch.tensor(f.target['labels']), len(task.labels)) + torch.randn(len(f.target['labels']), len(task.labels), generator=noise) for f in rows]
     task.write(tmp_path, 'dev', rows, outs)
     gold, pred = ([o.tags for o in read_tagged(tmp_path/'chunk-dev.txt', tag=k)[0]] for k in (1, 2))
@@ -115,7 +116,7 @@ def long_task():
 @pytest.mark.parametrize('rows', ['whole', 'official'])
 def test_every_word_is_judged_once(home, tmp_path, rows):
     task = long_task()
-    ft.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=24, train_batch_size=4, num_train_epochs=1, tag_rows=rows)
+    tr.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=24, train_batch_size=4, num_train_epochs=1, tag_rows=rows)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     examples = task.examples('dev', learn.hp)
     features = task.features(examples, learn.tok, learn.hp)
@@ -126,7 +127,7 @@ def test_every_word_is_judged_once(home, tmp_path, rows):
     assert learn.predict(list(examples[0].words)).tags==said[0].tags
 
 def test_rows_say_that_they_were_cut(home, capsys):
-    encoder, tok = ft.open_model(home/'model')
+    encoder, tok = tr.open_model(home/'model')
     for how,n in (('whole', 0), ('official', 3)):
         ft.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
         assert ('were cut' in capsys.readouterr().out)==bool(n)
@@ -221,7 +222,7 @@ def test_hub(monkeypatch):
 def test_parts_of_speech(home, tmp_path):
     rows = [dict(words=o, tags=[KINDS[w] for w in o]) for o in map(sentence, range(20))]
     task = tag_task('speech', rows, rows, scheme=None)
-    trials = ft.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    trials = tr.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
     assert set(trials.records[0]['metrics']['speech'])=={'accuracy', 'loss'} and set(ft.load_finetuned(tmp_path/'out', 'cpu').predict('red dog').tags)<={'NP', 'VP', 'ADJP'}
 
 ROWS = {'lists of one length': (dict(words=['a'], tags=['O', 'O']), '1 words, 2 tags'), 'a text for words': (dict(words='a b', tags=['O', 'O']), '`words` is no list'),
@@ -236,7 +237,7 @@ def test_a_tagger_of_bytes(tmp_path):
     "A word has the pieces that it has inside a text"
     from test_finetune import roberta_folder
     roberta_folder(tmp_path/'roberta')
-    encoder, tok = ft.open_model(tmp_path/'roberta')
+    encoder, tok = tr.open_model(tmp_path/'roberta')
     task = TagTask('t', ('O', 'S-X'))
     f, = task.features([TagExample(0, ('dog', 'walks', '\u00ad'), ('O', 'S-X', 'O'))], tok, FinetuneHParams(max_seq_length=32))
     assert tok.decode(f.input_ids[1:-1])==' dog walks \u00ad' and f.input_ids==tok(' dog walks \u00ad')['input_ids']
