@@ -102,7 +102,6 @@ def electra_pretrain(
     carry_optimizer:bool=False, # With --init and the vocabulary of that run: take over its optimizer too
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
-    import torch
     from transformers.utils.logging import disable_progress_bar
     from electra_nbdev.pretrain import InputError, pretrain
     if is_cli(): disable_progress_bar() # of saving a file
@@ -110,14 +109,20 @@ def electra_pretrain(
     if init: from electra_nbdev.domain import continue_pretraining, open_origin
     origin = open_origin(init) if init else None
     hp = recipe_of(preset, hparams, steps, minutes, extend, seed, data, origin)
-    if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
+    _spare_threads(hp)
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, log=log)
     learn = continue_pretraining(origin, data, out, hp, carry_optimizer, **how) if origin else pretrain(data, out, hp, **how)
     if learn.stopped and is_cli(): raise SystemExit(learn.exit_code)
     if not learn.stopped: print(summary(learn))
     return learn
 
-# %% ../nbs/30_cli.ipynb #5abd56fe
+# %% ../nbs/30_cli.ipynb #82abcc60
+def _spare_threads(hp):
+    "One thread for the smallest network, unless the user has said how many"
+    import torch
+    if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
+
+# %% ../nbs/30_cli.ipynb #7ddf24d5
 def recipe_of(
     preset, # Name of a preset
     hparams, # JSON or a file of it
@@ -141,6 +146,7 @@ def recipe_of(
     said = {k:v for k,v in read_hparams(hparams).items() if k in ('num_warmup_steps', 'save_checkpoints_steps')}
     return replace(with_steps(hp, steps), **said)
 
+# %% ../nbs/30_cli.ipynb #b4f454f6
 def summary(
     learn, # Learner of a run
 )->str:
