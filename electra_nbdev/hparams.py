@@ -23,7 +23,6 @@ from transformers import ElectraConfig
 class InputError(ValueError):
     "Something that the user can mend: the message names it, says what is allowed and the cure"
 
-# %% ../nbs/00_hparams.ipynb #9d21aa4e
 def nearest(
     name:str, # What the user wrote
     known, # Names that exist
@@ -33,13 +32,6 @@ def nearest(
     return f" Did you mean `{found[0]}`?" if found else ""
 
 # %% ../nbs/00_hparams.ipynb #cc3b4eca
-def _flush(path):
-    "Push a file or folder entry to the disk"
-    fd = os.open(path, os.O_RDONLY)
-    try: os.fsync(fd)
-    finally: os.close(fd)
-
-# %% ../nbs/00_hparams.ipynb #c8907403
 @contextmanager
 def atomic_file(
     path, # Where the file will be
@@ -61,6 +53,12 @@ def atomic_write(
 ):
     "Write a file that is complete or absent"
     with atomic_file(path) as f: f.write(data.encode() if isinstance(data, str) else data)
+
+def _flush(path):
+    "Push a file or folder entry to the disk"
+    fd = os.open(path, os.O_RDONLY)
+    try: os.fsync(fd)
+    finally: os.close(fd)
 
 # %% ../nbs/00_hparams.ipynb #e831fd15
 @contextmanager
@@ -86,7 +84,6 @@ def _exchange(a, b):
     f = getattr(ctypes.CDLL(None), 'renameat2', None)
     return f is not None and f(-100, os.fsencode(a), -100, os.fsencode(b), 2)==0
 
-# %% ../nbs/00_hparams.ipynb #71cc2a6e
 def _swap(new, path):
     "Give `new` the name `path`; a folder that had it is deleted afterwards"
     if path.exists() and _exchange(new, path): return
@@ -107,7 +104,6 @@ def tidy(
         if path.exists(): _delete(o)
         else: os.replace(o, path)
 
-# %% ../nbs/00_hparams.ipynb #e0182c16
 def _delete(path):
     "Delete a folder or a file; what cannot be deleted stays"
     if path.is_dir(): shutil.rmtree(path, ignore_errors=True)
@@ -202,7 +198,6 @@ class _Elsewhere:
     results_txt:str|None = None
     results_pkl:str|None = None
 
-# %% ../nbs/00_hparams.ipynb #df4a761c
 _INSTEAD = {**dict.fromkeys('use_tpu num_tpu_cores tpu_job_name tpu_name tpu_zone gcp_project'.split(),
                             'there is no TPU support; choose the hardware with --device'),
             'pretrain_tfrecords': 'give the examples with --data', 'model_dir': 'give the folder with --out',
@@ -286,7 +281,6 @@ def _check_schedule(hp):
         if o[0]<5 or hp.max_seq_length%o[0]: raise InputError(what + f"length {o[0]} has to divide max_seq_length={hp.max_seq_length} and be at least 5")
     if hp.length_schedule and abs(sum(f for _,f in hp.length_schedule)-1)>1e-6: raise InputError(what + "its fractions have to add up to 1")
 
-# %% ../nbs/00_hparams.ipynb #57406bc2
 def _check_towers(hp):
     "A two-tower generator is a network of its own beside a discriminator"
     if hp.electric_objective and not hp.two_tower_generator: raise InputError("hparam `electric_objective` needs a two-tower generator; set `two_tower_generator` to true, or leave it out of a preset")
@@ -309,16 +303,20 @@ PRESETS = {
 # %% ../nbs/00_hparams.ipynb #1b9315fb
 _DEBUG = dict(train_batch_size=8, num_train_steps=20, eval_batch_size=4, num_eval_steps=2, num_warmup_steps=2,
               model_hparam_overrides=dict(num_hidden_layers=3, hidden_size=144, num_attention_heads=4, intermediate_size=576))
-
-# %% ../nbs/00_hparams.ipynb #8fee5316
 _TOWERS = dict(two_tower_generator=True, untied_generator=True)
 
-# %% ../nbs/00_hparams.ipynb #0989d9d0
+# %% ../nbs/00_hparams.ipynb #b7949023
 def _check_names(cls, names):
     "Refuse what a recipe does not know"
     known = [f.name for f in fields(cls)]
     for o in names:
         if o not in known: raise InputError(f"there is no hparam `{o}`.{nearest(o, known)} See `{cls.__name__}` for all of them")
+
+def _pairs(schedule):
+    "JSON knows lists only; a recipe is made of values that cannot change"
+    if not isinstance(schedule, (list, tuple)) or not all(isinstance(o, (list, tuple)) for o in schedule):
+        raise InputError(f"hparam `length_schedule` is {schedule!r}; it is a list of pairs, for example [[16, 0.5], [32, 0.5]]")
+    return tuple(map(tuple, schedule))
 
 # %% ../nbs/00_hparams.ipynb #80a3036f
 def preset(
@@ -334,13 +332,6 @@ def preset(
     debug = _DEBUG if overrides.get('debug') else {}
     towers = _TOWERS if overrides.get('electric_objective') or overrides.get('two_tower_generator') else {}
     return PretrainHParams(**PRESETS[name] | debug | towers | overrides)
-
-# %% ../nbs/00_hparams.ipynb #09b0495f
-def _pairs(schedule):
-    "JSON knows lists only; a recipe is made of values that cannot change"
-    if not isinstance(schedule, (list, tuple)) or not all(isinstance(o, (list, tuple)) for o in schedule):
-        raise InputError(f"hparam `length_schedule` is {schedule!r}; it is a list of pairs, for example [[16, 0.5], [32, 0.5]]")
-    return tuple(map(tuple, schedule))
 
 # %% ../nbs/00_hparams.ipynb #5ac47e10
 def body_config(
@@ -430,7 +421,6 @@ class _FinetuneRun:
     max_train_rows:int|None = _num(None, 1) # Rows to train on, drawn at random; null: all
     max_eval_rows:int|None = _num(None, 1) # Rows to judge on, drawn at random; null: all
 
-# %% ../nbs/00_hparams.ipynb #fadded03
 @dataclass(frozen=True)
 class _FinetuneNetwork:
     model_size:str = 'small' # One of `SIZES`; decides about rates
@@ -511,7 +501,6 @@ _FINETUNE_INSTEAD = {k:v for k,v in _INSTEAD.items() if 'TPU' in v} | {
     **_each('results_txt results_pkl', 'results are in results.json of --out'), 'save_checkpoints_steps': 'a trial is saved when it is finished',
     'iterations_per_loop': 'there is a line for every epoch', **_each('use_tfrecords_if_existing preprocessed_data_dir', 'nothing prepared is kept: rows are read anew')}
 
-# %% ../nbs/00_hparams.ipynb #9ace89b2
 @dataclass(frozen=True)
 class FinetuneHParams(_FinetuneElsewhere, _FinetuneQA, _FinetuneRows, _FinetuneOptimisation, _FinetuneNetwork, _FinetuneRun):
     "The whole recipe of a fine-tuning run; official names and defaults (google-research/electra, configure_finetuning.py)"
@@ -544,7 +533,6 @@ def task_defaults(
     if 'squad' in name or 'qa' in name: return dict(max_seq_length=512, num_train_epochs=2.)
     return dict(max_seq_length=256) if name=='chunk' else {}
 
-# %% ../nbs/00_hparams.ipynb #1ed1421c
 def finetune_preset(
     name:str='official', # `official` or `paper`
     size:str='small', # One of `SIZES`
