@@ -47,7 +47,6 @@ class ExampleBuilder:
         store_attr()
         self.lines,self.n_tokens,self.target,self.n_dropped = [],0,max_length,0
 
-# %% ../nbs/03_data.ipynb #5f34cbf7
 @patch
 def add_line(self:ExampleBuilder,
     ids:list|None, # Token ids of a line, or None at the end of a document
@@ -96,7 +95,6 @@ def _groups(lines):
             group,n = [],0
     yield group
 
-# %% ../nbs/03_data.ipynb #7d1cdfe9
 def encode_lines(
     tok, # Tokenizer
     lines, # Yields lines, an empty one after each document
@@ -107,7 +105,6 @@ def encode_lines(
     for group in _groups(lines):
         for line,enc in zip(group, backend.encode_batch_fast(group, add_special_tokens=False)): yield enc.ids if line else None
 
-# %% ../nbs/03_data.ipynb #757badaa
 def examples_of(
     builder:ExampleBuilder, # Gets the lines
     ids, # Yields token ids of lines, None after each document
@@ -131,7 +128,6 @@ def _record_batch(schema, examples):
     rows = pa.ListArray.from_arrays(pa.array(starts), pa.array(flat))
     return pa.record_batch([rows.cast(kind), pa.array(a, pa.int32())], schema=schema)
 
-# %% ../nbs/03_data.ipynb #a9364458
 _ROWS = 2048 # Of a record batch
 
 def _write_arrow(path, schema, examples):
@@ -158,7 +154,6 @@ def _part_lines(lines, part, share):
         if keep: yield line
         if not line: keep = None
 
-# %% ../nbs/03_data.ipynb #30bc7eb7
 class _Tally:
     "The lines of a chunk that belong to `part`, counted as they pass"
     def __init__(self, chunk, part, recipe):
@@ -172,16 +167,6 @@ class _Tally:
         for line in self.all:
             self.counts['lines' if line else 'documents'] += 1
             yield line
-
-# %% ../nbs/03_data.ipynb #04c8a3e8
-@lru_cache(1)
-def _be_a_worker(parent):
-    "One thread for the tokenizer of each process; a process whose parent was killed ends instead of waiting for work for ever"
-    os.environ['TOKENIZERS_PARALLELISM'] = 'false'
-    def watch():
-        while os.getppid()==parent: time.sleep(1)
-        os._exit(1)
-    Thread(target=watch, daemon=True).start()
 
 # %% ../nbs/03_data.ipynb #3899cd97
 @lru_cache(1)
@@ -203,6 +188,15 @@ def _build_shard(job, work, recipe, part, parent):
     return counts
 
 # %% ../nbs/03_data.ipynb #9340d3ae
+@lru_cache(1)
+def _be_a_worker(parent):
+    "One thread for the tokenizer of each process; a process whose parent was killed ends instead of waiting for work for ever"
+    os.environ['TOKENIZERS_PARALLELISM'] = 'false'
+    def watch():
+        while os.getppid()==parent: time.sleep(1)
+        os._exit(1)
+    Thread(target=watch, daemon=True).start()
+
 def _build_shards(jobs, work, recipe, part, num_proc):
     "All shards of a part, in several processes if asked for; gives the sums of their counts"
     (work/part).mkdir(exist_ok=True)
@@ -226,7 +220,6 @@ def _join_shards(shards, folder, vocab_size):
     save_file({'token_counts': counts}, folder/'token_counts.safetensors')
     return int(counts.sum())
 
-# %% ../nbs/03_data.ipynb #becc0cf5
 def _describe(folder, recipe, counts):
     "The files that make an Arrow file an examples folder"
     DatasetInfo(features=Features.from_arrow_schema(_schema(recipe['vocab_size']))).write_to_directory(str(folder))
@@ -254,7 +247,6 @@ def _is_done(out, recipe):
     if diff: raise InputError(f"{out} holds examples of another recipe: {'; '.join(diff)}. Choose another folder, or delete this one")
     return True
 
-# %% ../nbs/03_data.ipynb #a6aca11c
 def _work_path(out): return out.absolute().with_name(f'.{out.name}.building')
 
 def _work_folder(out, recipe, tok):
@@ -356,7 +348,6 @@ class Examples:
 
     def __len__(self): return int(self._first[-1])
 
-# %% ../nbs/03_data.ipynb #750db962
 @patch
 def _map_columns(self:Examples, buf):
     "Where in the file every record batch keeps its ids, its list of starts and its segment lengths"
@@ -443,7 +434,6 @@ def check(self:Examples,
         if (asked := getattr(hp, name))!=has:
             raise InputError(f"the examples in {self.path} have {name} {has}, the recipe asks for {asked}; set the hparam `{name}` to {has}, or build other examples with electra_data")
 
-# %% ../nbs/03_data.ipynb #2c7a736a
 def load_examples(
     path, # Folder that `build_examples` wrote
     hp:PretrainHParams|None=None, # Recipe to check against

@@ -58,7 +58,6 @@ def file_kind(
     with open(path, 'rb') as f: head = f.read(4)
     return next((kind for magic,kind in _MAGIC.items() if head.startswith(magic)), 'plain')
 
-# %% ../nbs/01_text.ipynb #fedeed91
 _BLOCK = 2**20
 
 def file_blocks(
@@ -100,7 +99,6 @@ def _byte_lines(self:TextChunk):
         yield from lines
     if rest: yield rest
 
-# %% ../nbs/01_text.ipynb #ee2bba8f
 def _decode(line):
     "UTF-8 text of a line, or what is wrong with it"
     if len(line)>_LONGEST: raise ValueError(f'is longer than {_LONGEST>>20} MB; put each sentence on a line of its own')
@@ -177,7 +175,6 @@ def _dataset(spec):
             'The column is the last part of `hf:name:config:split:column`.')
     return ds, column
 
-# %% ../nbs/01_text.ipynb #74b1170a
 def _row_lines(chunk):
     "Lines of the rows of a chunk; a row of several lines is a document"
     ds, column = _dataset(chunk.path)
@@ -218,7 +215,6 @@ def _source_chunks(path, chunk_bytes, blank):
         cuts = [*range(0, n, _ROWS), n]
     return [TextChunk(path, kind, a, b, blank) for a,b in zip(cuts, cuts[1:])]
 
-# %% ../nbs/01_text.ipynb #98e7ab8e
 def chunks(
     corpus, # File, folder or glob, or `hf:name[:config[:split[:column]]]`, or a list of them
     blank_lines_separate_docs:bool=True, # A blank line ends a document; otherwise only the end of a chunk does
@@ -261,7 +257,6 @@ def required_packages(
     found.pop(canonicalize_name(root), None)
     return dict(sorted(found.items()))
 
-# %% ../nbs/01_text.ipynb #7029bc81
 _ASIDE = {'test', 'tests', 'testing', '_vendor', 'vendor'}
 
 def python_files(
@@ -343,7 +338,6 @@ _MARKUP = [(re.compile(a), b) for a,b in (
     (r'\*{1,2}(?=\w)([^*]+)(?<=[\w.])\*{1,2}', r'\1'), # emphasis
     (r'(?<=[a-zA-Z])_(?=[a-zA-Z])', ' '))] # name without quotes
 
-# %% ../nbs/01_text.ipynb #45e58152
 def plain_words(
     text:str, # A paragraph
 )->str: # The paragraph in words
@@ -438,7 +432,6 @@ def _sources(packages):
     files = [(name, path) for name,dist in packages.items() for path in python_files(dist)]
     for name,path in progress_bar(files, leave=False): yield name, _module_texts(path)
 
-# %% ../nbs/01_text.ipynb #d2e818a3
 _SHORTEST = 4 # Sentences of a document
 
 def sample_documents(
@@ -470,7 +463,6 @@ def _without_collector():
     finally:
         if was: gc.enable()
 
-# %% ../nbs/01_text.ipynb #ea01679e
 def _write_sample(folder, found):
     "One sentence a line, a blank line between documents; and how much each package gave"
     for name,side in (('train', False), ('held_out', True)):
