@@ -19,7 +19,7 @@ def write_text(source, path, mb):
     size, wanted = 0, int(mb*1e6)
     with open(path, 'wb') as f:
         while size<wanted:
-            for o in files: size += f.write(o.read_bytes()[:wanted-size].decode(errors='ignore').encode())+f.write(b'\n\n')
+            for o in files: size += f.write(o.read_bytes()[:max(0, wanted-size)].decode(errors='ignore').encode())+f.write(b'\n\n')
     return path
 
 def groups(path, characters=2_000_000):
