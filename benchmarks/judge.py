@@ -1,14 +1,16 @@
-"""How often the discriminator finds the odd word: sentences of held-out documents in which one word gave way to another word of the same documents.
+"""What models have learnt, on held-out documents: both networks on rows of several lengths, and how often the odd word of a sentence is found.
 
-A sentence counts if its highest probability stands at the exchanged word; the other word is drawn as often as the text has it, and fits now and then.
-The last line is JSON, with 95 % intervals."""
+A sentence has one word that gave way to another word of the same documents; it counts if the highest probability stands there. The other word is
+drawn as often as the text has it, and fits now and then. All models have the same vocabulary. The last line is JSON, with 95 % intervals for the sentences."""
 import json, random, re
+from dataclasses import replace
 from pathlib import Path
 
 from common import arguments, table
 
 SENTENCE = re.compile(r"[a-z' ,;-]+[.!?]")
 WORD = re.compile(r"(?<![\w'])[a-z]{3,}(?![\w'])")
+MEASURES = ('below_unigram', 'disc_auc', 'auc_unigram')
 
 def sentences(examples):
     "Whole sentences of 8 to 20 words, from the middle of every row"
@@ -26,29 +28,43 @@ def exchanged(examples, n, seed):
         place, odd = rng.choice(places), rng.choice(words)
         if odd!=place[0]: yield s[:place.start()]+odd+s[place.end():], place.start()
 
-def judge(name, cases):
-    "Which of the odd words are found"
-    from electra_nbdev.score import load_scorer, verdict
-    scorer = load_scorer(name)
+def found(scorer, cases):
+    "For how many sentences the strange word is the suspect"
+    from electra_nbdev.score import verdict
     def suspect(text):
-        v = verdict(scorer, text, n=0)
+        v = verdict(scorer, text)
         i = v.probs.index(max(v.probs))
         return len(''.join(v.gaps[:i+1])+''.join(v.words[:i]))
-    return [suspect(text)==at for text,at in cases]
+    return sum(suspect(text)==at for text,at in cases)
+
+def held_out(run, examples, tokens=98_304):
+    "Metrics on so many held-out tokens"
+    from electra_nbdev.hparams import load_hparams
+    from electra_nbdev.pretrain import ElectraPretraining, electra_learner, open_examples, pretrain_dls
+    width = examples.width
+    hp = replace(load_hparams(run/'hparams.json'), max_seq_length=width, length_schedule=(), keep_checkpoints_at=(), eval_batch_size=4096//width, num_eval_steps=tokens//4096)
+    learn = electra_learner(pretrain_dls(*open_examples(examples.path, hp), hp, 'cpu'), hp, model=ElectraPretraining.load(run, hp))
+    with learn.no_bar(), learn.no_logging(): learn.validate()
+    return {o: round(float(learn.held_out[o]), 4) for o in MEASURES}
 
 def main():
-    args = arguments(__doc__, data=('', 'folder of examples with held-out documents'), models=('tiny', 'models or runs, with commas between'),
-                     sentences=(600, 'sentences'), seed=(0, 'of the exchange'))
-    if not args.data: raise SystemExit('give a folder that electra_data wrote with --held-out, with --data')
+    args = arguments(__doc__, text=('', 'folder of text'), models=('tiny', 'models or runs, with commas between'), lengths=('16,32,128', 'tokens of the rows'),
+                     share=(.02, 'share of the documents that was held out'), sentences=(600, 'sentences'), seed=(0, 'of the exchange'), work=('runs/judge', 'folder for the examples'))
+    if not args.text: raise SystemExit('give the folder that the models were trained on with --text')
     from scipy.stats import binomtest
-    from electra_nbdev.data import load_examples
-    cases = list(exchanged(load_examples(Path(args.data)/'held_out'), args.sentences, args.seed))
-    found = {}
-    for o in args.models.split(','):
-        right = judge(o, cases)
-        ci = binomtest(sum(right), len(right)).proportion_ci(method='wilson')
-        found[Path(o).name] = dict(found=round(sum(right)/len(right), 4), interval=[round(ci.low, 4), round(ci.high, 4)])
-    table(('model', 'found', '95 %'), [(k, f"{o['found']:.1%}", '{:.1%}-{:.1%}'.format(*o['interval'])) for k,o in found.items()])
-    print(json.dumps(dict(benchmark='odd_words', **found, sentences=len(cases), seed=args.seed)))
+    from electra_nbdev.data import build_examples, load_examples
+    from electra_nbdev.score import load_scorer, shipped
+    runs = {Path(o).name: Path(o) if Path(o).is_dir() else shipped(o) for o in args.models.split(',')}
+    vocab = next(iter(runs.values()))/'discriminator'
+    data = {n: load_examples(build_examples(args.text, vocab, Path(args.work)/str(n), max_length=n, held_out=args.share)) for n in map(int, args.lengths.split(','))}
+    cases = list(exchanged(load_examples(data[max(data)].path/'held_out'), args.sentences, args.seed))
+    facts = {}
+    for name,run in runs.items():
+        n = found(load_scorer(run), cases)
+        ci = binomtest(n, len(cases)).proportion_ci(method='wilson')
+        facts[name] = dict(rows={k: held_out(run, o) for k,o in data.items()}, found=round(n/len(cases), 4), interval=[round(ci.low, 4), round(ci.high, 4)])
+    table(('model', 'row', *MEASURES, 'odd words found'), [(k, n, *(f'{x:.3f}' for x in o.values()), f"{f['found']:.1%} [{f['interval'][0]:.1%}, {f['interval'][1]:.1%}]")
+                                                           for k,f in facts.items() for n,o in f['rows'].items()])
+    print(json.dumps(dict(benchmark='judge', models=facts, sentences=len(cases), seed=args.seed)))
 
 if __name__=='__main__': main()
