@@ -26,7 +26,7 @@ import numpy as np
 from fastcore.basics import chunked, patch
 
 from .hparams import FinetuneHParams, InputError
-from .tasks import Feature, encode_texts
+from .tasks import Feature, encode_texts, from_hub
 from .text import is_held_out
 
 # %% ../nbs/22_passages.ipynb #c4cad8d3
@@ -300,10 +300,8 @@ def questions_of_hub(
     skip_bad:bool=False, # Leave questions out that cannot be used, and say which
 )->Questions:
     "Questions of a split from `datasets`"
-    from datasets import load_dataset
     part = dict(dev='validation').get(split, split)
-    try: ds = load_dataset(name, split=part)
-    except Exception as e: raise InputError(f"hf:{name} with {part} cannot be loaded: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
+    ds = from_hub(name, split=part)
     mrqa = 'detected_answers' in ds.column_names
     if lacking := {'question', 'context', 'answers', 'qid' if mrqa else 'id'}-set(ds.column_names): raise InputError(f"hf:{name} has no column `{min(lacking)}`; its columns are {', '.join(ds.column_names)}")
     if not mrqa and not all(isinstance(o, dict) for o in ds[:1]['answers']): raise InputError(f"hf:{name}: `answers` has no `text` and `answer_start`; a dataset in the form of hf:rajpurkar/squad or hf:mrqa is needed")

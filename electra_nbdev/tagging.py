@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from .finetune import finetune, load_finetuned, predict_file
 from .hparams import FinetuneHParams, InputError, atomic_write
 from .phrases import as_bio, conll_spans, conll_text, kinds_of, marked, read_tagged, span_scores, spans_of, tags_of
-from .tasks import BadRows, Feature, Task, encode_texts, read_table, register
+from .tasks import BadRows, Feature, Task, encode_texts, from_hub, read_table, register, task_folder
 from .text import is_held_out
 
 # %% ../nbs/23_tagging.ipynb #9a10d7a8
@@ -304,20 +304,16 @@ def chunk_task(
 )->TagTask:
     "Chunking as in CoNLL-2000, with its data"
     if str(data_dir).startswith('hf:'): return _of_hub(name, str(data_dir)[3:], skip_bad)
-    if not Path(data_dir).is_dir(): raise InputError(f"there is no folder {data_dir}; give the folder that holds the tasks with --data-dir, or hf:conll2000")
-    plain = lambda o: o.name.lower().replace('-', '').replace('_', '')
-    folder = next((o for o in sorted(Path(data_dir).iterdir()) if o.is_dir() and plain(o) in ('chunk', 'conll2000')), None)
-    if folder is None: raise InputError(f"{data_dir} has no folder for {name}; it should be called chunk")
+    folder = task_folder(data_dir, name)
     train, *others = (folder/f'{o}.txt' for o in ('train', 'dev', 'test'))
     return tag_task(name, train, *(o if o.is_file() else None for o in others), skip_bad=skip_bad)
 
 # %% ../nbs/23_tagging.ipynb #2a1d13ce
 def _of_hub(name, where, skip_bad):
     "The same from `datasets`"
-    from datasets import load_dataset
-    try: ds = load_dataset(*where.split(':')); train = ds['train']
-    except Exception as e: raise InputError(f"hf:{where} cannot be loaded: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
-    return replace(tag_task(name, train, ds.get('validation'), ds.get('test'), 'tokens', 'chunk_tags', skip_bad=skip_bad), word=0) # files to predict are not from the hub
+    ds = from_hub(*where.split(':'))
+    if 'train' not in ds: raise InputError(f"hf:{where} has no split `train`; its splits are {', '.join(ds)}")
+    return replace(tag_task(name, ds['train'], ds.get('validation'), ds.get('test'), 'tokens', 'chunk_tags', skip_bad=skip_bad), word=0) # files to predict are not from the hub
 
 register('chunk', chunk_task, ['conll2000'])
 
