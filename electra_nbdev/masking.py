@@ -196,15 +196,21 @@ class MaskTokens(Callback):
     ):
         self.hp, self.specials = hp, specials
         self.rng = torch.Generator(device).manual_seed(hp.seed)
+        self.eval_hp = replace(hp, mask_prob=EVAL_MASK_PROB, temperature=1.)
         self.eval_rng = torch.Generator(device)
 
     def before_validate(self):
-        "Mask held-out text as the last time"
+        "Mask held-out text as the last time, and draw replacements from the generator as it is"
         self.eval_rng.manual_seed(self.hp.seed)
+        self.model.hp = self.eval_hp
+
+    def after_validate(self):
+        "Train on by the recipe"
+        self.model.hp = self.hp
 
     def before_batch(self):
         "Cut, mask, and let replacements be sampled from the same source"
-        inp, rng, hp = make_inputs(*self.xb, self.specials.pad), self.eval_rng, replace(self.hp, mask_prob=EVAL_MASK_PROB)
+        inp, rng, hp = make_inputs(*self.xb, self.specials.pad), self.eval_rng, self.eval_hp
         if self.training: inp, rng, hp = cut_rows(inp, piece_length(self.hp, self.learn.pretrain_step/self.hp.num_train_steps)), self.rng, self.hp
         self.learn.xb = (mask_batch(inp, hp, self.specials, rng),)
         self.learn.yb = (inp.input_ids,)

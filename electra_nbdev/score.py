@@ -60,7 +60,6 @@ def _encode(tok, text):
     if not enc.ids: raise InputError("the text to judge has no words; give a sentence, for example \"The cat sat on the mathematics.\"")
     return enc
 
-# %% ../nbs/14_score.ipynb #de4e0577
 def words_of(
     tok, # Tokenizer
     text:str, # Any text
@@ -99,7 +98,6 @@ def _best(tok, probs, skip, n):
     order = sorted(range(len(names)), key=lambda i: -probs[i])
     return [(names[i], probs[i]) for i in islice((o for o in order if o not in skip and names[o][:2]!='##'), n)]
 
-# %% ../nbs/14_score.ipynb #463f4414
 def better_words(
     scorer:Scorer, # Networks
     ids:list, # Token ids of a text, without special tokens
@@ -158,7 +156,6 @@ def _notes(v):
     best = {i: ' · '.join(f'{w} {_percent(p)}' for w,p in o) for i,o in v.alternatives.items()}
     return [f'{v.words[i]} {_percent(v.probs[i])}' + (f'; the generator would write {best[i]}' if best.get(i) else '') for i in v.suspects]
 
-# %% ../nbs/14_score.ipynb #d17e2f23
 @patch
 def __str__(self:Verdict)->str:
     "Plain text"
@@ -216,7 +213,6 @@ def _no_bar():
     try: yield
     finally: shown and logging.enable_progress_bar()
 
-# %% ../nbs/14_score.ipynb #75db938e
 def open_half(
     cls, # ElectraForPreTraining or ElectraForMaskedLM
     folder, # Hugging Face folder
