@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/checkpoint.html.md"""
 
 # %% auto #0
 __all__ = ['checkpoint_path', 'file_facts', 'damage', 'save_checkpoint', 'latest_checkpoint', 'load_checkpoint', 'part',
-           'only_writer', 'rng_state', 'set_rng_state']
+           'saved_halves', 'unfinished', 'only_writer', 'rng_state', 'set_rng_state']
 
 # %% ../nbs/10_checkpoint.ipynb #ab7b7b5f
 import fcntl, hashlib, json, os, random, re, shutil, socket, warnings
@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from .hparams import InputError, atomic_folder, tidy
+from .hparams import InputError, atomic_folder, load_hparams, tidy
 
 # %% ../nbs/10_checkpoint.ipynb #27d6d481
 def checkpoint_path(
@@ -158,6 +158,20 @@ def part(
 )->dict: # {name without the owner: Tensor}
     "The tensors of one owner"
     return {k.removeprefix(f'{owner}/'): t for k,t in tensors.items() if k.startswith(f'{owner}/')}
+
+# %% ../nbs/10_checkpoint.ipynb #f1b6f2f7
+def saved_halves(
+    run, # Folder of a run
+)->list: # `discriminator/` or `electric/`, `generator/`
+    "Folders of the networks that a run has saved"
+    return [o for o in (Path(run)/n for n in ('discriminator', 'electric', 'generator')) if (o/'config.json').is_file()]
+
+def unfinished(
+    run, # Folder of a run, or of something else
+)->bool:
+    "Whether a run has a checkpoint but is not at its end, so that networks it has saved may be older"
+    steps, recipe = [_step(o) for o in _found(Path(run)/'checkpoints')], Path(run)/'hparams.json'
+    return bool(steps) and recipe.is_file() and steps[0]<load_hparams(recipe).num_train_steps
 
 # %% ../nbs/10_checkpoint.ipynb #73388fa7
 @contextmanager

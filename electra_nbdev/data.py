@@ -12,7 +12,7 @@ __all__ = ['ExampleBuilder', 'encode_lines', 'examples_of', 'alone', 'build_exam
 import errno, fcntl, glob, hashlib, json, os, random, reprlib, shutil, tempfile, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -303,9 +303,19 @@ def alone(
 ):
     "Wait while another process on this machine writes the same path"
     name = hashlib.sha256(str(Path(path).absolute()).encode()).hexdigest()[:16]
-    with open(Path(tempfile.gettempdir())/f'electra_nbdev-{name}.lock', 'w') as f:
+    lock = Path(tempfile.gettempdir())/f'electra_nbdev-{name}.lock'
+    with _held(lock):
+        try: yield
+        finally: lock.unlink(missing_ok=True)
+
+def _held(lock):
+    "A file with a lock on it that is still the one of that name"
+    while True:
+        f = open(lock, 'w')
         fcntl.lockf(f, fcntl.LOCK_EX)
-        yield
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(f.fileno()), os.stat(lock)): return f
+        f.close()
 
 # %% ../nbs/03_data.ipynb #652befcc
 def _check_counts(part, counts, corpus):

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, ElectraModel
 from transformers.utils import logging
 
+from .checkpoint import latest_checkpoint, load_checkpoint, part, unfinished
 from .electra import with_packed_dropout
 from .generator import official_init_
 from .hparams import SIZES, FinetuneHParams, InputError, atomic_write, finetune_preset, nearest
@@ -210,6 +211,11 @@ def _open(cls, where, **kwargs):
     except Exception as e: raise InputError(f"{where} does not open as a model: {(str(e).strip() or type(e).__name__).splitlines()[0]}") from None
     finally: logging.set_verbosity(level)
 
+def _newest(run):
+    "The encoder's weights in the newest checkpoint of a run"
+    tensors, _ = load_checkpoint(latest_checkpoint(run))
+    return {k.removeprefix('discriminator.electra.'): t for k,t in part(tensors, 'model').items()}
+
 def open_encoder(
     model, # `tiny`, a folder, or `hf:name`
     hp:FinetuneHParams=FinetuneHParams(), # `model_hparam_overrides`, `from_scratch`
@@ -221,6 +227,7 @@ def open_encoder(
     else:
         encoder, info = _open(AutoModel, where, config=config, output_loading_info=True, dtype=torch.float32)
         gaps = sorted(o for o in info['missing_keys'] if 'pooler' not in o)
+        if unfinished(model): encoder.load_state_dict(_newest(model), strict=False)
     if gaps: raise InputError(f"{where} lacks weights of its encoder, such as {gaps[0]}; was it saved completely?")
     if not isinstance(encoder, ElectraModel): return encoder
     if hp.from_scratch: official_init_(encoder, config.initializer_range)

@@ -26,7 +26,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from transformers.utils import logging
 
 from .bundle import our_name, read_bundle, tensorflow_prefix, unit_of
-from .checkpoint import latest_checkpoint, load_checkpoint, part
+from .checkpoint import latest_checkpoint, load_checkpoint, part, saved_halves, unfinished
 from .electra import ElectraPretraining
 from .electric import pretraining_model
 from .generator import generator_config
@@ -386,7 +386,8 @@ def read_checkpoint(
     last = latest_checkpoint(run)
     if not last: raise InputError(f"{run} has no checkpoint yet; wait for the end of its first round")
     tensors, state = load_checkpoint(last)
-    return with_tokenizer(Weights(str(run), part(tensors, 'model'), recipe=recipe_in(run/'hparams.json'), moments=part(tensors, 'optimizer'), step=state['step']), run)
+    w = Weights(str(run), part(tensors, 'model'), recipe=recipe_in(run/'hparams.json'), moments=part(tensors, 'optimizer'), step=state['step'])
+    return with_tokenizer(w, [*saved_halves(run), run][0])
 
 # %% ../nbs/15_interop.ipynb #c4906012
 def read_task(
@@ -406,8 +407,8 @@ def read_folder(
     "Weights of a folder, whatever it is"
     for o in (folder/'model', folder):
         if (o/'tasks.json').is_file(): return read_task(o)
-    halves = [o for o in (folder/'discriminator', folder/'electric', folder/'generator') if (o/'config.json').is_file()] or [folder]*(folder/'config.json').is_file()
-    if halves: w = joined([read_towers(o) if (o/'towers').is_dir() else read_half(o) for o in halves], folder)
+    halves = saved_halves(folder) or [folder]*(folder/'config.json').is_file()
+    if halves and not unfinished(folder): w = joined([read_towers(o) if (o/'towers').is_dir() else read_half(o) for o in halves], folder)
     elif (folder/'checkpoints').is_dir(): return read_checkpoint(folder)
     else: raise InputError(f"{folder} holds no model; give a run, a folder with a config.json, one with `discriminator` and `generator` in it, or a TensorFlow checkpoint")
     if (folder/'hparams.json').is_file(): w.recipe = recipe_in(folder/'hparams.json')

@@ -28,6 +28,7 @@ from scipy.stats import binomtest, bootstrap
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, ElectraForMaskedLM
 
+from .checkpoint import unfinished
 from .electric import ElectricPretraining, half_name
 from .generator import mlm_logits
 from .hparams import InputError, atomic_file
@@ -122,10 +123,10 @@ def pseudo_log_likelihood(
 # %% ../nbs/17_likelihood.ipynb #e8d14cb6
 def _passes(mlm, tok, length): return Likelihood(partial(pass_scores, mlm.eval(), tok.mask_token_id), tok, length)
 
-def _electric(run, hp, vocab, by):
+def _electric(run, hp, vocab, by, newer):
     "A run with two towers"
     half = run/half_name(hp)
-    if (half/'config.json').is_file():
+    if (half/'config.json').is_file() and not newer:
         with _no_bar(): model, tok, length = ElectricPretraining.load(run, hp).eval(), load_tokenizer(half), hp.max_seq_length
     else: model, tok, length = _in_training(run, vocab)
     return Likelihood(partial(tower_scores if by=='towers' else energy_scores, model), tok, length)
@@ -133,7 +134,7 @@ def _electric(run, hp, vocab, by):
 def _masked(folder, vocab, hp):
     "A run with one generator, or any masked language model"
     half = folder/'generator' if (folder/'generator').is_dir() else folder
-    if hp and not (half/'config.json').is_file():
+    if hp and (unfinished(folder) or not (half/'config.json').is_file()):
         model, tok, length = _in_training(folder, vocab)
         if model.generator: return _passes(model.generator, tok, length)
     if not (half/'config.json').is_file(): raise InputError(f"{folder} holds no model that gives likelihoods; give the folder of a run, or of a masked language model")
@@ -148,11 +149,12 @@ def load_likelihood(
 )->Likelihood:
     "Open a trained model that gives likelihoods"
     folder = _folder(path)
+    newer = unfinished(folder)
     if folder.name=='electric' and (folder/'towers').is_dir(): folder = folder.parent
     hp = _recipe(folder)
     ways = ('energy', 'towers') if hp and hp.two_tower_generator else ('passes',)
     if by and by not in ways: raise InputError(f"{path} cannot be asked by {by!r}; allowed: {', '.join(ways)}")
-    return _electric(folder, hp, vocab, by) if 'towers' in ways else _masked(folder, vocab, hp)
+    return _electric(folder, hp, vocab, by, newer) if 'towers' in ways else _masked(folder, vocab, hp)
 
 # %% ../nbs/17_likelihood.ipynb #36ec7b0f
 def shuffled(

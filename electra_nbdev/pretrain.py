@@ -30,7 +30,7 @@ from fastai.learner import Learner, Recorder
 from fastai.torch_core import default_device, display_df, num_distrib, set_seed
 from fastcore.basics import patch
 
-from .checkpoint import file_facts, latest_checkpoint, load_checkpoint, only_writer, part, rng_state, save_checkpoint, set_rng_state
+from .checkpoint import file_facts, latest_checkpoint, load_checkpoint, only_writer, part, rng_state, save_checkpoint, saved_halves, set_rng_state
 from .data import PretrainDL, alone, build_examples, load_examples, pretrain_dls
 from .electra import ElectraPretraining, PretrainLoss
 from .electric import ElectricPretraining, pretraining_model
@@ -571,7 +571,7 @@ def _agree(out, hp, dls, minutes, extend, amp, init):
 def _run(learn, out, facts):
     "Continue from the newest checkpoint, train to the end, save both networks"
     last, hp = latest_checkpoint(out), learn.hp
-    if not last and any((out/o/'config.json').is_file() for o in ('discriminator', 'generator', 'electric')):
+    if not last and saved_halves(out):
         raise InputError(f"{out} has networks but no checkpoint to continue from; begin a new run with --init {out} and another --out")
     save_hparams(hp, out/'hparams.json', **facts)
     if last: restore(learn, last)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from .finetune import load_finetuned, predict_file
 from .hparams import FinetuneHParams, InputError, atomic_write
 from .passages import QAExample, Questions, Windows, best_windows, build_windows, questions_of, questions_of_hub, read_questions
-from .tasks import OPENERS, Task, _plain, read_table, register
+from .tasks import Task, read_table, register, task_folder
 from .trials import finetune
 
 # %% ../nbs/22_qa.ipynb #ed2ee72b
@@ -480,9 +480,7 @@ def qa_task(
     "A task of question answering with its data"
     v2 = name=='squad'
     if str(data_dir).startswith('hf:'): return QATask(name, v2, source=lambda split, hp: questions_of_hub(str(data_dir)[3:], split, SUBSETS.get(name), v2, skip_bad))
-    if not Path(data_dir).is_dir(): raise InputError(f"there is no folder {data_dir}; give the folder that holds the tasks with --data-dir, or hf:name")
-    folder = next((o for o in sorted(Path(data_dir).iterdir()) if o.is_dir() and OPENERS.get(_plain(o.name), [None])[0]==name), None)
-    if folder is None: raise InputError(f"{data_dir} has no folder for {name}; it should be called {name}")
+    folder = task_folder(data_dir, name)
     return QATask(name, v2, source=lambda split, hp: questions_of(folder, split, v2, skip_bad))
 
 for _name,_others in QA_TASKS.items(): register(_name, qa_task, _others)

@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 from transformers.utils import logging
 
-from .checkpoint import latest_checkpoint, load_checkpoint, part
+from .checkpoint import latest_checkpoint, load_checkpoint, part, saved_halves, unfinished
 from .electric import pretraining_model
 from .generator import mlm_logits
 from .hparams import InputError, home, load_hparams, read_hparams
@@ -236,6 +236,7 @@ def _from_folders(run, disc):
 # %% ../nbs/14_score.ipynb #621dd017
 def _tokenizer_of(run, vocab):
     "The tokenizer that a run was trained with"
+    if own := saved_halves(run): return load_tokenizer(own[0])
     wanted = read_hparams(run/'hparams.json').get('run', {}).get('data', {}).get('tokenizer')
     for o in [vocab] if vocab else sorted(home().glob('*/vocab')):
         if fingerprint(tok := load_tokenizer(o))==wanted: return tok
@@ -244,7 +245,7 @@ def _tokenizer_of(run, vocab):
 
 # %% ../nbs/14_score.ipynb #afbb76a3
 def _in_training(run, vocab):
-    "The newest state of a run that has not saved its networks yet; its tokenizer; the length of its rows so far"
+    "The newest state of a run; its tokenizer; the length of its rows so far"
     hp, last = load_hparams(run/'hparams.json'), latest_checkpoint(run)
     if not last: raise InputError(f"{run} has no checkpoint yet; wait for the end of its first round")
     model, tok, (tensors, state) = pretraining_model(hp), _tokenizer_of(run, vocab), load_checkpoint(last)
@@ -272,10 +273,11 @@ def load_scorer(
 )->Scorer:
     "Open a trained model to judge with"
     path = _folder(path)
+    newer = unfinished(path)
     if path.name=='discriminator': path = path.parent
     if (hp := _recipe(path)) and not hp.electra_objective: raise InputError(f"{path} trains no network that tells replaced tokens (electra_objective is false); give a run that does, or ask this one for likelihoods with --text")
     for disc in (path/'discriminator', path):
-        if (disc/'config.json').is_file(): return _from_folders(path, disc)
+        if (disc/'config.json').is_file() and not newer: return _from_folders(path, disc)
     if hp: return _from_checkpoint(path, vocab)
     raise InputError(f"{path} holds no model; give the folder of a run (with `discriminator` or `checkpoints` in it), or of a discriminator")
 

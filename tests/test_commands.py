@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import electra_nbdev.pretrain # what a command imports, once for all of them
+from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint, part
 from electra_nbdev.evaluate import read_history
 
 SCRIPTS = Path(sys.executable).parent
@@ -133,6 +134,32 @@ def test_killed_and_told_to_stop(home):
     assert said.code==143 and 'Continuing at step 18 of 60' in said.out and 'Stopped by SIGTERM at step 33; the same command continues there' in said.out and not said.err
     said = typed(line, home)
     assert said.code==0 and 'Continuing at step 33 of 60' in said.out and 'Held-out' in said.out
+
+@pytest.mark.parametrize('kind', [{}, dict(electric_objective=True, electra_objective=False)], ids=['electra', 'electric'])
+def test_extended_and_stopped_half_way(home, kind):
+    "All commands take the newest checkpoint; the networks of the first end are there for whoever names their folder"
+    from electra_nbdev.finetune import open_encoder
+    from electra_nbdev.interop import open_pretrained
+    from electra_nbdev.likelihood import load_likelihood
+    from electra_nbdev.score import load_scorer
+    name = 'half_'+'_'.join(kind)
+    line = f"electra_pretrain --data examples --device cpu --out {name} --hparams '{json.dumps(json.loads((home/'recipe.json').read_text()) | kind)}'"
+    assert typed(f'{line} --steps 10', home).code==0
+    assert typed(f'{line} --steps 40 --extend', home, at(15, signal.SIGTERM)).code==143
+    run, half = home/name, home/name/('electric' if kind else 'discriminator')
+    newest = part(load_checkpoint(latest_checkpoint(run))[0], 'model')
+    where = 'discriminator.electra.encoder.layer.0.output.dense.weight'
+    def is_newest(net, name=where): return torch.equal(net.state_dict()[name], newest[name])
+    assert is_newest(open_pretrained(run).model) and not is_newest(open_pretrained(half).model)
+    encoder, inner = where.removeprefix('discriminator.electra.'), where.removeprefix('discriminator.')
+    assert [torch.equal(open_encoder(o).state_dict()[encoder], newest[where]) for o in (run, half)]==[True, False]
+    if kind: assert [is_newest(load_likelihood(o).scores.args[0]) for o in (run, half)]==[True, False]
+    else: assert [torch.equal(load_scorer(o).discriminator.state_dict()[inner], newest[where]) for o in (run, half)]==[True, False]
+    assert typed(f'electra_convert --src {name} --dst converted_{name}', home).code==0 and is_newest(open_pretrained(home/f'converted_{name}').model)
+    said = typed(f'electra_score --model {name} --' + ('text tales.txt' if kind else 'show "the captain saw the storm"'), home)
+    assert said.code==0, said.err
+    said = typed(f'electra_pretrain --init {name} --data examples --steps 5 --carry-optimizer --out from_{name} --device cpu', home)
+    assert said.code==0, said.err
 
 def test_evaluate(home):
     said = typed('electra_evaluate --run run --data examples/held_out --device cpu', home)

@@ -1,12 +1,12 @@
 "The examples folder: the same whoever builds it, whole or absent, and refused where it does not fit"
-import errno, json, os, random, resource, shutil, signal, time
+import errno, json, os, random, resource, shutil, signal, tempfile, time
 from pathlib import Path
 import pytest, torch
 from datasets import load_from_disk
 from transformers import AutoTokenizer
 from conftest import GOLDEN
 from electra_nbdev import data
-from electra_nbdev.data import PretrainDL, build_examples, load_examples, pretrain_dls
+from electra_nbdev.data import PretrainDL, alone, build_examples, load_examples, pretrain_dls
 from electra_nbdev.hparams import InputError, preset
 from electra_nbdev.text import chunks
 from electra_nbdev.tokenizer import SPECIALS, fingerprint, load_tokenizer, save_tokenizer, train_vocab, vocab_list, wordpiece
@@ -129,7 +129,14 @@ def test_killed_worker_keeps_what_is_done(corpus, tmp_path, monkeypatch):
     path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows')
     assert '0000003' in made and len(made)<4 and files_of(path)==files_of(build_examples(corpus, VOCAB, tmp_path/'whole'))
 
-def test_processes_of_a_killed_build_end(corpus, tmp_path):
+@pytest.fixture
+def locks(tmp_path, monkeypatch):
+    "Where the locks of this test are"
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path/'locks'))
+    (tmp_path/'locks').mkdir()
+    return tmp_path/'locks'
+
+def test_processes_of_a_killed_build_end(corpus, tmp_path, locks):
     r,w = os.pipe()
     if (child := os.fork())==0:
         def tell_and_wait(*args):
@@ -145,17 +152,39 @@ def test_processes_of_a_killed_build_end(corpus, tmp_path):
     while any(map(alive, workers)) and time.time()<until: time.sleep(.2)
     assert not any(map(alive, workers))
 
-def test_two_builds_of_the_same_folder_wait_for_each_other(corpus, tmp_path):
+def at_once(n, f):
+    "Call a function in so many processes at a time"
     children = []
-    for _ in range(3):
+    for _ in range(n):
         if (child := os.fork())==0:
             try:
-                build_examples(corpus, VOCAB, tmp_path/'rows')
+                f()
                 os._exit(0)
             finally: os._exit(1)
         children.append(child)
-    assert [os.waitpid(o, 0)[1] for o in children]==[0, 0, 0]
+    assert not any([os.waitpid(o, 0)[1] for o in children])
+
+def test_builds_of_the_same_folder_wait_for_each_other(corpus, tmp_path, locks):
+    at_once(3, lambda: build_examples(corpus, VOCAB, tmp_path/'rows'))
     assert files_of(tmp_path/'rows')==files_of(build_examples(corpus, VOCAB, tmp_path/'whole')) and left_beside(tmp_path/'rows')==['rows']
+    assert not any(locks.iterdir())
+
+def test_one_at_a_time_though_locks_are_removed(tmp_path, locks):
+    "Each removes its lock, for which others are waiting; the lock of a killed process is none"
+    count = tmp_path/'count'
+    count.write_text('0')
+    def add():
+        for _ in range(100):
+            with alone(count):
+                n = int(count.read_text())
+                time.sleep(.0002)
+                count.write_text(f'{n+1}')
+    if (child := os.fork())==0:
+        with alone(count): kill_me()
+    os.waitpid(child, 0)
+    assert len(list(locks.iterdir()))==1
+    at_once(4, add)
+    assert count.read_text()=='400' and not any(locks.iterdir())
 
 @pytest.fixture
 def small_disk(monkeypatch):

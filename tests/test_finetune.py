@@ -177,9 +177,9 @@ def test_no_dev_file(home):
     rows_of(home, 'CoLA', 'train', ''.join(f'x\t{i%2}\t\tsentence {i}\n' for i in range(80)))
     (home/'odd/CoLA/dev.tsv').unlink()
     said = typed(f'{TRAIN.replace("--data-dir glue", "--data-dir odd")} --task cola --out split', home)
-    assert said.code==0 and 'NOTE' in said.out and 'has no dev.tsv. 10% of train.tsv' in said.out
+    assert said.code==0 and 'NOTE' in said.out and 'has no dev set. 10% of train.tsv' in said.out
 
-LINES = {'--task colla': 'Did you mean `cola`', '--task ax': 'mnli', '--task qqp': 'QQP', '--task cola --data-dir nowhere': 'nowhere', '--task cola --model nowhere': 'nowhere',
+LINES = {'--task colla': 'Did you mean `cola`', '--task ax': 'mnli', '--task qqp': 'should be called qqp', '--task cola --data-dir nowhere': 'nowhere', '--task cola --model nowhere': 'nowhere',
          '--task cola --model glue': 'no model', '--task cola --preset papers': 'Did you mean `paper`', '--task cola --device quantum': 'quantum', '--task cola --trials 0': 'at least 1'}
 
 @pytest.mark.parametrize('flags', LINES)

@@ -209,7 +209,7 @@ def test_baseline():
 
 def test_hub(monkeypatch):
     import datasets
-    def fake(name, config=None):
+    def fake(name, config=None, split=None):
         if name=='none': raise FileNotFoundError('no such dataset')
         names = ClassLabel(names=['O', 'B-NP', 'I-NP'])
         rows = Dataset.from_dict(dict(tokens=[['the', 'dog'], ['so']], chunk_tags=[[1, 2], [0]]), features=Features(tokens=Sequence(Value('string')), chunk_tags=Sequence(names)))

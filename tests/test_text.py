@@ -3,7 +3,7 @@ import gzip, os, random, subprocess, sys, tracemalloc
 from importlib import metadata
 from pathlib import Path
 
-import pyarrow as pa, pytest
+import datasets, pyarrow as pa, pytest
 from hypothesis import given, settings, strategies as st
 
 from electra_nbdev.hparams import InputError
@@ -80,6 +80,13 @@ def test_nothing_there(tmp_path):
 
 def test_dataset_that_cannot_be_loaded(tmp_path):
     with pytest.raises(InputError, match='cannot be loaded'): chunks(f'hf:{tmp_path}/none')
+
+def test_dataset_in_zstd(tmp_path, monkeypatch):
+    "Large corpora on the hub are often `.jsonl.zst`, which `datasets` reads if the package zstandard is there"
+    monkeypatch.setattr(datasets.config, 'HF_DATASETS_CACHE', str(tmp_path/'cache'))
+    (tmp_path/'rows').mkdir()
+    (tmp_path/'rows/train.jsonl.zst').write_bytes(zstd(b'{"text": "Owls hunt."}\n{"text": "Crows plan.\\nThey play."}\n'))
+    assert docs(f'hf:{tmp_path}/rows')==[['Owls hunt.'], ['Crows plan.', 'They play.']]
 
 def test_facts_follow_the_content(tmp_path):
     (tmp_path/'a').write_bytes(TEXT)
