@@ -10,7 +10,6 @@ __all__ = ['ExampleBuilder', 'encode_lines', 'examples_of', 'alone', 'build_exam
 
 # %% ../nbs/03_data.ipynb #69d400c3
 import errno, fcntl, glob, hashlib, json, os, random, reprlib, shutil, tempfile, time, warnings
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -83,7 +82,7 @@ def _example(self:ExampleBuilder):
     return (a + b + [self.sep_id] if b else a), len(a)
 
 # %% ../nbs/03_data.ipynb #acbee7b3
-_BATCH = 1_000_000 # Characters that are tokenized at once
+_BATCH = 2_000_000 # Characters that are tokenized at once
 
 def _groups(lines):
     "Lists of lines, about `_BATCH` characters each"
@@ -96,15 +95,6 @@ def _groups(lines):
             group,n = [],0
     yield group
 
-def _ahead(f, items):
-    "The result of `f` for every item; a thread works on the next one meanwhile"
-    job = None
-    with ThreadPoolExecutor(1) as thread:
-        for o in items:
-            job,done = thread.submit(f, o),job
-            if done: yield done.result()
-        if job: yield job.result()
-
 def encode_lines(
     tok, # Tokenizer
     lines, # Yields lines, an empty one after each document
@@ -112,9 +102,8 @@ def encode_lines(
     "Tokenize in large batches; what looks like a special token in the text is text"
     backend = deepcopy(tok.backend_tokenizer)
     backend.encode_special_tokens = True
-    encode = partial(backend.encode_batch_fast, add_special_tokens=False)
-    for group,found in _ahead(lambda o: (o, encode(o)), _groups(lines)):
-        for line,enc in zip(group, found): yield enc.ids if line else None
+    for group in _groups(lines):
+        for line,enc in zip(group, backend.encode_batch_fast(group, add_special_tokens=False)): yield enc.ids if line else None
 
 def examples_of(
     builder:ExampleBuilder, # Gets the lines
