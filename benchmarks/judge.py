@@ -37,12 +37,12 @@ def found(scorer, cases):
         return len(''.join(v.gaps[:i+1])+''.join(v.words[:i]))
     return sum(suspect(text)==at for text,at in cases)
 
-def held_out(run, examples, tokens=98_304):
-    "Metrics on so many held-out tokens"
+def held_out(run, examples):
+    "Metrics on all held-out rows"
     from electra_nbdev.hparams import load_hparams
     from electra_nbdev.pretrain import ElectraPretraining, electra_learner, open_examples, pretrain_dls
     width = examples.width
-    hp = replace(load_hparams(run/'hparams.json'), max_seq_length=width, length_schedule=(), keep_checkpoints_at=(), eval_batch_size=4096//width, num_eval_steps=tokens//4096)
+    hp = replace(load_hparams(run/'hparams.json'), max_seq_length=width, length_schedule=(), keep_checkpoints_at=(), eval_batch_size=4096//width)
     learn = electra_learner(pretrain_dls(*open_examples(examples.path, hp), hp, 'cpu'), hp, model=ElectraPretraining.load(run, hp))
     with learn.no_bar(), learn.no_logging(): learn.validate()
     return {o: round(float(learn.held_out[o]), 4) for o in MEASURES}
