@@ -80,9 +80,12 @@ def test_only_a_discriminator(home, tmp_path):
     assert v.alternatives=={} and 'generator' not in str(v) and v.suspects
 
 def test_as_transformers_says(scorer):
-    "A text that fits is judged as `transformers` alone judges it; a word is its worst piece"
+    "A text that fits is judged as `transformers` alone judges it, but as if 15 % had been masked; a word is its worst piece"
+    assert scorer.mask_prob==preset('tiny').mask_prob==.3
     v = score.verdict(scorer, 'The cat sat on the mathematics.')
-    with torch.no_grad(): want = scorer.discriminator(**scorer.tokenizer('The cat sat on the mathematics.', return_tensors='pt')).logits[0, 1:-1].sigmoid().tolist()
+    with torch.no_grad(): want = scorer.discriminator(**scorer.tokenizer('The cat sat on the mathematics.', return_tensors='pt')).logits[0, 1:-1].sigmoid()
+    odds = want/(1-want) * (.15/.85)/(.3/.7)
+    want = (odds/(1+odds)).tolist()
     assert v.probs==pytest.approx([*want[:5], max(want[5:7]), want[7]], abs=1e-6)
 
 class Shown(HTMLParser):
