@@ -42,6 +42,7 @@ class Origin:
     tokenizer:object # Of their vocabulary
     moments:dict = field(default_factory=dict) # Running means of their optimizer, where there are any
     report:str = '' # What had to be made anew, and what was left out
+    continued:bool = False # Whether the run that made them began with trained weights itself
 
     @property
     def hp(self)->PretrainHParams:
@@ -57,9 +58,13 @@ def open_origin(
     if found.tokenizer is None: raise InputError(f"there is no vocabulary beside the weights of {folder}; put its tokenizer.json or vocab.txt there (a run has one when it is finished)")
     last = None if found.moments or not Path(found.where).is_dir() else latest_checkpoint(found.where)
     moments = _moments(last, found.model) if last else found.moments
-    return Origin(str(folder), found.model, found.tokenizer, moments, found.report() if found.made or found.unused else '')
+    return Origin(str(folder), found.model, found.tokenizer, moments, found.report() if found.made or found.unused else '', _continued(found.where))
 
 # %% ../nbs/16_domain.ipynb #295b9a3d
+def _continued(where):
+    path = Path(where)/'hparams.json'
+    return path.is_file() and bool((read_hparams(path).get('run') or {}).get('init'))
+
 def _moments(checkpoint, model):
     "Running means of a checkpoint, none if it is of another step than the weights"
     tensors, _ = load_checkpoint(checkpoint)
@@ -102,7 +107,8 @@ def recipe(self:Origin,
     said = {k: v for k,v in read_hparams(hparams).items() if k!='run'} | {k: v for k,v in flags.items() if v is not None}
     built = asdict(self.hp) if name is None else {o: getattr(self.hp, o) for o in BUILT}
     if isinstance(dims := said.get('model_hparam_overrides'), dict): said['model_hparam_overrides'] = built['model_hparam_overrides'] | dims
-    again = dict(length_schedule=(), embeddings_only_steps=0, max_seq_length=self.hp.max_seq_length, learning_rate=AGAIN*(preset(name) if name else self.hp).learning_rate)
+    rate = AGAIN*preset(name).learning_rate if name else self.hp.learning_rate*(1 if self.continued else AGAIN)
+    again = dict(length_schedule=(), embeddings_only_steps=0, max_seq_length=self.hp.max_seq_length, learning_rate=rate)
     hp = preset(name or 'small', **built | again | said)
     there, asked = architecture(self.hp), architecture(hp)
     if odd := [f'{k} is {v!r}, asked for {asked[k]!r}' for k,v in there.items() if asked[k]!=v]:

@@ -36,6 +36,7 @@ def test_a_run_from_a_run(began):
     assert saved['run']['init']['folder']=='run' and saved['run']['init']['optimizer']=='fresh' and old['run']['init']=={}
     assert (saved['num_train_steps'], saved['num_warmup_steps'], saved['learning_rate'])==(12, 1, old['learning_rate']/4)
     assert 'Finished already' in typed(f'{CONTINUE} --out began', home).out
+    assert open_origin(home/'began').recipe().learning_rate==saved['learning_rate'] # no quarter of a quarter
 
 def test_it_really_begins_there(home, tmp_path):
     "The first update has rate 0, so after it the weights are still those of the folder"
