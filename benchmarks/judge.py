@@ -1,7 +1,8 @@
 """What models have learnt, on held-out documents: both networks on rows of several lengths, and how often the odd word of a sentence is found.
 
 A sentence has one word that gave way to another word of the same documents; it counts if the highest probability stands there. The other word is
-drawn as often as the text has it, and fits now and then. All models have the same vocabulary. The last line is JSON, with 95 % intervals for the sentences."""
+drawn as often as the text has it, and fits now and then. `p` compares a model with the first one, sentence by sentence (McNemar's exact test). The last
+line is JSON, with 95 % intervals for the sentences."""
 import json, random, re
 from dataclasses import replace
 from pathlib import Path
@@ -16,26 +17,26 @@ def sentences(examples):
     "Whole sentences of 8 to 20 words, from the middle of every row"
     from electra_nbdev.domain import held_out_texts
     for text in held_out_texts(examples, len(examples)):
-        rows = re.split(r'(?<=[.!?]) ', re.sub(r" ([.,;!?'])", r'\1', text))
-        yield from (o for o in rows[1:-1] if SENTENCE.fullmatch(o) and 8<=o.count(' ')+1<=20)
+        whole = re.split(r'(?<=[.!?]) ', re.sub(r" ([.,;!?'])", r'\1', text))
+        yield from (o for o in whole[1:-1] if SENTENCE.fullmatch(o) and 8<=o.count(' ')+1<=20)
 
 def exchanged(examples, n, seed):
     "Sentences with a strange word, and where it stands"
-    found, rng = sorted(set(sentences(examples))), random.Random(seed)
-    words = [w for o in found for w in WORD.findall(o)]
-    for s in rng.sample(found, min(n, len(found))):
+    known, rng = sorted(set(sentences(examples))), random.Random(seed)
+    words = [w for o in known for w in WORD.findall(o)]
+    for s in rng.sample(known, min(n, len(known))):
         if not (places := list(WORD.finditer(s))): continue
         place, odd = rng.choice(places), rng.choice(words)
         if odd!=place[0]: yield s[:place.start()]+odd+s[place.end():], place.start()
 
 def found(scorer, cases):
-    "For how many sentences the strange word is the suspect"
+    "For every sentence whether the strange word is the suspect"
     from electra_nbdev.score import verdict
     def suspect(text):
         v = verdict(scorer, text)
         i = v.probs.index(max(v.probs))
         return len(''.join(v.gaps[:i+1])+''.join(v.words[:i]))
-    return sum(suspect(text)==at for text,at in cases)
+    return [suspect(text)==at for text,at in cases]
 
 def held_out(run, examples):
     "Metrics on all held-out rows"
@@ -54,16 +55,21 @@ def main():
     from scipy.stats import binomtest
     from electra_nbdev.data import build_examples, load_examples
     from electra_nbdev.score import load_scorer, shipped
-    runs = {Path(o).name: Path(o) if Path(o).is_dir() else shipped(o) for o in args.models.split(',')}
+    from electra_nbdev.tokenizer import fingerprint
+    runs = {o: Path(o) if Path(o).is_dir() else shipped(o) for o in args.models.split(',')}
+    scorers = {k: load_scorer(o) for k,o in runs.items()}
+    if len({fingerprint(o.tokenizer) for o in scorers.values()})>1: raise SystemExit('these models have different vocabularies; judge them one by one')
     vocab = next(iter(runs.values()))/'discriminator'
     data = {n: load_examples(build_examples(args.text, vocab, Path(args.work)/str(n), max_length=n, held_out=args.share)) for n in map(int, args.lengths.split(','))}
     cases = list(exchanged(load_examples(data[max(data)].path/'held_out'), args.sentences, args.seed))
-    facts = {}
-    for name,run in runs.items():
-        n = found(load_scorer(run), cases)
-        ci = binomtest(n, len(cases)).proportion_ci(method='wilson')
-        facts[name] = dict(rows={k: held_out(run, o) for k,o in data.items()}, found=round(n/len(cases), 4), interval=[round(ci.low, 4), round(ci.high, 4)])
-    table(('model', 'row', *MEASURES, 'odd words found'), [(k, n, *(f'{x:.3f}' for x in o.values()), f"{f['found']:.1%} [{f['interval'][0]:.1%}, {f['interval'][1]:.1%}]")
+    hits = {k: found(o, cases) for k,o in scorers.items()}
+    facts, first = {}, next(iter(hits.values()))
+    for k,o in hits.items():
+        ci = binomtest(sum(o), len(o)).proportion_ci(method='wilson')
+        won, lost = sum(a>b for a,b in zip(o, first)), sum(a<b for a,b in zip(o, first))
+        facts[k] = dict(rows={n: held_out(runs[k], d) for n,d in data.items()}, found=round(sum(o)/len(o), 4), interval=[round(ci.low, 4), round(ci.high, 4)],
+                        p=binomtest(won, won+lost).pvalue if won+lost else 1.)
+    table(('model', 'row', *MEASURES, 'odd words found', 'p'), [(k, n, *(f'{x:.3f}' for x in o.values()), f"{f['found']:.1%} [{f['interval'][0]:.1%}, {f['interval'][1]:.1%}]", f"{f['p']:.2g}")
                                                            for k,f in facts.items() for n,o in f['rows'].items()])
     print(json.dumps(dict(benchmark='judge', models=facts, sentences=len(cases), seed=args.seed)))
 

@@ -1,7 +1,7 @@
 """Why the obvious recipe shows nothing: one change after another, from the paper's recipe in miniature to `tiny`, and the same for Electric.
 
 Every trial reads the same number of tokens of the embedded sample and is judged on the same held-out documents; one run and one
-seed each. Electric's AUC on its own samples says little: it is 0.5 where the towers are as good as the text. `--out` gets what the lesson in `13_pretrain` draws."""
+seed each. Electric's AUC on its own samples says little: it is 0.5 where the towers are as good as the text. `--out` gets what the tutorial on the shipped model draws."""
 import argparse, json, time
 from dataclasses import replace
 from pathlib import Path

@@ -200,12 +200,11 @@ class MaskTokens(Callback):
         self.eval_rng = torch.Generator(device)
 
     def before_validate(self):
-        "Mask held-out text as the last time, and draw replacements from the generator as it is"
+        "Mask held-out text as the last time"
         self.eval_rng.manual_seed(self.hp.seed)
-        self.model.hp = self.eval_hp
 
     def after_validate(self):
-        "Train on by the recipe"
+        "Leave the model with its recipe"
         self.model.hp = self.hp
 
     def before_batch(self):
@@ -214,4 +213,4 @@ class MaskTokens(Callback):
         if self.training: inp, rng, hp = cut_rows(inp, piece_length(self.hp, self.learn.pretrain_step/self.hp.num_train_steps)), self.rng, self.hp
         self.learn.xb = (mask_batch(inp, hp, self.specials, rng),)
         self.learn.yb = (inp.input_ids,)
-        self.model.rng = rng
+        self.model.rng, self.model.hp = rng, hp
