@@ -108,6 +108,16 @@ def test_variants_train_save_and_load(made, tmp_path, name):
     for (n,a),b in zip(learn.model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
     if name=='no correct samples': assert found['sampled_masked_lm_accuracy']==0
 
+def test_judged_alike_at_any_temperature(made):
+    "The recipe's temperature is for training; training goes on with it"
+    torch.manual_seed(0)
+    learn = learner(made)
+    hot = learner(made, temperature=3.)
+    hot.model.load_state_dict(learn.model.state_dict())
+    for o in (learn, hot):
+        with o.no_bar(), o.no_logging(): o.validate()
+    assert hot.held_out==learn.held_out and hot.model.hp.temperature==3
+
 def test_initial_weights():
     "Every weight of both networks comes from the official family (n is at least 4,096, so 4 % is over three standard errors)"
     model = ElectraPretraining(preset('small'))
