@@ -1,6 +1,6 @@
 # The environment is .venv, made on first use; a stamp in it tells when settings.ini has changed since.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
-  $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PKG := settings.ini setup.py
 BIN := .venv/bin
 
@@ -15,7 +15,7 @@ TEXT ?= The cat sat on the mathematics.
 override TEXT := $(value TEXT)
 export TEXT
 
-demo: .venv/.installed ## pre-train the tiny model on the embedded sample for five minutes; TEXT="..." is judged at the end
+demo: .venv/.installed ## pre-train the tiny model on the embedded sample for five minutes; TEXT="..." is scored at the end
 	$(BIN)/electra_pretrain --preset tiny --minutes 5 --out runs/demo
 	@echo; echo "What five minutes of training make of it:"
 	@$(BIN)/electra_score --model runs/demo --show="$$TEXT"
@@ -24,8 +24,11 @@ demo: .venv/.installed ## pre-train the tiny model on the embedded sample for fi
 test: .venv/.installed-dev ## run every check that CI runs; STAGES="export readme" picks some
 	@$(BIN)/python tools/check.py $(STAGES)
 
-docs: .venv/.installed-dev ## build the site in _docs (needs quarto)
-	@command -v quarto >/dev/null || { echo "quarto is not on the PATH: install it from https://quarto.org/docs/get-started/" >&2; exit 2; }
+QUARTO := 1.10
+
+docs: .venv/.installed-dev ## build the site in _docs (needs quarto 1.10 or later)
+	@command -v quarto >/dev/null || { echo "quarto is not on the PATH: install $(QUARTO) or later from https://quarto.org/docs/get-started/" >&2; exit 2; }
+	@printf '$(QUARTO)\n%s\n' "$$(quarto --version)" | sort -VC || { echo "quarto $$(quarto --version) cannot build nbdev's sites (quarto-cli issue 14669): install $(QUARTO) or later from https://quarto.org/docs/get-started/" >&2; exit 2; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" nbdev-docs
 
 bench: .venv/.installed-dev ## measure speed and memory; adds a run to benchmarks/results
@@ -44,7 +47,7 @@ clean: ## remove what was built; .venv and runs stay
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 define install
-@test -n "$(PYTHON)" || { echo "Python 3.10 or later is needed: install it, or name it, as in make demo PYTHON=/path/to/python" >&2; exit 2; }
+@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: install it, or name it, as in make demo PYTHON=/path/to/python" >&2; exit 2; }
 @test -x $(BIN)/pip || { echo "Making .venv with $$($(PYTHON) --version)"; $(PYTHON) -m venv .venv; }
 @echo "Installing electra_nbdev$(1) in .venv; the first time this takes a few minutes, torch being large"
 @$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.$(1)'

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sides that measure in processes of their own and take turns, the text, and the name of a machine."""
+"""What the benchmarks share: sides that measure in processes of their own and take turns, the text, the machine."""
 import argparse, json, os, platform, re, resource, subprocess, sys
 from pathlib import Path
 from statistics import median
@@ -8,7 +8,8 @@ RESULTS = Path(__file__).parent/'results'
 def arguments(doc, **options):
     "Command line of a benchmark; with `--side` the process measures"
     p = argparse.ArgumentParser(description=doc.strip().splitlines()[0])
-    for name,(default,what) in options.items(): p.add_argument(f'--{name}', type=type(default), default=default, help=f'{what} (default: {default!r})')
+    for name,(default,what) in options.items():
+        p.add_argument(f'--{name}', type=type(default), default=default, help=f'{what} (default: {default!r})')
     p.add_argument('--side', help=argparse.SUPPRESS)
     return p.parse_args()
 
@@ -16,7 +17,8 @@ class Side:
     "A process that measures one side, once for every line that it is sent"
     def __init__(self, name, args):
         given = [f'--{k}={v}' for k,v in vars(args).items() if k!='side']
-        self.name, self.process = name, subprocess.Popen([sys.executable, sys.argv[0], *given, f'--side={name}'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.name, command = name, [sys.executable, sys.argv[0], *given, f'--side={name}']
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answer()
 
     def answer(self):
@@ -61,7 +63,8 @@ def ratio(above, below):
 
 def table(head, rows):
     "Rows under a head, in columns"
-    cells = [[f'{o:,.2f}' if isinstance(o, float) else f'{o:,}' if isinstance(o, int) else str(o) for o in r] for r in (head, *rows)]
+    def shown(o): return f'{o:,.2f}' if isinstance(o, float) else f'{o:,}' if isinstance(o, int) else str(o)
+    cells = [[shown(o) for o in r] for r in (head, *rows)]
     width = [max(map(len, c)) for c in zip(*cells)]
     print()
     for r in cells: print('  '.join(c.rjust(w) if i else c.ljust(w) for i,(c,w) in enumerate(zip(r, width))))
@@ -69,19 +72,23 @@ def table(head, rows):
 
 def memory():
     "Megabytes in memory now, and at most so far"
-    peak, status = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**10 if sys.platform=='linux' else 2**20), Path('/proc/self/status')
-    return int(re.search(r'VmRSS:\s+(\d+)', status.read_text())[1])/2**10 if status.exists() else peak, peak
+    unit = 2**10 if sys.platform=='linux' else 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/unit
+    status = Path('/proc/self/status')
+    if not status.exists(): return peak, peak
+    return int(re.search(r'VmRSS:\s+(\d+)', status.read_text())[1])/2**10, peak
 
 def text_folder(args):
     "Text to read: `--text`, else the variable ELECTRA_TEXT, else the embedded sample"
     if args.text: return Path(args.text)
-    from electra_nbdev.text import sample_corpus
+    from electra_nbdev.sample_corpus import sample_corpus
     return sample_corpus()
 
 def cpu():
     "Model of the processor"
     info = Path('/proc/cpuinfo')
-    names = [o.split(':')[1].strip() for o in info.read_text().splitlines() if o.startswith('model name')] if info.exists() else []
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [o.split(':')[1].strip() for o in lines if o.startswith('model name')]
     return names[0] if names else platform.processor() or platform.machine()
 
 def cores(): return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()

@@ -1,8 +1,8 @@
 """Megabytes of text a second: building examples, and the tokenizer alone over the same lines.
 
-The tokenizer alone is one call of `encode_batch` after another with the ids read out, from lines that are in memory already;
-building reads the file, makes examples and writes them, in one process. In all of them the tokenizer may use `--threads` cores.
-`ratio` compares their speed;
+The tokenizer alone is one call of `encode_batch` after another with the ids read out, from lines in memory;
+building reads the file, makes examples and writes them, in one process. In all of them the tokenizer may use
+`--threads` cores. `ratio` compares their speed;
 `fast` compares with `encode_batch_fast`, which keeps no offsets into the text and which building calls.
 `memory` compares the most memory of a process that builds from the largest and from the smallest text of `--sizes`."""
 import json, os, re, tempfile, time
@@ -19,7 +19,9 @@ def write_text(source, path, mb):
     size, wanted = 0, int(mb*1e6)
     with open(path, 'wb') as f:
         while size<wanted:
-            for o in files: size += f.write(o.read_bytes()[:max(0, wanted-size)].decode(errors='ignore').encode())+f.write(b'\n\n')
+            for o in files:
+                text = o.read_bytes()[:max(0, wanted-size)].decode(errors='ignore')
+                size += f.write(text.encode()) + f.write(b'\n\n')
     return path
 
 def groups(path, characters=2_000_000):
@@ -58,7 +60,7 @@ def build(args):
 
 def measure(args, state):
     "Speed of a pass over the text, or the memory of one"
-    from electra_nbdev.data import build_examples
+    from electra_nbdev.examples import build_examples
     path, tok, lines = state
     start = time.perf_counter()
     if lines:
@@ -83,18 +85,26 @@ def prepare(args):
     train_vocab(write_text(source, work/'words', min(8., args.mb)), args.vocab)
 
 def main():
-    args = arguments(__doc__, rounds=(5, 'rounds'), mb=(32., 'megabytes of text'), sizes=('1,16,256', 'megabytes of the texts whose memory is measured'),
-        threads=(cores(), 'cores'), text=(os.environ.get('ELECTRA_TEXT', ''), 'folder of .txt files; the embedded sample if none'), vocab=('', 'vocab.txt; trained on the text if none'), work=('', 'folder for scratch files'))
+    text = os.environ.get('ELECTRA_TEXT', '')
+    args = arguments(__doc__, rounds=(5, 'rounds'), mb=(32., 'megabytes of text'), threads=(cores(), 'cores'),
+        sizes=('1,16,256', 'megabytes of the texts whose memory is measured'),
+        text=(text, 'folder of .txt files; the embedded sample if none'),
+        vocab=('', 'vocab.txt; trained on the text if none'), work=('', 'folder for scratch files'))
     if args.side: return serve(lambda: build(args), lambda state: measure(args, state))
     with tempfile.TemporaryDirectory(dir=args.work or None) as args.work:
         prepare(args)
         got = rounds(['tokenizer', 'tokenizer_fast', 'ours'], args, lambda o: f"{o['mb_per_s']:6.2f} MB/s")
         used = {o: memory_of(f'size{o}', args) for o in sizes(args)}
     speed = {k: [o['mb_per_s'] for o in v] for k,v in got.items()}
+    peak = {k: o['peak'] for k,o in used.items()}
     table(('', 'MB/s'), [(k, median(v)) for k,v in speed.items()])
-    table(('text, MB', 'memory before, MB', 'peak, MB'), [(f'{k:.0f}', round(o['before']), round(o['peak'])) for k,o in used.items()])
-    print(json.dumps(dict(benchmark='data', **ratio(speed['ours'], speed['tokenizer']), fast=ratio(speed['ours'], speed['tokenizer_fast']),
-        memory=round(used[max(used)]['peak']/used[min(used)]['peak'], 3), peak_mb={f'{k:.0f}': round(o['peak']) for k,o in used.items()},
-        mb_per_s={k: round(median(v), 2) for k,v in speed.items()}, setting=f"{args.mb:.0f} MB of {'text' if args.text else 'the sample'}, {args.threads} cores")))
+    rows = [(f'{k:.0f}', round(o['before']), round(o['peak'])) for k,o in used.items()]
+    table(('text, MB', 'memory before, MB', 'peak, MB'), rows)
+    found = dict(benchmark='data', **ratio(speed['ours'], speed['tokenizer']))
+    found |= dict(fast=ratio(speed['ours'], speed['tokenizer_fast']), memory=round(peak[max(peak)]/peak[min(peak)], 3),
+        peak_mb={f'{k:.0f}': round(o) for k,o in peak.items()},
+        mb_per_s={k: round(median(v), 2) for k,v in speed.items()},
+        setting=f"{args.mb:.0f} MB of {'text' if args.text else 'the sample'}, {args.threads} cores")
+    print(json.dumps(found))
 
 if __name__=='__main__': main()

@@ -1,8 +1,9 @@
 """Examples a second of fine-tuning ELECTRA-Small: ours, and a plain loop that pads every row to 128 tokens.
 
-Both train on the same rows, single sentences and pairs whose lengths are spread as GLUE's are (the table below), in float32 with
-dropout 0.1 and batches of 32, once through all rows in every round. The plain loop is Hugging Face's classifier with `torch.optim.AdamW`, rows padded to 128 with a mask,
-as google's code and many scripts do. `longest` is the same loop padded to the longest row of each batch drawn at random.
+Both train on the same examples, single sentences and pairs whose lengths are spread as GLUE's are (the table below), in
+float32 with dropout 0.1 and batches of 32, once through all of them in every round. The plain loop is Hugging Face's
+classifier with `torch.optim.AdamW`, sequences padded to 128 with a mask, as google's code and many scripts do.
+`longest` is the same loop padded to the longest sequence of each batch drawn at random.
 `ratio` compares examples a second with the loop that pads to 128."""
 import json, time
 from statistics import median
@@ -11,30 +12,34 @@ from common import arguments, memory, ratio, rounds, serve, table
 
 VOCAB, PAD, CLS, SEP = 30522, 0, 101, 102
 
-# Median length in BERT's pieces, special tokens included, and spread of its logarithm: training rows of the five tasks that were at hand, at most 128 tokens
+# Median length in BERT's pieces, special tokens included, and spread of its logarithm: training examples of the five
+# tasks that were at hand, at most 128 tokens
 LENGTHS = dict(cola=(10, .33), sst=(10, .68), mrpc=(53, .26), sts=(23, .42), rte=(56, .48))
 
 def rows(n, sl, seed=0):
     "Rows of token ids in equal parts from every task's lengths"
     import numpy as np
     rng = np.random.default_rng(seed)
-    kinds = list(LENGTHS.values())
-    lens = [int(np.clip(rng.lognormal(np.log(m), s), 5, sl)) for m,s in (kinds[i] for i in rng.integers(0, len(kinds), n))]
+    kinds = np.array(list(LENGTHS.values()))[rng.integers(0, len(LENGTHS), n)]
+    lens = [int(np.clip(rng.lognormal(np.log(m), s), 5, sl)) for m,s in kinds]
     return [[CLS, *rng.integers(1000, VOCAB, k-2).tolist(), SEP] for k in lens], rng.integers(0, 2, n).tolist()
 
 def ours(args):
     "A pass as `electra_nbdev` makes it: yields after every step"
     from types import SimpleNamespace
     from transformers import ElectraConfig, ElectraModel
-    from electra_nbdev.electra import with_packed_dropout
-    from electra_nbdev.finetune import Feature, FinetuneDL, TaskLoss, TaskNetwork, TextTask, task_groups
-    from electra_nbdev.hparams import finetune_preset
+    from electra_nbdev.engine.fast_cpu import with_packed_dropout
+    from electra_nbdev.finetune import TaskLoss, TaskNetwork, task_groups
+    from electra_nbdev.finetune_recipe import finetune_preset
     from electra_nbdev.optimizer import clip_by_global_norm, electra_optimizer
+    from electra_nbdev.task_data import FinetuneDL
+    from electra_nbdev.tasks import Feature, TextTask
     hp, tasks = finetune_preset('official', 'small', ['sst']), dict(sst=TextTask('sst', ('0', '1')))
     model = TaskNetwork(with_packed_dropout(ElectraModel(config(ElectraConfig))), tasks).train()
-    opt, loss_func = electra_optimizer(task_groups(model, hp), hp.learning_rate, hp), TaskLoss(tasks)
+    opt, loss_func = electra_optimizer(task_groups(model, hp), hp.learning_rate, hp.weight_decay_rate), TaskLoss(tasks)
     ids, labels = rows(args.rows, args.sl)
-    dl = FinetuneDL({'sst': [Feature(o, len(o), y, None) for o,y in zip(ids, labels)]}, tasks, SimpleNamespace(pad_token_id=PAD), args.bs, True)
+    features = [Feature(o, len(o), y, None) for o,y in zip(ids, labels)]
+    dl = FinetuneDL({'sst': features}, tasks, SimpleNamespace(pad_token_id=PAD), args.bs, True)
     while True:
         for batch,targets in dl:
             opt.zero_grad()
@@ -43,7 +48,10 @@ def ours(args):
             opt.step()
             yield len(batch['input_ids']), batch['input_ids'].numel()
 
-def config(cls): return cls(vocab_size=VOCAB, embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=1024)
+def config(cls):
+    "ELECTRA-Small"
+    return cls(vocab_size=VOCAB, embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4,
+               intermediate_size=1024)
 
 def plain(args, longest=False):
     "The same from `transformers` and `torch` as they come"
@@ -86,14 +94,20 @@ def measure(args, steps):
     return dict(examples_per_s=n/secs, width=sum(k for _,k in seen)/n, peak_mb=memory()[1])
 
 def main():
-    args = arguments(__doc__, rounds=(5, 'rounds'), threads=(2, 'threads'), bs=(32, 'rows of a batch'), sl=(128, 'tokens of the longest row'), rows=(384, 'rows of the data'))
+    args = arguments(__doc__, rounds=(5, 'rounds'), threads=(2, 'threads'), bs=(32, 'sequences of a batch'),
+                     sl=(128, 'tokens of the longest sequence'), rows=(384, 'examples'))
     if args.side: return serve(lambda: build(args), lambda state: measure(args, state))
-    got = rounds(list(SIDES), args, lambda o: f"{o['examples_per_s']:8,.1f} examples/s  {o['width']:6,.1f} tokens wide")
+    def line(o): return f"{o['examples_per_s']:8,.1f} examples/s  {o['width']:6,.1f} tokens wide"
+    got = rounds(list(SIDES), args, line)
     speed = {k: [o['examples_per_s'] for o in v] for k,v in got.items()}
     wide = {k: sum(o['width'] for o in v)/len(v) for k,v in got.items()}
-    table(('', 'examples/s', 'mean width', 'peak, MB'), [(k, median(speed[k]), wide[k], round(got[k][-1]['peak_mb'])) for k in got])
-    print(json.dumps(dict(benchmark='finetune', **ratio(speed['ours'], speed['plain']), against_longest=ratio(speed['ours'], speed['longest']),
-        examples_per_s={k: round(median(v), 1) for k,v in speed.items()}, width={k: round(v, 1) for k,v in wide.items()},
-        setting=f'ELECTRA-Small, batches of {args.bs}, up to {args.sl} tokens, float32, {args.threads} threads')))
+    rows = [(k, median(speed[k]), wide[k], round(got[k][-1]['peak_mb'])) for k in got]
+    table(('', 'examples/s', 'mean width', 'peak, MB'), rows)
+    facts = dict(benchmark='finetune', **ratio(speed['ours'], speed['plain']),
+                 against_longest=ratio(speed['ours'], speed['longest']),
+                 examples_per_s={k: round(median(v), 1) for k,v in speed.items()},
+                 width={k: round(v, 1) for k,v in wide.items()},
+                 setting=f'ELECTRA-Small, batches of {args.bs}, up to {args.sl} tokens, fp32, {args.threads} threads')
+    print(json.dumps(facts))
 
 if __name__=='__main__': main()

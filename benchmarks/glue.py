@@ -1,7 +1,8 @@
 """What pre-training is worth: a model against the same network with random weights, fine-tuned alike on tasks of GLUE.
 
-Both sides have the same recipe, rows and seeds. A task counts as won where the means differ by more than twice the larger of both
-standard deviations over the trials. Finished trials in `--out` are kept, so a stopped run goes on. The last line is JSON."""
+Both sides have the same recipe, examples and seeds. A task counts as won where the means differ by more than twice the
+larger of both standard deviations over the trials. Finished trials in `--out` are kept, so a stopped run continues. The
+last line is JSON."""
 import json
 from pathlib import Path
 
@@ -15,21 +16,27 @@ def compare(a, b):
 def show(side): return f"{side['mean']:.1f} ± {side['sd'] or 0:.1f}"
 
 def main():
-    args = arguments(__doc__, data=('', 'folder of the tasks'), model=('tiny', 'model to judge'), tasks=('cola rte mrpc sts sst', 'tasks'),
-                     trials=(3, 'seeds'), out=('runs/glue', 'folder for the trials'), hparams=('{"max_train_rows": 4000}', 'changes to the recipe'))
+    args = arguments(__doc__, data=('', 'folder of the tasks'), model=('tiny', 'model to evaluate'),
+                     tasks=('cola rte mrpc sts sst', 'tasks'), trials=(3, 'seeds'),
+                     out=('runs/glue', 'folder for the trials'),
+                     hparams=('{"max_train_rows": 4000}', 'changes to the recipe'))
     if not args.data: raise SystemExit('give the folder of the tasks with --data')
     import electra_nbdev.glue # registers the tasks
     from electra_nbdev.trials import finetune_tasks
-    sides = {o: finetune_tasks(args.model, args.tasks.split(), args.data, Path(args.out)/o, num_trials=args.trials, **json.loads(args.hparams) | dict(from_scratch=o=='random'))
-             for o in ('pre-trained', 'random')}
+    sides, names = {}, args.tasks.split()
+    for o in ('pre-trained', 'random'):
+        hparams = json.loads(args.hparams) | dict(num_trials=args.trials, from_scratch=o=='random')
+        sides[o] = finetune_tasks(args.model, names, args.data, Path(args.out)/o, **hparams)
     rows, facts = [], {}
     for a,b in zip(*sides.values()):
         for t in a.tasks:
             x, y = (o.summary()['tasks'][t][a.main(t)] for o in (a, b))
             gap, sd, times = compare(x, y)
             rows.append((t, a.main(t), show(x), show(y), gap, times, 'yes' if times>2 else 'no'))
-            facts[t] = dict(measure=a.main(t), pretrained=x, random=y, gap=round(gap, 2), sds=round(times, 2) if sd else None)
+            sds = round(times, 2) if sd else None
+            facts[t] = dict(measure=a.main(t), pretrained=x, random=y, gap=round(gap, 2), sds=sds)
     table(('task', 'measure', 'pre-trained', 'random', 'difference', 'in sds', 'won'), rows)
-    print(json.dumps(dict(benchmark='glue', won=[r[0] for r in rows if r[-1]=='yes'], tasks=facts, setting=f'{args.model}, {args.trials} seeds, {args.hparams}')))
+    setting = f'{args.model}, {args.trials} seeds, {args.hparams}'
+    print(json.dumps(dict(benchmark='glue', won=[r[0] for r in rows if r[-1]=='yes'], tasks=facts, setting=setting)))
 
 if __name__=='__main__': main()

@@ -1,7 +1,7 @@
 """Tokens a second and memory of ELECTRA-Small steps: ours, and a plain loop over Hugging Face's models.
 
 Both train on full examples in float32 with dropout 0.1 and the same recipe. The plain loop is what one would write with
-`transformers` and `torch` as they come: scores at all positions, `torch.multinomial`, `torch.optim.AdamW`.
+`transformers` and `torch` as they come: logits at all positions, `torch.multinomial`, `torch.optim.AdamW`.
 `ratio` compares tokens a second; `memory` compares what the peak adds to a process that holds the networks."""
 import json, time
 from statistics import median
@@ -19,35 +19,57 @@ def examples(bs, sl):
     return ids, torch.full((bs,), sl//2+1)
 
 def ours(bs, sl, **hparams):
-    "A step as `electra_nbdev` takes it"
-    from electra_nbdev.electra import PretrainLoss
-    from electra_nbdev.electric import pretraining_model
-    from electra_nbdev.hparams import preset
-    from electra_nbdev.masking import Specials, make_inputs, mask_batch
-    from electra_nbdev.optimizer import clip_by_global_norm, electra_optimizer, param_groups
-    hp, specials = preset('small', max_seq_length=sl, train_batch_size=bs, **hparams), Specials(PAD, CLS, SEP, MASK)
-    model = pretraining_model(hp).train()
-    opt, loss_func = electra_optimizer(param_groups(model), hp.learning_rate, hp), PretrainLoss(hp)
-    ids, split = examples(bs, sl)
-    def step():
-        loss = loss_func(model(mask_batch(make_inputs(ids, split, PAD), hp, specials)))
-        opt.zero_grad()
-        loss.backward()
-        clip_by_global_norm(model.parameters())
-        opt.step()
-        return loss.item()
-    return step
+    "Training as the learner of a recipe does it"
+    from fastai.callback.core import Callback, CancelValidException
+    from fastai.data.core import DataLoaders
+    from fastai.data.load import DataLoader
+    from electra_nbdev.masking import SpecialTokenIds
+    from electra_nbdev.pretrain import electra_learner
+    from electra_nbdev.recipe import preset
+    class StepTimes(Callback):
+        "Seconds of each training batch, and no validation"
+        def before_train(self): self.secs, self.last = [], time.perf_counter()
+        def before_validate(self): raise CancelValidException
+        def after_batch(self):
+            now = time.perf_counter()
+            self.secs.append(now-self.last)
+            self.last = now
+    rows, times = list(zip(*examples(bs, sl))), StepTimes()
+    def loader(n): return DataLoader(rows*n, bs=bs, device='cpu')
+    hp = preset('small', max_seq_length=sl, train_batch_size=bs, **hparams)
+    special_ids = SpecialTokenIds(PAD, CLS, SEP, MASK)
+    learn = electra_learner(DataLoaders(loader(1), loader(1)), hp, special_ids=special_ids)
+    def steps(n):
+        learn.dls.loaders[0] = loader(n)
+        with learn.no_bar(), learn.no_logging(): learn.fit(1, cbs=[times])
+        return times.secs
+    return steps
+
+def timed(step):
+    "Seconds of each of some steps"
+    def steps(n):
+        secs = []
+        for _ in range(n):
+            start = time.perf_counter()
+            step()
+            secs.append(time.perf_counter()-start)
+        return secs
+    return steps
 
 def config(width):
     "Sizes of ELECTRA-Small, or of its generator"
     from transformers import ElectraConfig
-    return ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=width, num_attention_heads=width//64, intermediate_size=4*width)
+    return ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=width, num_attention_heads=width//64,
+                         intermediate_size=4*width)
 
 def adamw(model):
     "The optimizer of a plain loop, with the recipe's rate and decay"
     import torch
-    def group(exempt, wd): return dict(params=[p for n,p in model.named_parameters() if ('bias' in n or 'LayerNorm' in n)==exempt], weight_decay=wd)
-    return torch.optim.AdamW([group(False, 0.01), group(True, 0.)], lr=5e-4, eps=1e-6)
+    def is_exempt(name): return 'bias' in name or 'LayerNorm' in name
+    decayed = [p for n,p in model.named_parameters() if not is_exempt(n)]
+    exempt = [p for n,p in model.named_parameters() if is_exempt(n)]
+    groups = [dict(params=decayed, weight_decay=0.01), dict(params=exempt, weight_decay=0.)]
+    return torch.optim.AdamW(groups, lr=5e-4, eps=1e-6)
 
 def plain(bs, sl):
     "The same networks and recipe from `transformers` and `torch` as they come"
@@ -61,8 +83,9 @@ def plain(bs, sl):
     segments, real = (torch.arange(sl) >= split[:,None]).long(), torch.ones_like(ids)
     def step():
         chosen = (torch.rand(ids.shape) < 0.15) & (ids!=CLS) & (ids!=SEP)
-        holes = chosen & (torch.rand(ids.shape) < 0.85)
-        g = gen(ids.masked_fill(holes, MASK), attention_mask=real, token_type_ids=segments, labels=ids.masked_fill(~chosen, -100))
+        masked = ids.masked_fill(chosen & (torch.rand(ids.shape) < 0.85), MASK)
+        targets = ids.masked_fill(~chosen, -100)
+        g = gen(masked, attention_mask=real, token_type_ids=segments, labels=targets)
         with torch.no_grad():
             fake = ids.clone()
             fake[chosen] = torch.multinomial(g.logits[chosen].softmax(-1), 1)[:,0]
@@ -73,36 +96,35 @@ def plain(bs, sl):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)
         opt.step()
         return loss.item()
-    return step
+    return timed(step)
 
 def build(args, sides):
     "A side that is ready to measure, after two steps that warm up"
     import torch
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    step = sides[args.side](args.bs, args.sl)
+    steps = sides[args.side](args.bs, args.sl)
     built = memory()[0]
-    for _ in range(2): step()
-    return step, built
+    steps(2)
+    return steps, built
 
 def measure(args, state):
     "Median speed of a few steps, and the memory that they took"
-    (step, built), secs = state, []
-    for _ in range(args.steps):
-        start = time.perf_counter()
-        step()
-        secs.append(time.perf_counter()-start)
-    return dict(tokens_per_s=args.bs*args.sl/median(secs), extra_mb=memory()[1]-built)
+    steps, built = state
+    return dict(tokens_per_s=args.bs*args.sl/median(steps(args.steps)), extra_mb=memory()[1]-built)
 
 def compare(doc, name, what, **sides):
     "Measure both sides, the other one first; print a table and a JSON object"
-    args = arguments(doc, rounds=(7, 'rounds'), steps=(5, 'steps of a side in a round'), threads=(2, 'threads'), bs=(16, 'examples of a batch'), sl=(128, 'tokens of an example'))
+    args = arguments(doc, rounds=(7, 'rounds'), steps=(5, 'steps of a side in a round'), threads=(2, 'threads'),
+                     bs=(16, 'examples of a batch'), sl=(128, 'tokens of an example'))
     if args.side: return serve(lambda: build(args, sides), lambda state: measure(args, state))
-    got, other = rounds(list(sides), args, lambda o: f"{o['tokens_per_s']:8,.0f} tokens/s  {o['extra_mb']:7,.0f} MB"), next(iter(sides))
+    def show(o): return f"{o['tokens_per_s']:8,.0f} tokens/s  {o['extra_mb']:7,.0f} MB"
+    got, other = rounds(list(sides), args, show), next(iter(sides))
     speed = {k: [o['tokens_per_s'] for o in v] for k,v in got.items()}
     extra = {k: v[-1]['extra_mb'] for k,v in got.items()}
     table(('', 'tokens/s', 'extra memory, MB'), [(k, round(median(speed[k])), round(extra[k])) for k in got])
-    print(json.dumps(dict(benchmark=name, **ratio(speed['ours'], speed[other]), memory=round(extra['ours']/extra[other], 3),
+    print(json.dumps(dict(benchmark=name, **ratio(speed['ours'], speed[other]),
+        memory=round(extra['ours']/extra[other], 3),
         tokens_per_s={k: round(median(v)) for k,v in speed.items()}, extra_mb={k: round(v) for k,v in extra.items()},
         setting=f'{what}, {args.bs} x {args.sl}, float32, {args.threads} threads')))
 

@@ -13,11 +13,12 @@ BAR = 8.
 def show(side): return f"{side['median']:.1f} ± {side['sd'] or 0:.1f}"
 
 def main():
-    args = arguments(__doc__, data=('', 'folder that holds chunk/train.txt and chunk/dev.txt'), model=('tiny', 'model to judge'), trials=(3, 'seeds'),
+    args = arguments(__doc__, data=('', 'folder that holds chunk/train.txt and chunk/dev.txt'), model=('tiny', 'model to evaluate'), trials=(3, 'seeds'),
                      out=('runs/tagging', 'folder for the trials'), hparams=('{}', 'changes to the recipe'))
     if not args.data: raise SystemExit('give the folder of the task with --data')
-    from electra_nbdev.hparams import FinetuneHParams
-    from electra_nbdev.tagging import baseline_scores # registers the task
+    from electra_nbdev.finetune_recipe import FinetuneHParams
+    import electra_nbdev.tagging # registers the task
+    from electra_nbdev.phrases import baseline_scores
     from electra_nbdev.tasks import open_task
     from electra_nbdev.trials import finetune_tasks
     task, said = open_task('chunk', args.data), json.loads(args.hparams)

@@ -6,6 +6,7 @@ building takes questions that have been read and checked, and are on disk, and f
 `rows` is how long it takes to make a training row of a window, in microseconds. `memory` compares the most memory of a process that reads and builds
 the largest and the smallest number of passages of `--sizes`."""
 import json, os, random, re, tempfile, time
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -33,22 +34,25 @@ def write_questions(source, path, n, seed=0):
 def build(args):
     "What a side needs"
     os.environ['RAYON_NUM_THREADS'] = str(args.threads)
-    from electra_nbdev.passages import GROUP, _backend, read_questions
+    from electra_nbdev.tokenizer import text_backend
+    from electra_nbdev.passages import PASSAGES
+    from electra_nbdev.questions import read_questions
     from electra_nbdev.tokenizer import load_tokenizer
     from fastcore.basics import chunked
     tok, path = load_tokenizer(args.vocab), Path(args.work)/(args.side if args.side.startswith('size') else 'text')
     if args.side.startswith('size'): return tok, path.with_suffix('.jsonl'), None, None
     found = read_questions(path.with_suffix('.jsonl'), skip_bad=True)
     texts = []
-    for g in chunked(found, GROUP):
-        texts += [list(dict.fromkeys(o.context for o in g)), [o.question for o in g]]
+    for g in chunked(groupby(found, key=lambda o: o.context), PASSAGES):
+        texts += [[context for context,_ in g], [o.question for _,asked in g for o in asked]]
     size = sum(len(o.encode()) for g in texts for o in g)/1e6
-    return tok, found, size, (_backend(tok), texts)
+    return tok, found, size, (text_backend(tok), texts)
 
 def measure(args, state):
     "Speed of a pass over the questions, or the memory of one"
-    from electra_nbdev.hparams import FinetuneHParams
-    from electra_nbdev.passages import build_windows, read_questions
+    from electra_nbdev.finetune_recipe import FinetuneHParams
+    from electra_nbdev.passages import build_windows
+    from electra_nbdev.questions import read_questions
     tok, found, size, alone = state
     hp = FinetuneHParams(max_seq_length=384)
     if size is None: return peak_during(lambda: build_windows(read_questions(found, skip_bad=True), tok, hp))

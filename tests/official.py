@@ -1,12 +1,26 @@
-"The official implementation's numbers, and its names as our modules call them"
+"The official implementation's numbers, its names as our modules call them, and learners with its weights and draws"
 import json, re
-from dataclasses import fields
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+from fastai.basics import DataLoader, DataLoaders, Learner
+from fastai.callback.core import Callback
+from fastai.callback.fp16 import AMPMode
+from torch import tensor
 
 from conftest import GOLDEN
-from electra_nbdev.hparams import PretrainHParams, preset
+from electra_nbdev import electric, generator, masking, pretrain
+from electra_nbdev.electra import JointLoss, MaskedLM, ReplaceTokens
+from electra_nbdev.electric import NoiseContrast
+from electra_nbdev.engine.training import DeviceMixedPrecision
+from electra_nbdev.masking import MaskTokens, SpecialTokenIds, candidates, make_inputs
+from electra_nbdev.optimizer import ClipNorm, electra_optimizer, param_groups
+from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.recipe import PretrainHParams, build_networks, preset
+
+SPECIAL_IDS = SpecialTokenIds(pad=0, cls=4, sep=5, mask=6)
 
 def load(name): return dict(np.load(GOLDEN/f'{name}.npz'))
 def info(name): return json.loads((GOLDEN/f'{name}.json').read_text(encoding='utf-8'))
@@ -20,17 +34,20 @@ def pretrain_vars(variant):
         found[name] = next(src[k] for src,k in places if k in src and list(src[k].shape)==shape)
     return found
 
-LAYER = {'attention/self': 'attention.self', 'attention/output': 'attention.output', 'intermediate': 'intermediate', 'output': 'output'}
+LAYER = {'attention/self': 'attention.self', 'attention/output': 'attention.output', 'intermediate': 'intermediate',
+         'output': 'output'}
+BODY = {'electra': 'discriminator.electra', 'generator': 'generator.electra', 'generator_ltr': 'generator.ltr',
+        'generator_rtl': 'generator.rtl'}
 
 def our_name(official):
-    "Parameter of `ElectraPretraining`, and whether its matrix is transposed"
+    "Parameter of `Electra`, and whether its matrix is transposed"
     head, _, rest = official.partition('/')
     if head in ('generator_predictions', 'cloze_predictions'):
         if rest=='output_bias': return 'generator.generator_lm_head.bias', False
         half, rest = 'generator.generator_predictions', rest
     elif head=='discriminator_predictions':
         half, rest = 'discriminator.discriminator_predictions', rest.replace('dense_1', 'dense_prediction')
-    else: half = {'electra': 'discriminator.electra', 'generator': 'generator.electra', 'generator_ltr': 'generator.ltr', 'generator_rtl': 'generator.rtl'}[head]
+    else: half = BODY[head]
     transposed = rest.endswith('kernel')
     rest = re.sub(r'layer_(\d+)', r'layer/\1', rest)
     rest = re.sub(r'(word|position|token_type)_embeddings$', r'\1_embeddings/weight', rest)
@@ -44,12 +61,125 @@ def recipe(config):
     kw = {k:v for k,v in config.items() if k in OURS}
     return preset('small', **kw | dict(duplicates='official', cloze_mode='official', num_warmup_steps=1))
 
-def check_gradients(params, grads, norm, variant):
-    "Ours within a thousandth of the official ones, for every variable; `norm` is that of all of them"
+def close(got, want, rtol=0., atol=0.):
+    got = got.detach().float().numpy() if torch.is_tensor(got) else got
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+
+def check_gradients(found, grads, norm, variant, rtol=1e-3, slack=1e-8):
+    "Ours within `rtol` of the official ones, for every variable; `norm` is that of all of them"
     for name,g in grads.items():
         ours, transposed = our_name(name)
-        mine = torch.zeros_like(params[ours]) if params[ours].grad is None else params[ours].grad
-        mine = mine.T if transposed else mine
+        mine = found[ours].T if transposed else found[ours]
         # the bias of an attention's keys changes nothing, so its gradient is zero but for rounding
-        assert np.linalg.norm(mine.numpy()-g) <= 1e-3*np.linalg.norm(g) + 1e-8*norm, name
+        assert np.linalg.norm(mine.numpy()-g) <= rtol*np.linalg.norm(g) + slack*norm, name
     assert set(grads)==set(pretrain_vars(variant)), 'a gradient for every variable'
+
+# Networks and batch
+
+def by_name(model, of=lambda p: p):
+    "{name: of(parameter)} under every name; without a discriminator, the official encoder is the generator's"
+    found = {n: of(p) for n,p in model.named_parameters(remove_duplicate=False)}
+    if model.discriminator: return found
+    return found | {k.replace('generator.electra', 'discriminator.electra'): v for k,v in found.items()}
+
+def networks(hp, variant):
+    "Our networks with the golden weights; every variable finds its place and every parameter gets one"
+    model = build_networks(hp)
+    params, given = by_name(model), set()
+    for name,value in pretrain_vars(variant).items():
+        ours, transposed = our_name(name)
+        value = torch.from_numpy(value.T.copy() if transposed else value)
+        assert params[ours].shape==value.shape, name
+        params[ours].data.copy_(value)
+        given.add(params[ours])
+    assert given==set(model.parameters())
+    return model
+
+def batch():
+    "Official examples as our loaders give them: token ids and lengths of the first segments"
+    d = load('pretrain/inputs')
+    return tensor(d['input_ids']).long(), tensor(d['input_mask']-d['segment_ids']).sum(1).long()
+
+def inputs(): return make_inputs(*batch(), SPECIAL_IDS.pad)
+
+def loaders(rows, bs=None):
+    "The same batches for training and validation"
+    dl = DataLoader(list(zip(*rows)), bs=bs or len(rows[0]))
+    dls = DataLoaders(dl, dl, device='cpu')
+    dls.n_inp = 2
+    return dls
+
+# Draws. Masking and sampling run as they are; only the uniform numbers are such that they give the official draws
+
+def sample_uniforms(ids, vocab_size): return (tensor(ids)+.5)/vocab_size
+
+def uniforms(sampling):
+    "What `mask_batch` asks for: numbers for positions, for [MASK], and for samples"
+    d = load('pretrain/inputs')
+    running = candidates(inputs(), SPECIAL_IDS).cumsum(1)
+    rank = running.gather(1, tensor(d['raw_categorical_positions']).long())
+    return (rank-.5)/running[:,-1:], tensor(d['mask_uniform']), sampling
+
+def feed(monkeypatch, hp, sampling):
+    "Official uniform numbers for `KeyedRandom`'s, samples that they name, and one masking rate for all steps"
+    class Official:
+        def __init__(self, *args, **kwargs): self.left = iter(uniforms(sampling))
+        def __call__(self, rows, cols):
+            u = next(self.left)
+            assert u.shape[:2]==(rows, cols)
+            return u
+    monkeypatch.setattr(masking, 'KeyedRandom', Official)
+    for module in (masking, electric): monkeypatch.setattr(module, 'EVAL_MASK_PROB', hp.mask_prob)
+    if sampling.ndim==3: return
+    def named(probs, u): return (u*probs.shape[-1]).long()
+    for module in (generator, pretrain): monkeypatch.setattr(module, 'sample_inverse_cdf', named)
+
+# Learners
+
+class Seen(Callback):
+    "What a step made, before anything is done with it"
+    order = DeviceMixedPrecision.order+30
+    def before_fit(self): self.steps = []
+    def before_batch(self):
+        self.step = SimpleNamespace()
+        self.steps.append(self.step)
+    def after_loss(self):
+        learn, now = self.learn, self.step
+        now.masked, now.generated = learn.masked, learn.generated
+        now.pred, now.loss = learn.pred.detach(), learn.loss_grad.detach()
+        now.fake, now.labels = learn.xb[0], learn.yb[0]
+        now.offset = getattr(getattr(learn, 'noise_contrast', None), 'offset', None)
+        now.gen_sum, now.gen_count = (o.sum() for o in learn.yb[1:])
+    def after_backward(self):
+        self.step.grads = by_name(self.model, lambda p: torch.zeros_like(p) if p.grad is None else p.grad.clone())
+    def after_step(self): self.step.norm = self.learn.grad_norm
+
+def plain_learner(dls, hp, model, cbs=()):
+    "fastai's `Learner` with the method's callbacks, none of them a fast one"
+    sampling = dict(temperature=hp.temperature, disallow_correct=hp.disallow_correct)
+    kind = 'uniform' if hp.uniform_generator else None
+    if hp.electric_objective: objective = NoiseContrast(**sampling)
+    elif hp.electra_objective: objective = ReplaceTokens(**sampling, generator=kind)
+    else: objective = MaskedLM()
+    parts = [MaskTokens(SPECIAL_IDS, hp.mask_prob, hp.duplicates), objective, ClipNorm(1.), *cbs]
+    loss = JointLoss(hp.disc_weight if hp.has_discriminator else 0., hp.gen_weight)
+    return Learner(dls, model, loss_func=loss, opt_func=electra_optimizer, splitter=param_groups, cbs=parts)
+
+# the least share of dropout lets the packed kernels run and drops nothing
+DROPOUT = dict(hidden_dropout_prob=1e-9, attention_probs_dropout_prob=1e-9)
+
+def learner(variant, fast, bf16=False, cbs=(), changes={}, **kwargs):
+    "A learner of the official configuration and weights: ours, with all that is fast, or the plain one"
+    hp = recipe(info(f'pretrain/{variant}')['config'] | changes)
+    if fast: hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | DROPOUT)
+    cbs = [Seen(), *([DeviceMixedPrecision(AMPMode.BF16)] if bf16 else []), *cbs]
+    args = loaders(batch()), hp, networks(hp, variant)
+    if not fast: return plain_learner(*args, cbs), hp
+    return electra_learner(*args, special_ids=SPECIAL_IDS, cbs=cbs, **kwargs), hp
+
+def one_step(learn, training):
+    "Train or validate on the batch; what was seen"
+    with learn.no_bar(), learn.no_logging():
+        if training: learn.fit(1)
+        else: learn.validate()
+    return learn.seen.steps[0]

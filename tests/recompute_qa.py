@@ -25,8 +25,11 @@ def f1(said, gold, v2):
 def golds(path):
     "Right answers of every question"
     data = (gzip.open if path.endswith('.gz') else open)(path, 'rt', encoding='utf-8').read()
-    if '.jsonl' in path: return {q['qid']: q['answers'] for line in data.splitlines() for q in json.loads(line).get('qas', [])}
-    return {q['id']: [a['text'] for a in q['answers']] for o in json.loads(data)['data'] for p in o['paragraphs'] for q in p['qas']}
+    if '.jsonl' in path:
+        asked = [q for line in data.splitlines() for q in json.loads(line).get('qas', [])]
+        return {q['qid']: q['answers'] for q in asked}
+    asked = [q for o in json.loads(data)['data'] for p in o['paragraphs'] for q in p['qas']]
+    return {q['id']: [a['text'] for a in q['answers']] for q in asked}
 
 def recompute(data, said, odds=None, threshold=-2.75):
     said, v2 = json.load(open(said, encoding='utf-8')), odds is not None

@@ -1,15 +1,18 @@
 "Runs in real processes that are stopped in every way, and what is compared afterwards"
-import json, os, re, signal, sys, time, traceback, warnings
+import json, os, re, signal, sys, threading, time, traceback, warnings
 from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 from fastai.torch_core import set_seed
 from safetensors.torch import load_file
+from tqdm import tqdm
 
-import electra_nbdev.pretrain as pretraining # what a run imports, once for all the children
-from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint
-from electra_nbdev.evaluate import read_history
+from electra_nbdev import runs # what a run imports, once for all the children
+from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
+from electra_nbdev.monitor import read_history
+
+tqdm.set_lock(threading.RLock()) # its own is shared by all forks: one that is killed while it draws would stop the others
 
 @dataclass
 class Child:
@@ -84,13 +87,10 @@ def fork(f):
         os._exit(code)
 
 def train(out, examples, hp, cbs=(), curves=False, **kwargs):
-    "What a child does: `pretrain` with further callbacks"
+    "What a child does: `run_pretraining` with further callbacks"
     set_seed(os.getpid()) # a process of its own would be somewhere else in its random numbers
-    make = pretraining.electra_learner
-    def more(*args, cbs=(), extra=cbs, **kw): return make(*args, cbs=[*cbs, *extra], **kw)
-    pretraining.electra_learner = more
-    if not curves: pretraining.plot_history = lambda *_: None # half a second each, and no part of what is compared
-    learn = pretraining.pretrain(examples, out, hp, device='cpu', **kwargs)
+    if not curves: runs.plot_history = lambda *_: None # half a second each, and no part of what is compared
+    learn = runs.run_pretraining(examples, out, hp, device='cpu', cbs=cbs, **kwargs)
     return learn.exit_code if learn.stopped else 0
 
 def checkpoints(out): return sorted(o.name for o in (out/'checkpoints').glob('step-*')) if (out/'checkpoints').is_dir() else []
@@ -98,7 +98,7 @@ def checkpoints(out): return sorted(o.name for o in (out/'checkpoints').glob('st
 def timeless(row): return {k: v for k,v in row.items() if k!='tokens_per_s'}
 
 def result(out):
-    "All that two runs have to have in common at their end, to the bit; only times are left out"
+    "All that two runs have to have in common at their end, bit-exact; only times are left out"
     tensors, state = load_checkpoint(latest_checkpoint(out))
     state.pop('seconds')
     nets = {f'{o.parent.name}/{k}': t for o in sorted(out.rglob('model.safetensors')) for k,t in load_file(o).items()}

@@ -3,7 +3,7 @@ import json, random, struct
 from types import SimpleNamespace
 import numpy as np, pytest
 from conftest import GOLDEN
-from electra_nbdev.data import ExampleBuilder, build_examples, encode_lines, examples_of, load_examples
+from electra_nbdev.examples import ExampleBuilder, build_examples, encode_lines, examples_of, load_examples
 from electra_nbdev.text import TextChunk
 from electra_nbdev.tokenizer import load_tokenizer
 
@@ -134,7 +134,7 @@ def test_golden_through_the_disk(length, tok, tmp_path, monkeypatch):
     "What is read back is what the official builder makes of the same seed"
     run = next(k for k,o in INFO['runs'].items() if o['max_length']==length)
     replay = Replay([o for example in INFO['runs'][run]['random_outcomes'] for o in example])
-    monkeypatch.setattr('electra_nbdev.data.random', SimpleNamespace(Random=lambda seed: replay))
+    monkeypatch.setattr('electra_nbdev.examples.random', SimpleNamespace(Random=lambda seed: replay))
     ids,a = load_examples(build_examples(BUILD/'corpus.txt', GOLDEN/'vocab.txt', tmp_path/'x', max_length=length))[:]
     want = np.load(BUILD/'examples.npz')
     np.testing.assert_array_equal(ids, want[f'{run}.input_ids'])

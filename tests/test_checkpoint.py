@@ -1,12 +1,12 @@
 "Checkpoints under a full disk, under kills at every point, and under every kind of damage"
-import json, os, resource, shutil, warnings
+import errno, json, os, resource, shutil, signal, socket, time, warnings
 
 import pytest
 import torch
 
-from electra_nbdev import checkpoint, hparams
-from electra_nbdev.checkpoint import checkpoint_path, damage, latest_checkpoint, load_checkpoint, save_checkpoint
-from electra_nbdev.hparams import InputError
+from electra_nbdev.engine import checkpoint
+from electra_nbdev.engine.checkpoint import checkpoint_path, find_damage, latest_checkpoint, load_checkpoint, save_checkpoint
+from electra_nbdev.engine.files import InputError
 
 def value(v, n=1000): return {'model/w': torch.full((n,), float(v)), 'optimizer/w/step': torch.tensor(2.**24)}
 
@@ -54,7 +54,7 @@ def test_full_disk_is_named(tmp_path, monkeypatch):
 
 # Kills. Every call that changes the disk is a point to die at: before it, and for a deletion also in its middle.
 
-def die_at(n, exchange):
+def die_at(n):
     "Replace what changes the disk by versions that end the process at the n-th call, as a kill would: no `finally` runs"
     calls = [0]
     def mortal(f, half=lambda *a: None):
@@ -67,15 +67,13 @@ def die_at(n, exchange):
         return g
     def half_gone(path, *_):
         for o in sorted(path.glob('*'))[:1]: os.unlink(o)
-    os.replace, os.fsync, hparams._exchange = mortal(os.replace), mortal(os.fsync), mortal(hparams._exchange if exchange else lambda a, b: False)
+    os.replace, os.fsync = mortal(os.replace), mortal(os.fsync)
     shutil.rmtree = mortal(shutil.rmtree, half_gone)
     checkpoint.save_file = mortal(checkpoint.save_file, lambda tensors, path: path.write_bytes(b'half'))
     checkpoint.json.dumps = mortal(json.dumps)
 
-@pytest.mark.parametrize('exchange', [True, False])
 @pytest.mark.parametrize('what,keep', [('next', 1), ('next', 2), ('next', None), ('same', 1), ('same', 2), ('first', 5)])
-def test_killed_at_any_moment_there_is_the_old_or_the_new(tmp_path, what, keep, exchange):
-    "Where the system can exchange two names in one step, and where it cannot"
+def test_killed_at_any_moment_there_is_the_old_or_the_new(tmp_path, what, keep):
     seen, n = set(), 0
     while True:
         n += 1
@@ -83,7 +81,7 @@ def test_killed_at_any_moment_there_is_the_old_or_the_new(tmp_path, what, keep, 
         if what!='first':
             for step in (1, 2): save(run, step, keep=keep)
         def work():
-            die_at(n, exchange)
+            die_at(n)
             save(run, 2 if what=='same' else 3, v=30, keep=keep)
         code = in_child(work)
         assert code in (0, 9)
@@ -167,3 +165,26 @@ def test_types_and_shapes_survive(tmp_path, dtype):
     back, state = load_checkpoint(save_checkpoint(tmp_path, 0, given, {'ä': [1, None, 0.1, 'ß']}))
     assert state=={'ä': [1, None, 0.1, 'ß']} and set(back)==set(given)
     for k,t in given.items(): assert back[k].dtype==t.dtype and torch.equal(back[k], t)
+
+# One writer
+
+def test_a_second_writer_is_told_who_is_the_first(tmp_path):
+    "Another process, named with its host; nothing is in the way of the next one when it has been killed"
+    ready, go = os.pipe()
+    if (child := os.fork())==0:
+        with checkpoint.only_writer(tmp_path/'run'):
+            os.write(go, b'x')
+            time.sleep(60)
+    os.read(ready, 1)
+    with pytest.raises(InputError, match=f'being written by process {child} on {socket.gethostname()}; wait'):
+        with checkpoint.only_writer(tmp_path/'run'): pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with checkpoint.only_writer(tmp_path/'run'): assert (tmp_path/'run/.lock').read_text()==f'process {os.getpid()} on {socket.gethostname()}'
+
+def test_a_folder_that_cannot_be_locked_is_written_with_a_warning(tmp_path, monkeypatch):
+    def refuse(self): raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    monkeypatch.setattr(checkpoint.FileLock, '_acquire', refuse)
+    with pytest.warns(UserWarning, match='cannot be locked here .*No locks available'):
+        with checkpoint.only_writer(tmp_path/'run'): save(tmp_path/'run', 1)
+    assert read(tmp_path/'run')==1

@@ -3,15 +3,25 @@ import errno, json, os, random, resource, shutil, signal, tempfile, time
 from pathlib import Path
 import pytest, torch
 from datasets import load_from_disk
-from transformers import AutoTokenizer
+from transformers import (AlbertTokenizer, AutoTokenizer, CanineTokenizer, DebertaV2Tokenizer, PreTrainedTokenizerFast,
+    RobertaTokenizer)
+from tokenizers import Tokenizer, decoders, models
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace
+from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from conftest import GOLDEN
-from electra_nbdev import data
-from electra_nbdev.data import PretrainDL, alone, build_examples, load_examples, pretrain_dls
-from electra_nbdev.hparams import InputError, preset
+from electra_nbdev import examples as data
+from electra_nbdev.batches import PretrainDL, pretrain_dls
+from electra_nbdev.cli import electra_data
+from electra_nbdev.examples import ExampleBuilder, build_lock, build_examples, examples_of, load_examples
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.recipe import preset
 from electra_nbdev.text import chunks
-from electra_nbdev.tokenizer import SPECIALS, fingerprint, load_tokenizer, save_tokenizer, train_vocab, vocab_list, wordpiece
+from electra_nbdev.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids, train_vocab,
+    vocab_list, wordpiece)
 
 VOCAB = GOLDEN/'vocab.txt'
+ARROW = 'data-00000-of-00001.arrow'
+V0_1 = Path(__file__).parent/'fixtures'/'v0_1'
 WORDS = [o for o in VOCAB.read_text(encoding='utf-8').split() if o.isalpha()]
 
 def write_text(path, n_docs, seed=0):
@@ -85,6 +95,107 @@ def test_folder_opens_without_this_library(corpus, tmp_path):
     assert load_from_disk(path).features['input_ids'].feature.dtype=='uint16'
     assert vocab_list(AutoTokenizer.from_pretrained(path/'vocab'))==vocab_list(load_tokenizer(VOCAB))
     assert fingerprint(load_tokenizer(path/'vocab'))==json.loads((path/'data.json').read_text())['recipe']['tokenizer']
+
+def test_examples_of_the_version_before_open_and_are_the_same(tmp_path):
+    "Written by version 0.1.0, which had Arrow writing and reading of its own"
+    old = V0_1/'examples'
+    new = build_examples(V0_1/'text.txt', old/'vocab', tmp_path/'rows', max_length=32, held_out=.2)
+    for part in ('', 'held_out'):
+        assert rows_of(new/part)==rows_of(old/part)
+        a,b = load_examples(old/part),load_examples(new/part)
+        assert a.recipe==b.recipe and a.counts==b.counts and (a.token_counts()==b.token_counts()).all()
+        for x,y in zip(a[:], b[:]): assert torch.equal(x, y)
+    mine = shutil.copytree(old, tmp_path/'old')
+    was = files_of(mine)
+    assert build_examples(V0_1/'text.txt', old/'vocab', mine, max_length=32, held_out=.2)==mine and files_of(mine)==was
+
+# Any fast tokenizer
+
+def trained(model, trainer, pre, decoder, corpus):
+    "The pieces of a `tokenizers` tokenizer trained on a corpus: its vocabulary, and merges if it has them"
+    tok = Tokenizer(model)
+    tok.pre_tokenizer,tok.decoder = pre,decoder
+    tok.train_from_iterator(lines_of(corpus), trainer)
+    return tok,json.loads(tok.to_str())['model']
+
+def bpe(corpus, specials):
+    trainer = BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
+    return trained(models.BPE(), trainer, ByteLevel(add_prefix_space=False), decoders.ByteLevel(), corpus)
+
+def unigram(corpus, specials, unk):
+    trainer = UnigramTrainer(vocab_size=300, special_tokens=specials, unk_token=unk, show_progress=False)
+    return trained(models.Unigram(), trainer, Metaspace(), decoders.Metaspace(), corpus)
+
+def roberta(corpus):
+    made = bpe(corpus, ['<s>', '<pad>', '</s>', '<unk>', '<mask>'])[1]
+    return RobertaTokenizer(vocab=made['vocab'], merges=[tuple(o) for o in made['merges']])
+
+def gpt(corpus, **special):
+    special = special or dict(bos_token='<s>', eos_token='</s>', pad_token='<pad>', mask_token='<mask>')
+    return PreTrainedTokenizerFast(tokenizer_object=bpe(corpus, [*special.values()])[0], **special)
+
+def deberta(corpus):
+    made = unigram(corpus, ['[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]'], '[UNK]')[1]
+    return DebertaV2Tokenizer(vocab=[tuple(o) for o in made['vocab']])
+
+def albert(corpus):
+    made = unigram(corpus, ['<pad>', '<unk>', '[CLS]', '[SEP]', '[MASK]'], '<unk>')[1]
+    return AlbertTokenizer(vocab=[tuple(o) for o in made['vocab']])
+
+def saved(tok, folder):
+    tok.save_pretrained(folder)
+    return folder
+
+KINDS = [roberta, gpt, deberta, albert]
+
+@pytest.mark.parametrize('make', KINDS, ids=lambda o: o.__name__)
+def test_any_fast_tokenizer(make, corpus, tmp_path):
+    "The official rule over the ids that the tokenizer itself gives for each line, read back and decoded"
+    tok = make(corpus)
+    electra_data(corpus/'1.txt', saved(tok, tmp_path/'tok'), tmp_path/'rows', max_length=32, held_out=0.)
+    ex,special = load_examples(tmp_path/'rows'),special_token_ids(tok)
+    lines = (corpus/'1.txt').read_text(encoding='utf-8').split('\n')
+    builder = ExampleBuilder(32, special.cls, special.sep, random.Random('0 1.txt 0'))
+    want = list(examples_of(builder, (tok(o, add_special_tokens=False)['input_ids'] if o else None for o in lines)))
+    assert [(o['input_ids'], o['segment_a_length']) for o in rows_of(tmp_path/'rows')]==want and len(want)>30
+    ids,a = ex[:]
+    for row,n,(example,size) in zip(ids.tolist(), a.tolist(), want):
+        assert row==example+[special.pad]*(32-len(example)) and n==size and row[0]==special.cls and row[n-1]==special.sep
+    (tmp_path/'t.txt').write_text(lines[0])
+    path = build_examples(tmp_path/'t.txt', tmp_path/'tok', tmp_path/'one', max_length=128)
+    assert load_examples(path).decode(0)==(lines[0], '')
+    assert (ex.unknown(), ex.recipe['vocab_size'], ex.dataset.features['input_ids'].feature.dtype)==(0, len(tok), 'uint16')
+    assert len(rows_of(build_examples(corpus, tmp_path/'tok', tmp_path/'split', num_proc=2, held_out=.2)/'held_out'))
+    assert fingerprint(ex.tokenizer)==fingerprint(tok)!=fingerprint(load_tokenizer(VOCAB))
+
+@pytest.mark.parametrize('make', KINDS, ids=lambda o: o.__name__)
+def test_special_tokens_in_the_text_are_text(make, corpus, tmp_path):
+    tok = make(corpus)
+    (tmp_path/'t.txt').write_text(f"the {' the '.join(tok.all_special_tokens)} the")
+    row = rows_of(build_examples(tmp_path/'t.txt', saved(tok, tmp_path/'tok'), tmp_path/'rows'))[0]['input_ids']
+    special = special_token_ids(tok)
+    assert (row[0], row[-1])==(special.cls, special.sep) and not set(row[1:-1]) & set(special)
+
+def test_saved_truncation_and_padding_are_not_applied_to_lines(corpus, tmp_path):
+    tok = roberta(corpus)
+    plain = rows_of(build_examples(corpus, saved(tok, tmp_path/'a'), tmp_path/'plain'))
+    tok(['the', 'of the'], truncation=True, max_length=4, padding='max_length')
+    assert json.loads((saved(tok, tmp_path/'b')/'tokenizer.json').read_text())['truncation']
+    assert rows_of(build_examples(corpus, tmp_path/'b', tmp_path/'rows'))==plain
+
+NAMES = dict(pad='<pad>', mask='<mask>', cls='<s>', sep='</s>')
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_tokenizer_without_a_special_token(name, corpus, tmp_path):
+    tok = gpt(corpus, **{f'{k}_token': o for k,o in NAMES.items() if k!=name})
+    refuse(f'{tmp_path}/tok has no {name}_token; add what is missing', corpus, saved(tok, tmp_path/'tok'), tmp_path/'rows')
+    assert left_beside(tmp_path/'rows')==[]
+
+def test_a_folder_without_a_tokenizer(corpus, tmp_path):
+    refuse(f'{corpus} does not open as a tokenizer .*; give a folder that electra_vocab', corpus, corpus, tmp_path/'rows')
+
+def test_a_slow_tokenizer(corpus, tmp_path):
+    refuse('holds a slow tokenizer; give a fast one', corpus, saved(CanineTokenizer(), tmp_path/'tok'), tmp_path/'rows')
 
 # Interrupted, failed, full
 
@@ -175,12 +286,12 @@ def test_one_at_a_time_though_locks_are_removed(tmp_path, locks):
     count.write_text('0')
     def add():
         for _ in range(100):
-            with alone(count):
+            with build_lock(count):
                 n = int(count.read_text())
                 time.sleep(.0002)
                 count.write_text(f'{n+1}')
     if (child := os.fork())==0:
-        with alone(count): kill_me()
+        with build_lock(count): kill_me()
     os.waitpid(child, 0)
     assert len(list(locks.iterdir()))==1
     at_once(4, add)
@@ -198,7 +309,7 @@ def small_disk(monkeypatch):
 def test_full_disk_leaves_nothing(stage, num_proc, tmp_path, small_disk):
     for i in range(4): write_text(tmp_path/f'{i}.txt', 200, seed=i)
     sizes = {k: len(o) for k,o in files_of(build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'whole')).items()}
-    joined = sizes.pop(data._DATA)
+    joined = sizes.pop(ARROW)
     assert max(sizes.values())<joined//5
     small_disk(dict(vocab=1000, shard=joined//5, joined=joined//2)[stage])
     with pytest.raises(OSError, match='nothing of it is left') as e: build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'rows', num_proc=num_proc)
@@ -263,7 +374,7 @@ def test_examples_of_another_vocabulary_or_length(corpus, tmp_path):
     other = load_examples(build_examples(corpus, save_tokenizer(backwards, tmp_path/'v'), tmp_path/'other'))
     with pytest.raises(InputError, match='different vocabularies'): pretrain_dls(load_examples(path), other, preset('small', vocab_size=200), 'cpu')
 
-@pytest.mark.parametrize('name', [data._DATA, 'data.json', 'vocab/tokenizer.json'])
+@pytest.mark.parametrize('name', [ARROW, 'data.json', 'vocab/tokenizer.json'])
 def test_damaged_folders(name, corpus, tmp_path):
     path = build_examples(corpus, VOCAB, tmp_path/'rows')
     raw = (path/name).read_bytes()
@@ -271,6 +382,30 @@ def test_damaged_folders(name, corpus, tmp_path):
         (path/name).write_bytes(raw[:cut])
         with pytest.raises(InputError): load_examples(path)
     with pytest.raises(InputError, match='holds no examples'): load_examples(tmp_path)
+
+@pytest.mark.parametrize('what', ['id', 'length', 'segment'])
+def test_a_damaged_example_is_named(what, corpus, tmp_path):
+    "An id beyond the vocabulary, an end beyond the file, a segment longer than its example"
+    path = build_examples(corpus, VOCAB, tmp_path/'rows')
+    ex = load_examples(path)
+    (ids,a),n = ex[7],ex.lengths()
+    at = int(n[:7].sum())
+    here = dict(id=ids[0].numpy().astype('uint16')[:n[7]], length=n[:9].cumsum(dtype='int32')[5:], segment=ex[5:9][1].numpy().astype('int32'))[what].tobytes()
+    raw = (path/ARROW).read_bytes()
+    assert raw.count(here)==1
+    place = raw.index(here) + dict(id=0, length=8, segment=8)[what]
+    (path/ARROW).write_bytes(raw[:place] + b'\xff\x7f' + raw[place+2:])
+    ex = load_examples(path)
+    first = dict(id=7, length=8, segment=7)[what]
+    with pytest.raises(InputError, match=f'example {first} in {path} is damaged; delete'): ex[[3, 1, 8, 7] if what=='length' else [3, 1, 7, 2]]
+    assert len(ex[[3, 1, 2]][0])==3
+
+def test_a_library_with_a_long_story_gives_one_line(corpus, tmp_path):
+    "Arrow columns of another name, on which `datasets` has three lines to say"
+    path = build_examples(corpus, VOCAB, tmp_path/'rows')
+    (path/ARROW).write_bytes((path/ARROW).read_bytes().replace(b'segment_a_length', b'segment_b_length'))
+    with pytest.raises(InputError, match=r'are damaged \(.*; delete the folder') as e: load_examples(path)
+    assert '\n' not in str(e.value)
 
 # Fast and flat
 

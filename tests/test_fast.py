@@ -1,65 +1,116 @@
-"The fast ways of a CPU against the plain ones: same numbers, same gradients, same files"
+"The fast ways of a CPU against the plain ones: same numbers, same gradients, same statistics, same files"
+from functools import partial
+
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
+from torch import nn, tensor
 from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 
-from electra_nbdev.electra import ATTENTION, ElectraPretraining, PackedDropout, PretrainLoss, keep_bits, kept_scale, with_packed_dropout
-from electra_nbdev.generator import ROWS, mlm_logits, mlm_nll, mlm_step, sample_tokens
-from electra_nbdev.hparams import preset
-from electra_nbdev.masking import Specials, make_inputs, mask_batch
+from electra_nbdev.batches import LengthSchedule
+from electra_nbdev.electric import cloze_step
+from electra_nbdev.engine.fast_cpu import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
+                                           electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)
+from electra_nbdev.generator import masked_logits, mlm_step, sample_inverse_cdf
+from electra_nbdev.masking import MaskedBatch, SpecialTokenIds
+from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.recipe import build_networks, preset, save_networks
+from official import Seen, loaders
+
+SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
+STEPS = dict(mlm=(mlm_step, fused_mlm_step), cloze=(cloze_step, fused_cloze_step))
+CHANGES = [{}, dict(temperature=2.), dict(temperature=.5, disallow_correct=True), dict(disallow_correct=True)]
 
 def close(a, b, tol=1e-5): torch.testing.assert_close(a, b, rtol=tol, atol=tol)
 
+def twins(kind):
+    plain, fused = STEPS[kind]
+    return plain, partial(fused, plain=plain, sample=sample_inverse_cdf)
+
 @pytest.fixture(scope='module')
-def model(): return ElectraPretraining(preset('tiny', untied_generator=True))
+def generators():
+    hp = dict(vocab_size=100, max_seq_length=40, length_schedule=())
+    def head(**kw): return build_networks(preset('tiny', **hp | kw)).generator.train()
+    return dict(mlm=head(untied_generator=True), cloze=head(two_tower_generator=True))
 
-def predictions(model, bs=5, n=ROWS//4, sl=40):
-    "Hidden states and what is to be predicted; the last buffer is not full, and some predictions do not count"
+def masked(V, bs=5, sl=40, n=LOGITS_CHUNK//4):
+    "Predictions that do not fill the last buffer; some of them do not count, and some tokens are no candidates"
     rng = torch.Generator().manual_seed(0)
-    hidden = torch.randn(bs, sl, model.generator.config.hidden_size, generator=rng).requires_grad_()
-    positions, targets = (torch.randint(o, (bs, n), generator=rng) for o in (sl, model.hp.vocab_size))
-    assert (bs*n)%ROWS
-    return hidden, positions, targets, (torch.rand(bs, n, generator=rng)<.8).float()
+    def ids(*shape, high=V): return torch.randint(high, shape, generator=rng)
+    text, positions = ids(bs, sl), ids(bs, n, high=sl)
+    weights = (torch.rand(bs, n, generator=rng)<.8).float()
+    assert (bs*n)%LOGITS_CHUNK and 0<weights.mean()<1
+    candidates, u = torch.rand(bs, sl, generator=rng)<.7, torch.rand(bs, n, generator=rng)
+    return MaskedBatch(text, None, text*0, text, positions, text.gather(1, positions), weights, candidates, u)
 
-@pytest.mark.parametrize('change', [{}, dict(temperature=2.), dict(temperature=.5, disallow_correct=True), dict(disallow_correct=True)])
-def test_head_equals_plain(model, change):
-    hp = preset('tiny', **change)
-    hidden, positions, targets, weights = predictions(model)
-    params = [hidden, *model.generator.generator_predictions.parameters(), *model.generator.generator_lm_head.parameters()]
-    total, nll, sampled = mlm_step(model.generator, hidden, positions, targets, weights, hp, torch.Generator().manual_seed(1))
-    logits = mlm_logits(model.generator, hidden, positions)
-    want = mlm_nll(logits, targets)
-    close(nll, want)
-    assert not nll.requires_grad
-    assert (sampled!=sample_tokens(logits, targets, hp, torch.Generator().manual_seed(1))).float().mean() < .03, 'only where a random number falls on an edge'
-    if hp.disallow_correct: assert (sampled!=targets).all()
-    ours, plain = (torch.autograd.grad(3*o/(weights.sum()+1e-6), params) for o in (total, (want*weights).sum()))
-    for a,b in zip(ours, plain): close(a, b)
+def case(kind, generators):
+    "Input of a head with its parameters, and the arguments of its step"
+    generator, mb, rng = generators[kind], masked(100), torch.Generator().manual_seed(1)
+    wide = generator.config.hidden_size if kind=='mlm' else generator.config.embedding_size
+    x = torch.randn(*mb.input_ids.shape, wide, generator=rng).requires_grad_()
+    modules = [generator.generator_lm_head] + ([generator.generator_predictions] if kind=='mlm' else [])
+    args = (generator, x, mb) if kind=='mlm' else (generator.generator_lm_head, x, mb, mb.candidates)
+    return [x, *(p for m in modules for p in m.parameters())], args, mb
 
-def test_head_samples_from_the_softmax(model):
-    hp, (hidden, *_) = preset('tiny'), predictions(model)
-    positions = torch.zeros(5, 4000, dtype=torch.long)
+@pytest.mark.parametrize('kind', STEPS)
+@pytest.mark.parametrize('change', CHANGES)
+def test_fused_step_equals_plain(generators, kind, change):
+    "Total, losses, gradients; samples but where a random number falls on an edge"
+    (plain, fused), (params, args, mb) = twins(kind), case(kind, generators)
+    (a, nll_a, sampled_a), (b, nll_b, sampled_b) = fused(*args, **change), plain(*args, **change)
+    close(a, b)
+    close(nll_a, nll_b)
+    assert not nll_a.requires_grad and not nll_b.requires_grad
+    assert (sampled_a!=sampled_b).float().mean() < .03
+    if change.get('disallow_correct'): assert (sampled_a!=mb.targets).all() and (sampled_b!=mb.targets).all()
+    for x,y in zip(*(torch.autograd.grad(o/(3*mb.weights.sum()), params) for o in (a, b)), strict=True): close(x, y)
+
+@pytest.mark.parametrize('kind', STEPS)
+def test_only_what_counts_is_in_the_total(generators, kind):
+    "Predictions of weight 0, and tokens that are no candidates, add nothing"
+    plain, fused = twins(kind)
+    _, args, mb = case(kind, generators)
+    for step in (plain, fused):
+        total, nll, _ = step(*args)
+        counted = mb.weights if kind=='mlm' else mb.candidates
+        close(total, (nll*counted).sum())
+        if kind=='mlm': assert nll[mb.weights==0].sum()>1
+
+@pytest.mark.parametrize('kind', STEPS)
+@pytest.mark.parametrize('temperature', [1., 2.])
+def test_samples_of_both_twins_follow_the_softmax(generators, kind, temperature):
+    "20,000 samples at one position; five standard errors"
+    params, (net, x, mb, *rest), _ = case(kind, generators)
+    n, head = 20000, generators[kind].generator_lm_head
+    rows = mb._replace(input_ids=mb.input_ids[:1], positions=torch.zeros(1, n, dtype=torch.long),
+                       targets=mb.input_ids[:1,:1].expand(1, n), weights=torch.ones(1, n), candidates=mb.candidates[:1],
+                       u=torch.rand(1, n, generator=torch.Generator().manual_seed(0)))
     with torch.no_grad():
-        model.generator.generator_lm_head.bias[:8] += torch.arange(8.)
-        *_, sampled = mlm_step(model.generator, hidden, positions, positions, positions.float(), hp, torch.Generator().manual_seed(0))
-        p = mlm_logits(model.generator, hidden, positions[:,:1]).softmax(-1)[:,0]
-        model.generator.generator_lm_head.bias[:8] -= torch.arange(8.)
-    share = F.one_hot(sampled, p.shape[1]).float().mean(1)
-    assert ((share-p).abs() < 5*(p*(1-p)/4000).sqrt()+2e-3).all()
+        head.bias[:8] += torch.arange(8.)
+        args = net, x[:1], rows, *(o[:1] for o in rest)
+        samples = [step(*args, temperature=temperature)[2][0] for step in twins(kind)]
+        logits = masked_logits(net, x[:1], rows.positions[:,:1])[0,0] if kind=='mlm' else head(x[0,0])
+        head.bias[:8] -= torch.arange(8.)
+    p = (logits/temperature).softmax(-1)
+    for drawn in samples: assert ((drawn.bincount(minlength=100)/n-p).abs() < 5*(p*(1-p)/n).sqrt()+1e-4).all()
 
-def test_head_in_bf16_is_the_plain_one(model):
-    args = predictions(model)
-    with torch.autocast('cpu', torch.bfloat16):
-        total, nll, _ = mlm_step(model.generator, *args, model.hp, torch.Generator().manual_seed(0))
-        close(nll, mlm_nll(mlm_logits(model.generator, *args[:2]), args[2]), 1e-3)
-    total.backward()
-    assert model.generator.generator_predictions.dense.weight.grad.isfinite().all()
+@pytest.mark.parametrize('kind', STEPS)
+def test_step_in_bf16_is_the_plain_one(generators, kind):
+    "Autocast uses the plain step, whose total has the weights in it"
+    (plain, fused), (params, args, mb) = twins(kind), case(kind, generators)
+    with torch.autocast('cpu', torch.bfloat16): total, nll, sampled = fused(*args)
+    want, want_nll, _ = plain(*args)
+    counted = mb.weights if kind=='mlm' else mb.candidates
+    close(nll, want_nll, 3e-2)
+    close(total, want, 1e-2)
+    close(total, (nll*counted).sum(), 1e-4)
+    for a,b in zip(torch.autograd.grad(total, params), torch.autograd.grad(want, params)):
+        assert (a-b).norm() < .02*b.norm()
 
 def towers(heads=4, p=.1):
     "A body as it comes, and ours with the same weights"
-    cfg = ElectraConfig(vocab_size=100, embedding_size=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=128, attention_probs_dropout_prob=p, hidden_dropout_prob=p)
+    cfg = ElectraConfig(vocab_size=100, embedding_size=32, hidden_size=64, num_hidden_layers=2,
+                        num_attention_heads=heads, intermediate_size=128, hidden_dropout_prob=p,
+                        attention_probs_dropout_prob=p)
     torch.manual_seed(0)
     theirs = ElectraModel(cfg)
     ours = with_packed_dropout(ElectraModel(ElectraConfig(**cfg.to_dict())))
@@ -96,6 +147,28 @@ def test_padding_is_not_attended_to():
             outs.append(mode(o, real)[0][real>0])
         close(*outs)
 
+def test_a_row_of_padding_is_finite_in_attention():
+    "Output and gradients, as in a short example that a length schedule has split"
+    _, ours, ids, real = towers()
+    real[1] = 0
+    out, found = grads(ours.train(), ids, real)
+    assert out.isfinite().all() and all(o.isfinite().all() for o in found.values())
+
+@pytest.mark.parametrize('objective', [{}, dict(electra_objective=False), dict(two_tower_generator=True),
+                                       dict(electra_objective=False, electric_objective=True)])
+def test_a_row_of_padding_is_finite_in_training(objective):
+    "Short examples under a length schedule, with dropout in the attention"
+    dropout = dict(attention_probs_dropout_prob=.1, hidden_dropout_prob=.1, max_position_embeddings=16)
+    hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=(), untied_generator=True,
+                model_hparam_overrides=dropout, **objective)
+    ids = torch.zeros(4, 16, dtype=torch.long)
+    for row,n in zip(ids, (5, 16, 8, 7)): row[:n] = tensor([2, *range(5, 3+n), 3])
+    dls, split = loaders((ids, tensor([5, 16, 8, 7]))), LengthSchedule(((8, 1.),), 10)
+    learn = electra_learner(dls, hp, special_ids=SPECIAL_IDS, cbs=[split])
+    with learn.no_bar(), learn.no_logging(): learn.fit(2)
+    assert learn.n_updates==2 and tensor(learn.recorder.values).isfinite().all()
+    assert all(p.isfinite().all() for p in learn.model.parameters())
+
 def test_seed_repeats_a_step():
     _, ours, ids, real = towers()
     def out():
@@ -106,27 +179,52 @@ def test_seed_repeats_a_step():
 @pytest.mark.parametrize('p', [.1, .5, .9])
 def test_share_of_dropped(p):
     torch.manual_seed(0)
-    keep = keep_bits(torch.Size([1999, 501]), p)
+    keep = dropout_mask(torch.Size([1999, 501]), p)
     assert abs(keep.float().mean()-(1-p)) < 5*(p*(1-p)/keep.numel())**.5
     for lane in range(4): assert abs(keep.flatten()[lane::4].float().mean()-(1-p)) < 5*(4*p*(1-p)/keep.numel())**.5
-    assert abs(kept_scale(p)*(1-p)-1) < 1e-4
+    assert abs(dropout_scale(p)*(1-p)-1) < 1e-4
+
+@pytest.mark.parametrize('p', [.1, .5])
+def test_packed_dropout_against_torchs(p):
+    "Share of zeros and sum are torch's within five standard errors; survivors and gradients carry the same factor"
+    torch.manual_seed(0)
+    x = torch.ones(1000, 100, requires_grad=True)
+    outs = [m(p)(x) for m in (PackedDropout, nn.Dropout)]
+    for out in outs:
+        assert abs((out==0).float().mean()-p) < 5*(p*(1-p)/x.numel())**.5
+        close(out[out>0].unique(), tensor([1/(1-p)]), 1e-4)
+        close(torch.autograd.grad(out.sum(), x)[0], out, 1e-6)
+    assert torch.equal(PackedDropout(p).eval()(x), nn.Dropout(p).eval()(x))
 
 def test_dropout_elsewhere_is_torchs():
     x = torch.ones(64, 64)
     assert torch.equal(PackedDropout(1.)(x), x*0) and torch.equal(PackedDropout(0.)(x), x)
     assert PackedDropout(.5)(x.bfloat16()).dtype==torch.bfloat16
 
+def test_causal_attention_stays_causal():
+    "With dropout on a CPU, where our attention would run: what comes later changes nothing"
+    module = nn.Module().train()
+    module.is_causal = True
+    q, k, v = torch.randn(3, 2, 4, 6, 8, generator=torch.Generator().manual_seed(0))
+    later = [o.index_add(2, tensor([5]), torch.ones(2, 4, 1, 8)) for o in (k, v)]
+    a, b = (electra_attention(module, q, *kv, None, dropout=1e-9, scaling=8**-.5)[0] for kv in ((k, v), later))
+    close(a[:,:5], b[:,:5])
+    assert (a[:,5]-b[:,5]).abs().max()>1e-2
+
 def test_folders_are_plain(tmp_path):
-    model = ElectraPretraining(preset('tiny'))
+    hp = preset('tiny')
+    model = with_packed_dropout(build_networks(hp))
     assert model.discriminator.config._attn_implementation==ATTENTION
-    model.save(tmp_path)
-    for half in ('discriminator', 'generator'): assert ATTENTION not in (tmp_path/half/'config.json').read_text()
+    save_networks(model, hp, tmp_path)
+    for name in ('discriminator', 'generator'): assert ATTENTION not in (tmp_path/name/'config.json').read_text()
     plain = ElectraForPreTraining.from_pretrained(tmp_path/'discriminator')
     assert plain.config._attn_implementation=='sdpa' and not any(isinstance(m, PackedDropout) for m in plain.modules())
 
 def test_a_step_has_a_gradient_everywhere():
     hp = preset('tiny', untied_generator=True)
-    model = ElectraPretraining(hp).train()
-    ids = torch.randint(5, hp.vocab_size, (4, 128))
-    PretrainLoss(hp)(model(mask_batch(make_inputs(ids, torch.full((4,), 60), 0), hp, Specials(0, 2, 3, 4)))).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    ids = torch.randint(5, hp.vocab_size, (4, 32), generator=torch.Generator().manual_seed(0))
+    ids[1:, 20:] = 0
+    learn = electra_learner(loaders((ids, tensor([15]*4))), hp, special_ids=SPECIAL_IDS, cbs=[Seen()])
+    with learn.no_bar(), learn.no_logging(): learn.fit(1)
+    found = learn.seen.steps[0].grads
+    assert found and all(o.isfinite().all() and o.any() for o in found.values())

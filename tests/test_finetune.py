@@ -8,18 +8,23 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random
-from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, ElectraConfig, ElectraForPreTraining, RobertaConfig, RobertaModel, RobertaTokenizer
+from transformers import (AlbertConfig, AlbertModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel,
+                          ElectraConfig, ElectraForPreTraining, RobertaConfig, RobertaModel, RobertaTokenizer)
 
 import electra_nbdev.finetune as ft
+import electra_nbdev.task_data as td
 import electra_nbdev.trials as tr
 from conftest import GOLDEN
-from electra_nbdev.glue import GlueTask, glue_task, text_task
-from electra_nbdev.hparams import FinetuneHParams, InputError
+from electra_nbdev.glue import glue_task
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
 from electra_nbdev.tokenizer import load_tokenizer, save_tokenizer
 from test_commands import bad, small_disk, typed, write
 
 WORDS = 'dog walks king town river red one two three people cat house'.split()
-DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64)
+DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+            max_position_embeddings=64)
+SHORT = dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)
 
 def sentence(i): return ' '.join(WORDS[(i*k+k)%len(WORDS)] for k in range(1, 3+i%7))
 def tsv(head, rows): return '\n'.join('\t'.join(map(str, r)) for r in ([head] if head else []) + rows) + '\n'
@@ -32,12 +37,15 @@ def glue_files(d):
         put(f'CoLA/{s}.tsv', None, [('x', i%2, '', sentence(i)) for i in range(n)])
         put(f'sst2/{s}.tsv', ('sentence', 'label'), [(sentence(i), i%2) for i in range(n)])
         put(f'STS-B/{s}.tsv', [f'c{i}' for i in range(10)], [(*range(7), *pair(i), i%6) for i in range(n)])
-        put(f'RTE/{s}.tsv', ('index', 'sentence1', 'sentence2', 'label'), [(i, *pair(i), ('entailment', 'not_entailment')[i%2]) for i in range(n)])
+        put(f'RTE/{s}.tsv', ('index', 'sentence1', 'sentence2', 'label'),
+            [(i, *pair(i), ('entailment', 'not_entailment')[i%2]) for i in range(n)])
     for s in ('train', 'dev_matched', 'dev_mismatched'):
-        put(f'mnli/{s}.tsv', [f'c{i}' for i in range(12)], [(*range(8), *pair(i), 'x', ('contradiction', 'entailment', 'neutral')[i%3]) for i in range(n)])
+        labels = ('contradiction', 'entailment', 'neutral')
+        put(f'mnli/{s}.tsv', [f'c{i}' for i in range(12)], [(*range(8), *pair(i), 'x', labels[i%3]) for i in range(n)])
     put('CoLA/test.tsv', ('index', 'sentence'), [(i, sentence(i)) for i in range(7)])
     put('STS-B/test.tsv', [f'c{i}' for i in range(9)], [(*range(7), *pair(i)) for i in range(7)])
-    for s in ('matched', 'mismatched'): put(f'mnli/test_{s}.tsv', [f'c{i}' for i in range(10)], [(*range(8), *pair(i)) for i in range(7)])
+    for s in ('matched', 'mismatched'):
+        put(f'mnli/test_{s}.tsv', [f'c{i}' for i in range(10)], [(*range(8), *pair(i)) for i in range(7)])
     put('diagnostic/diagnostic.tsv', ('index', 'sentence1', 'sentence2'), [(i, *pair(i)) for i in range(5)])
 
 def electra_folder(d):
@@ -58,6 +66,7 @@ def home(tmp_path_factory):
     return d
 
 TRAIN = 'electra_finetune --model model --data-dir glue --hparams recipe.json --device cpu'
+TRAIN_ODD = TRAIN.replace('--data-dir glue', '--data-dir odd')
 
 # Results
 
@@ -70,19 +79,23 @@ def test_several_tasks_in_one_call(home):
     table = [o.split()[:2] for o in said.out.splitlines()]
     assert all(o in table for o in (['cola', 'matthews'], ['sst', 'accuracy'], ['sts', 'spearman']))
     sts = results['sts']
-    assert [o['seed'] for o in sts['trials'].values()]==[0, 1] and {'pearson', 'spearman', 'mse', 'loss'}==set(sts['tasks']['sts'])
+    assert [o['seed'] for o in sts['trials'].values()]==[0, 1]
+    assert set(sts['tasks']['sts'])=={'pearson', 'spearman', 'mse', 'loss'}
     values = sts['tasks']['sts']['pearson']
-    assert values['mean']==pytest.approx(np.mean(values['values'])) and values['sd']==pytest.approx(np.std(values['values'], ddof=1))
+    assert values['mean']==pytest.approx(np.mean(values['values']))
+    assert values['sd']==pytest.approx(np.std(values['values'], ddof=1))
     assert (home/'several/sts'/'model'/'heads.safetensors').is_file()
 
 def test_finished_trials_are_kept(home):
     first = typed(f'{TRAIN} --task cola --out kept --trials 1', home)
     when = (home/'kept/cola/trial-0/result.json').stat().st_mtime_ns
     more = typed(f'{TRAIN} --task cola --out kept --trials 2', home)
-    assert first.code==more.code==0 and 'trial 0: finished already' in more.out and (home/'kept/cola/trial-0/result.json').stat().st_mtime_ns==when
+    assert first.code==more.code==0 and 'trial 0: finished already' in more.out
+    assert (home/'kept/cola/trial-0/result.json').stat().st_mtime_ns==when
     alone = typed(f'{TRAIN} --task cola --out alone --seed 1', home)
     a, b = (json.loads((home/o/'result.json').read_text()) for o in ('kept/cola/trial-1', 'alone/cola/trial-0'))
-    assert alone.code==0 and a['seed']==b['seed']==1 and a['metrics']==b['metrics'], "a trial does not depend on those before it"
+    assert alone.code==0
+    assert a['seed']==b['seed']==1 and a['metrics']==b['metrics'], "a trial does not depend on those before it"
     bad(home, f'{TRAIN} --task cola --out kept --seed 3', 'seed is 0, asked for 3', '--out')
 
 def stop_in_second_trial():
@@ -98,16 +111,31 @@ def test_a_stopped_command_goes_on(home):
     assert typed(f'{TRAIN} --task cola --out stopped --trials 3', home).code==0
     assert json.loads((home/'stopped/cola/results.json').read_text())['trials'].keys()=={'0', '1', '2'}
 
+def test_a_task_is_tokenized_when_its_turn_comes(home, tmp_path, monkeypatch):
+    "All files are read before anything is trained; tokens of one task at a time are in memory"
+    seen = []
+    def watch(cls, name, what):
+        real = getattr(cls, name)
+        monkeypatch.setattr(cls, name, lambda *args, **kwargs: (seen.append(what(*args)), real(*args, **kwargs))[1])
+    watch(ft.TextTask, 'examples', lambda task, split, hp: f'read {task.name} {split}')
+    watch(ft.TextTask, 'features', lambda task, *_: f'tokenize {task.name}')
+    monkeypatch.setattr(tr, 'run_trial', lambda *args, real=tr.run_trial: (seen.append('train'), real(*args))[1])
+    tr.finetune_tasks(home/'model', ['cola', 'sst'], home/'glue', tmp_path, device='cpu', **SHORT)
+    assert seen==['read cola train', 'read cola dev', 'read sst train', 'read sst dev',
+                  'tokenize cola', 'tokenize cola', 'train', 'tokenize sst', 'tokenize sst', 'train']
+
 def test_submission(home):
     said = typed(f'{TRAIN} --task mnli sts cola --out sent --trials 2 --predict-test', home)
     assert said.code==0 and 'lacks SST-2, MRPC, QQP' in said.out, said.err
     z = zipfile.ZipFile(home/'sent/submission/submission.zip')
     assert z.namelist()==['CoLA.tsv', 'STS-B.tsv', 'MNLI-m.tsv', 'MNLI-mm.tsv', 'AX.tsv']
     rows = {o: [r.split('\t') for r in z.read(o).decode().splitlines()] for o in z.namelist()}
-    assert all(r[0]==['index', 'prediction'] and [o[0] for o in r[1:]]==list(map(str, range(len(r)-1))) for r in rows.values())
+    assert all(r[0]==['index', 'prediction'] for r in rows.values())
+    assert all([o[0] for o in r[1:]]==list(map(str, range(len(r)-1))) for r in rows.values())
     assert [len(r)-1 for r in rows.values()]==[7, 7, 7, 7, 5]
     assert {o for n in ('MNLI-m.tsv', 'AX.tsv') for _,o in rows[n][1:]} <= {'contradiction', 'entailment', 'neutral'}
-    assert {o for _,o in rows['CoLA.tsv'][1:]} <= {'0', '1'} and all(0<=float(o)<=5 and len(o)==5 for _,o in rows['STS-B.tsv'][1:])
+    assert {o for _,o in rows['CoLA.tsv'][1:]} <= {'0', '1'}
+    assert all(0<=float(o)<=5 and len(o)==5 for _,o in rows['STS-B.tsv'][1:])
     assert {o.name for o in (home/'sent/mnli/predictions').iterdir()}=={'trial-0', 'trial-1', 'ensemble'}
     assert 'dev_mismatched_accuracy' in json.loads((home/'sent/results.json').read_text())['mnli']['tasks']['mnli']
 
@@ -115,32 +143,39 @@ def test_judged_again(home):
     trained = typed(f'{TRAIN} --task rte --out judged', home)
     want = json.loads((home/'judged/rte/trial-0/result.json').read_text())['metrics']
     again = typed(f'{TRAIN} --task rte --out judged --eval-only', home)
-    other = typed('electra_finetune --model judged/rte --task rte --data-dir glue --out elsewhere --eval-only --device cpu', home)
+    judged = 'electra_finetune --model judged/rte --task rte --data-dir glue --out elsewhere --eval-only --device cpu'
+    other = typed(judged, home)
     assert trained.code==again.code==other.code==0, (again.err, other.err)
-    assert json.loads((home/'judged/rte/evaluation.json').read_text())=={'trial-0': want} and json.loads((home/'elsewhere/rte/evaluation.json').read_text())=={'model': want}
-    bad(home, f'{TRAIN} --task rte --out nowhere --eval-only', 'nothing to judge')
+    assert json.loads((home/'judged/rte/evaluation.json').read_text())=={'trial-0': want}
+    assert json.loads((home/'elsewhere/rte/evaluation.json').read_text())=={'model': want}
+    bad(home, f'{TRAIN} --task rte --out nowhere --eval-only', 'nothing to evaluate')
 
 def test_one_network_for_two_tasks(home):
     said = typed(f'{TRAIN} --task cola+sts --out both', home)
     assert said.code==0, said.err
     learn = ft.load_finetuned(home/'both/cola+sts', 'cpu')
-    assert list(learn.tasks)==['cola', 'sts'] and learn.predict('red dog', task='cola').label in '01' and isinstance(learn.predict(('red dog', 'dog'), task='sts').label, float)
+    assert list(learn.tasks)==['cola', 'sts'] and learn.predict('red dog', task='cola').label in '01'
+    assert isinstance(learn.predict(('red dog', 'dog'), task='sts').label, float)
     write(home/'pairs.csv', 'sentence1,sentence2\nred dog,the dog\n')
-    said = typed('electra_predict --model both/cola+sts --task sts --input pairs.csv --out said.jsonl --device cpu', home)
+    predict = 'electra_predict --model both/cola+sts --task sts --input pairs.csv --out said.jsonl --device cpu'
+    said = typed(predict, home)
     row, = map(json.loads, (home/'said.jsonl').read_text().splitlines())
-    assert said.code==0 and row['sentence2']=='the dog' and row['prediction']==pytest.approx(learn.predict(('red dog', 'the dog'), task='sts').label, abs=1e-4)
+    want = learn.predict(('red dog', 'the dog'), task='sts').label
+    assert said.code==0 and row['sentence2']=='the dog' and row['prediction']==pytest.approx(want, abs=1e-4)
 
 def test_only_the_best_model_stays(home):
     write(home/'lean.json', json.dumps(json.loads((home/'recipe.json').read_text()) | dict(keep_all_models=False)))
     said = typed(f'{TRAIN.replace("recipe", "lean")} --task cola --out lean --trials 2', home)
-    assert said.code==0 and not list((home/'lean/cola').glob('trial-*/model')) and (home/'lean/cola/model/model.safetensors').is_file()
+    assert said.code==0 and not list((home/'lean/cola').glob('trial-*/model'))
+    assert (home/'lean/cola/model/model.safetensors').is_file()
     assert typed(f'{TRAIN.replace("recipe", "lean")} --task cola --out lean --trials 2', home).code==0
 
 def test_predict(home):
     assert typed(f'{TRAIN} --task cola --out used', home).code==0
     write(home/'new.tsv', 'id\tsentence\n1\tthe "dog walks\n2\tred\n')
     shown = typed('electra_predict --model used/cola --input new.tsv --device cpu', home)
-    assert shown.code==0 and shown.out.splitlines()[0]=='sentence\tprediction\tp_0\tp_1' and len(shown.out.splitlines())==3
+    lines = shown.out.splitlines()
+    assert shown.code==0 and lines[0]=='sentence\tprediction\tp_0\tp_1' and len(lines)==3
     write(home/'new.txt', 'the dog walks\nred\n')
     said = typed('electra_predict --model used/cola --input new.txt --out new.csv --device cpu', home)
     table = pd.read_csv(home/'new.csv')
@@ -155,42 +190,65 @@ def rows_of(home, task, split, data):
     shutil.copytree(home/'glue', home/'odd')
     write(home/'odd'/task/f'{split}.tsv', data)
 
-ROWS = {'missing column': ('CoLA', 'train', 'x\t1\n', ['train.tsv line 1', '2 columns']), 'unknown label': ('RTE', 'dev', 'i\ta\tb\tl\n0\tx\ty\tmaybe\n', ['dev.tsv line 2', 'maybe', 'not_entailment']),
-        'no number': ('STS-B', 'train', 'h\na\tb\tmuch\n', ['line 2', 'much']), 'beyond the scale': ('STS-B', 'train', 'h\na\tb\t7\n', ['line 2', '5']),
-        'not UTF-8': ('sst2', 'train', b'sentence\tlabel\ncaf\xe9\t1\n', ['train.tsv line 2', 'UTF-8']), 'empty': ('CoLA', 'train', '', ['train.tsv', 'empty']),
-        'header only': ('sst2', 'dev', 'sentence\tlabel\n', ['dev.tsv', 'empty'])}
+BAD_ROWS = {
+    'missing column': ('CoLA', 'train', 'x\t1\n', ['train.tsv line 1', '2 columns']),
+    'unknown label': ('RTE', 'dev', 'i\ta\tb\tl\n0\tx\ty\tmaybe\n', ['dev.tsv line 2', 'maybe', 'not_entailment']),
+    'no number': ('STS-B', 'train', 'h\na\tb\tmuch\n', ['line 2', 'much']),
+    'beyond the scale': ('STS-B', 'train', 'h\na\tb\t7\n', ['line 2', '5']),
+    'not UTF-8': ('sst2', 'train', b'sentence\tlabel\ncaf\xe9\t1\n', ['train.tsv line 2', 'UTF-8']),
+    'empty': ('CoLA', 'train', '', ['train.tsv', 'empty']),
+    'header only': ('sst2', 'dev', 'sentence\tlabel\n', ['dev.tsv', 'empty']),
+}
 
-@pytest.mark.parametrize('name', ROWS)
+@pytest.mark.parametrize('name', BAD_ROWS)
 def test_bad_rows(home, name):
-    task, split, data, words = ROWS[name]
+    task, split, data, words = BAD_ROWS[name]
     rows_of(home, task, split, data)
-    bad(home, f'{TRAIN.replace("--data-dir glue", "--data-dir odd")} --task mnli {task} --out fresh', *words)
+    bad(home, f'{TRAIN_ODD} --task mnli {task} --out fresh', *words)
 
 def test_bad_rows_can_be_left_out(home):
     rows_of(home, 'CoLA', 'train', 'x\t1\n' + ''.join(f'x\t{i%2}\t\t{sentence(i)}\n' for i in range(9)))
-    said = typed(f'{TRAIN.replace("--data-dir glue", "--data-dir odd")} --task cola --out without --skip-bad-rows', home)
+    said = typed(f'{TRAIN_ODD} --task cola --out without --skip-bad-rows', home)
     assert said.code==0 and 'train.tsv: 1 unreadable row left out' in said.out and ': 9 rows' in said.out
     rows_of(home, 'CoLA', 'test', 'index\tsentence\n0\n')
-    bad(home, f'{TRAIN.replace("--data-dir glue", "--data-dir odd")} --task cola --out fresh --skip-bad-rows --predict-test', 'test.tsv line 2')
+    bad(home, f'{TRAIN_ODD} --task cola --out fresh --skip-bad-rows --predict-test', 'test.tsv line 2')
 
 def test_no_dev_file(home):
     rows_of(home, 'CoLA', 'train', ''.join(f'x\t{i%2}\t\tsentence {i}\n' for i in range(80)))
     (home/'odd/CoLA/dev.tsv').unlink()
-    said = typed(f'{TRAIN.replace("--data-dir glue", "--data-dir odd")} --task cola --out split', home)
+    said = typed(f'{TRAIN_ODD} --task cola --out split', home)
     assert said.code==0 and 'NOTE' in said.out and 'has no dev set. 10% of train.tsv' in said.out
 
-LINES = {'--task colla': 'Did you mean `cola`', '--task ax': 'mnli', '--task qqp': 'should be called qqp', '--task cola --data-dir nowhere': 'nowhere', '--task cola --model nowhere': 'nowhere',
-         '--task cola --model glue': 'no model', '--task cola --preset papers': 'Did you mean `paper`', '--task cola --device quantum': 'quantum', '--task cola --trials 0': 'at least 1'}
+LINES = {
+    '--task colla': 'Did you mean `cola`',
+    '--task ax': 'mnli',
+    '--task qqp': 'should be called qqp',
+    '--task cola --data-dir nowhere': 'nowhere',
+    '--task cola --model nowhere': 'nowhere',
+    '--task cola --model glue': 'no model',
+    '--task cola --preset papers': 'Did you mean `paper`',
+    '--task cola --device quantum': 'quantum',
+    '--task cola --trials 0': 'at least 1',
+}
 
 @pytest.mark.parametrize('flags', LINES)
 def test_bad_flags(home, flags): bad(home, f'{TRAIN} --out fresh {flags}', LINES[flags])
 
-HPARAMS = {'{"max_seq_length": 128}': '64 positions', '{"learning_rates": 1}': 'Did you mean `learning_rate`', '{"num_train_epochs": 0.01, "max_seq_length": 32}': 'not one step',
-           '{"loss_reduction": "max"}': 'sum, mean', '{"vocab_size": 30522}': "the model's is 200", '{"model_hparam_overrides": {"hidden_size": 64}, "max_seq_length": 32}': 'does not open',
-           '{"init_checkpoint": "x"}': '--model', '{"do_eval": false}': 'do_eval'}
+HPARAMS = {
+    '{"max_seq_length": 128}': '64 positions',
+    '{"learning_rates": 1}': 'Did you mean `learning_rate`',
+    '{"num_train_epochs": 0.01, "max_seq_length": 32}': 'not one step',
+    '{"loss_reduction": "max"}': 'sum, mean',
+    '{"vocab_size": 30522}': "the model's is 200",
+    '{"model_hparam_overrides": {"hidden_size": 64}, "max_seq_length": 32}': 'does not open',
+    '{"init_checkpoint": "x"}': '--model',
+    '{"do_eval": false}': 'do_eval',
+}
 
 @pytest.mark.parametrize('hparams', HPARAMS)
-def test_bad_hparams(home, hparams): bad(home, f"electra_finetune --model model --data-dir glue --task cola --out fresh --device cpu --hparams '{hparams}'", HPARAMS[hparams])
+def test_bad_hparams(home, hparams):
+    line = 'electra_finetune --model model --data-dir glue --task cola --out fresh --device cpu'
+    bad(home, f"{line} --hparams '{hparams}'", HPARAMS[hparams])
 
 def test_another_vocabulary(home):
     import shutil
@@ -206,7 +264,8 @@ def test_incomplete_weights(home):
     from safetensors.torch import load_file, save_file
     shutil.copytree(home/'model', home/'torn', dirs_exist_ok=True)
     tensors = load_file(home/'model/model.safetensors')
-    save_file({k: v for k,v in tensors.items() if 'layer.1' not in k}, home/'torn/model.safetensors', metadata={'format': 'pt'})
+    kept = {k: v for k,v in tensors.items() if 'layer.1' not in k}
+    save_file(kept, home/'torn/model.safetensors', metadata={'format': 'pt'})
     bad(home, f'{TRAIN.replace("--model model", "--model torn")} --task cola --out fresh', 'lacks weights', 'layer.1')
 
 def test_nothing_is_overwritten(home):
@@ -217,27 +276,35 @@ def test_nothing_is_overwritten(home):
 def test_bad_predictions(home):
     assert typed(f'{TRAIN} --task cola --out used', home).code==0
     write(home/'odd.csv', 'text\nred\n')
-    for line,word in (('--input odd.csv', 'no column `sentence`'), ('--input nowhere.csv', 'nowhere.csv'), ('--input odd.xlsx', '.csv'), ('--input new.txt --out said.xlsx', '.jsonl'),
-                      ('--input new.txt --task sts', 'cola')):
+    for line,word in (
+        ('--input odd.csv', 'no column `sentence`'),
+        ('--input nowhere.csv', 'nowhere.csv'),
+        ('--input odd.xlsx', '.csv'),
+        ('--input new.txt --out said.xlsx', '.jsonl'),
+        ('--input new.txt --task sts', 'cola'),
+    ):
         write(home/'new.txt', 'red\n')
         bad(home, f'electra_predict --model used/cola {line} --device cpu', word)
     bad(home, 'electra_predict --model model --input new.txt --device cpu', 'no fine-tuned model')
 
 def test_disk_full(home):
     said = typed(f'{TRAIN} --task cola --out full', home, small_disk)
-    assert said.code==2 and 'Traceback' not in said.err and not list((home/'full').rglob('*.json')) and not list((home/'full').rglob('*.tmp'))
+    assert said.code==2 and 'Traceback' not in said.err
+    assert not list((home/'full').rglob('*.json')) and not list((home/'full').rglob('*.tmp'))
 
 # Encoders
 
 def roberta_folder(d):
     from tokenizers.implementations import ByteLevelBPETokenizer
     bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator([sentence(i) for i in range(40)], vocab_size=400, special_tokens=['<s>', '<pad>', '</s>', '<unk>', '<mask>'], show_progress=False)
+    bpe.train_from_iterator([sentence(i) for i in range(40)], vocab_size=400, show_progress=False,
+                            special_tokens=['<s>', '<pad>', '</s>', '<unk>', '<mask>'])
     d.mkdir()
     bpe.save_model(str(d))
     tok = RobertaTokenizer.from_pretrained(str(d)) if hasattr(RobertaTokenizer, 'from_pretrained') else None
     tok.save_pretrained(d)
-    RobertaModel(RobertaConfig(vocab_size=len(tok), type_vocab_size=1, **DIMS | dict(max_position_embeddings=70))).save_pretrained(d)
+    cfg = RobertaConfig(vocab_size=len(tok), type_vocab_size=1, **DIMS | dict(max_position_embeddings=70))
+    RobertaModel(cfg).save_pretrained(d)
 
 def wordpiece_model(cls, config):
     def make(d):
@@ -245,33 +312,45 @@ def wordpiece_model(cls, config):
         load_tokenizer(GOLDEN/'vocab.txt').save_pretrained(d)
     return make
 
-ENCODERS = dict(bert=wordpiece_model(BertModel, BertConfig(vocab_size=200, **DIMS)), roberta=roberta_folder,
-                distilbert=wordpiece_model(DistilBertModel, DistilBertConfig(vocab_size=200, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64)))
+ALBERT = AlbertConfig(vocab_size=200, embedding_size=16, num_hidden_layers=2,
+                      **{k: v for k,v in DIMS.items() if k!='num_hidden_layers'})
+DISTILBERT = DistilBertConfig(vocab_size=200, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64)
+ENCODERS = dict(
+    albert=wordpiece_model(AlbertModel, ALBERT),
+    bert=wordpiece_model(BertModel, BertConfig(vocab_size=200, **DIMS)),
+    roberta=roberta_folder,
+    distilbert=wordpiece_model(DistilBertModel, DISTILBERT),
+)
 
 @pytest.mark.parametrize('name', ENCODERS)
 def test_other_encoders(home, tmp_path, name):
     ENCODERS[name](tmp_path/name)
     task = glue_task('rte', home/'glue')
-    hparams = dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1, layerwise_lr_decay=0. if name=='distilbert' else .8)
-    trials = tr.finetune(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
-    again = ft.load_finetuned(tmp_path/'out', 'cpu').judge(dict(dev=ft.read_rows({'rte': task}, tr.open_model(tmp_path/name)[1], ft.load_finetuned(tmp_path/'out', 'cpu').hp)['dev']))
+    hparams = SHORT | dict(layerwise_lr_decay=0. if name=='albert' else .8)
+    trials = tr.run_trials(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
+    learn, tok = ft.load_finetuned(tmp_path/'out', 'cpu'), open_model(tmp_path/name)[1]
+    again = learn.evaluate(dict(dev=ft.read_rows({'rte': task}, tok, learn.hp)['dev']))
     assert again['rte']==pytest.approx(trials.records[0]['metrics']['rte'])
-    if name=='distilbert':
-        with pytest.raises(InputError, match='layerwise_lr_decay to 0'): tr.finetune(tmp_path/name, [task], tmp_path/'other', device='cpu', **hparams | dict(layerwise_lr_decay=.8))
+    if name=='albert':
+        hparams['layerwise_lr_decay'] = .8
+        with pytest.raises(InputError, match='layerwise_lr_decay to 0'):
+            tr.run_trials(tmp_path/name, [task], tmp_path/'other', device='cpu', **hparams)
     if name=='roberta':
-        f, = task.features([ft.TextExample(0, 'red', 'dog', 'entailment')], tr.open_model(tmp_path/name)[1], FinetuneHParams())
+        f, = task.features([ft.TextExample(0, 'red', 'dog', 'entailment')], tok, FinetuneHParams())
         assert f.n_first==len(f.input_ids)==6, "two separators between the texts, one segment"
 
 def test_half_precision(home, tmp_path):
-    trials = tr.finetune(home/'model', [glue_task('sts', home/'glue')], tmp_path/'out', device='cpu', precision='bf16', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    task = glue_task('sts', home/'glue')
+    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', precision='bf16', **SHORT)
     assert np.isfinite(trials.values('sts', 'loss')).all()
 
 def test_from_task_to_task(home, tmp_path):
-    hparams = dict(device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
-    tr.finetune(home/'model', [glue_task('mnli', home/'glue')], tmp_path/'mnli', **hparams)
-    a, b = (ft.open_encoder(o).state_dict()['encoder.layer.0.output.dense.weight'] for o in (tmp_path/'mnli', tmp_path/'mnli'/'model'))
+    hparams = dict(device='cpu', **SHORT)
+    tr.run_trials(home/'model', [glue_task('mnli', home/'glue')], tmp_path/'mnli', **hparams)
+    a, b = (ft.open_encoder(o).state_dict()['encoder.layer.0.output.dense.weight']
+            for o in (tmp_path/'mnli', tmp_path/'mnli'/'model'))
     assert torch.equal(a, b)
-    tr.finetune(tmp_path/'mnli', [glue_task('rte', home/'glue')], tmp_path/'rte', **hparams)
+    tr.run_trials(tmp_path/'mnli', [glue_task('rte', home/'glue')], tmp_path/'rte', **hparams)
 
 def test_a_run_of_ours(home, tmp_path):
     (tmp_path/'run').mkdir()
@@ -290,15 +369,18 @@ class Losses(Callback):
 
 def losses(home, monkeypatch, width=None, **hparams):
     "Losses of the first steps"
-    real = ft.task_batch
+    real = td.task_batch
     with monkeypatch.context() as m:
-        if width: m.setattr(ft, 'task_batch', lambda items, tasks, pad: real(items, tasks, pad, width))
-        encoder, tok = tr.open_model(home/'model', model_hparam_overrides=dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.))
+        if width: m.setattr(td, 'task_batch', lambda items, tasks, pad: real(items, tasks, pad, width))
+        still = dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
+        encoder, tok = open_model(home/'model', model_hparam_overrides=still)
         tasks = {n: glue_task(n, home/'glue') for n in ('rte', 'sts')}
-        hp = ft.settle_recipe(encoder, tok, list(tasks), max_seq_length=32, train_batch_size=8, num_train_epochs=1, learning_rate=1e-3, warmup_proportion=.01, **hparams)
+        hparams = SHORT | dict(learning_rate=1e-3, warmup_proportion=.01) | hparams
+        hp = ft.settle_recipe(encoder, tok, list(tasks), **hparams)
         rows = ft.read_rows(tasks, tok, hp)
         with no_random(0):
-            learn = ft.finetune_learner(ft.finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, device='cpu'), encoder, hp)
+            dls = ft.finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, device='cpu')
+            learn = ft.finetune_learner(dls, encoder, hp)
             for head in learn.model.heads.values(): head.dropout.p = 0.
             watch = Losses()
             with learn.no_bar(), learn.no_logging(), learn.added_cbs(watch): learn.fit_recipe()
@@ -315,8 +397,10 @@ def test_rates_by_layer(home, monkeypatch):
         _, learn = losses(home, monkeypatch, layer_exponents=exponents, layerwise_lr_decay=.8)
         groups = learn.opt.opt.param_groups
         rate = {n: g['lr_mult'] for g in groups for n in g['param_names']}
-        assert rate['heads.rte.dense.weight']==1 and rate['encoder.encoder.layer.1.output.dense.weight']==pytest.approx(top)
-        assert rate['encoder.embeddings.word_embeddings.weight']==pytest.approx(top*.64) and {g['wd_mult'] for g in groups}=={0., 1.}
+        assert rate['heads.rte.dense.weight']==1
+        assert rate['encoder.encoder.layer.1.output.dense.weight']==pytest.approx(top)
+        assert rate['encoder.embeddings.word_embeddings.weight']==pytest.approx(top*.64)
+        assert {g['wd_mult'] for g in groups}=={0., 1.}
 
 def test_mean_and_sum(home, monkeypatch):
     a, b = (losses(home, monkeypatch, loss_reduction=o)[0] for o in ('sum', 'mean'))
@@ -331,13 +415,21 @@ def test_hub(monkeypatch):
         asked.append((name, config, split))
         names = ['entailment', 'neutral', 'contradiction'] if config in ('mnli', 'ax') else None
         label = datasets.ClassLabel(names=names) if names else datasets.Value('float32')
-        rows = dict(premise=['red'], hypothesis=['dog'], sentence1=['red'], sentence2=['dog'], label=[-1 if 'test' in split else 2])
-        return datasets.Dataset.from_dict(rows, features=datasets.Features(dict.fromkeys(('premise', 'hypothesis', 'sentence1', 'sentence2'), datasets.Value('string')) | dict(label=label)))
+        rows = dict(premise=['red'], hypothesis=['dog'], sentence1=['red'], sentence2=['dog'])
+        features = datasets.Features(dict.fromkeys(rows, datasets.Value('string')) | dict(label=label))
+        rows['label'] = [-1 if 'test' in split else 2]
+        return datasets.Dataset.from_dict(rows, features=features)
     monkeypatch.setattr(datasets, 'load_dataset', fake)
-    mnli, sts, hp = glue_task('mnli', 'hf:nyu-mll/glue'), glue_task('sts-b', 'hf:glue'), FinetuneHParams(double_unordered=False)
-    assert mnli.examples('dev_mismatched', hp)==[(0, 'red', 'dog', 'contradiction')] and mnli.test==('test_matched', 'test_mismatched', 'ax')
+    mnli, sts = glue_task('mnli', 'hf:nyu-mll/glue'), glue_task('sts-b', 'hf:glue')
+    hp = FinetuneHParams(double_unordered=False)
+    assert mnli.examples('dev_mismatched', hp)==[(0, 'red', 'dog', 'contradiction')]
+    assert mnli.test==('test_matched', 'test_mismatched', 'ax')
     assert mnli.examples('ax', hp)[0].label=='contradiction' and float(sts.examples('train', hp)[0].label)==2.
-    assert asked==[('nyu-mll/glue', 'mnli', 'validation_mismatched'), ('nyu-mll/glue', 'ax', 'test'), ('glue', 'stsb', 'train')]
+    assert asked==[
+        ('nyu-mll/glue', 'mnli', 'validation_mismatched'),
+        ('nyu-mll/glue', 'ax', 'test'),
+        ('glue', 'stsb', 'train'),
+    ]
     monkeypatch.undo()
     with pytest.raises(InputError, match='hf:no/such'): glue_task('rte', 'hf:no/such').examples('train', hp)
 
@@ -348,25 +440,36 @@ class Lengths(ft.Task):
     name, dev, test = 'lengths', ('dev',), ()
     def settings(self): return {}
     def examples(self, split, hp): return [sentence(i) for i in range(16)]
-    def features(self, examples, tok, hp): return [ft.Feature(o, len(o), dict(long=len(o)>6), t) for t in examples for o in [tok(t)['input_ids']]]
+    def features(self, examples, tok, hp):
+        ids = [tok(t)['input_ids'] for t in examples]
+        return [ft.Feature(o, len(o), dict(long=len(o)>6), t) for o,t in zip(ids, examples, strict=True)]
     def collate(self, targets, width): return dict(long=torch.tensor([o['long'] for o in targets]).float())
     def head(self, width):
         class Head(torch.nn.Module):
             def __init__(self): super().__init__(); self.dense = torch.nn.Linear(width, 1)
-            def forward(self, hidden, target): assert len(target['long'])==len(hidden); return dict(score=self.dense(hidden).mean(1)[:,0])
+            def forward(self, hidden, target):
+                assert len(target['long'])==len(hidden)
+                return dict(score=self.dense(hidden).mean(1)[:,0])
         return Head()
-    def losses(self, out, target): return torch.nn.functional.binary_cross_entropy_with_logits(out['score'], target['long'], reduction='none')
+    def losses(self, out, target):
+        bce = torch.nn.functional.binary_cross_entropy_with_logits
+        return bce(out['score'], target['long'], reduction='none')
     def rows(self, out): return out['score'].tolist()
-    def metrics(self, features, outs): return dict(right=100*float(np.mean([(o>0)==f.target['long'] for f,o in zip(features, outs)])))
+    def metrics(self, features, outs):
+        right = [(o>0)==f.target['long'] for f,o in zip(features, outs)]
+        return dict(right=100*float(np.mean(right)))
 
 def test_another_kind_of_task_beside_a_text_task(home, tmp_path):
-    trials = tr.finetune(home/'model', [Lengths(), glue_task('cola', home/'glue')], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    tasks = [Lengths(), glue_task('cola', home/'glue')]
+    trials = tr.run_trials(home/'model', tasks, tmp_path/'out', device='cpu', **SHORT)
     assert trials.tasks==['lengths', 'cola'] and 0<=trials.values('lengths', 'right')[0]<=100
     assert type(ft.load_finetuned(tmp_path/'out', 'cpu').tasks['lengths']) is Lengths
 
 def test_own_task_of_a_datasets_object(home, tmp_path):
     from datasets import Dataset
-    rows = Dataset.from_dict(dict(words=[sentence(i) for i in range(30)], size=[float(len(sentence(i))) for i in range(30)]))
-    task = text_task('size', rows, rows, text='words', label='size', regression=True)
-    trials = tr.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
-    assert set(trials.records[0]['metrics']['size'])=={'pearson', 'spearman', 'mse', 'loss'} and task.scale==max(rows['size'])
+    texts = [sentence(i) for i in range(30)]
+    rows = Dataset.from_dict(dict(words=texts, size=[float(len(o)) for o in texts]))
+    task = ft.text_task('size', rows, rows, text='words', label='size', regression=True)
+    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **SHORT)
+    assert set(trials.records[0]['metrics']['size'])=={'pearson', 'spearman', 'mse', 'loss'}
+    assert task.scale==max(rows['size'])

@@ -7,9 +7,11 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetune import FinetuneDL, TaskLoss, TaskNetwork, TextExample, TextTask, n_steps
+from electra_nbdev.finetune import FinetuneDL, TaskLoss, TaskNetwork, n_steps
+from electra_nbdev.tasks import TextExample, TextTask
 from electra_nbdev.glue import LAYOUTS, glue_task
-from electra_nbdev.hparams import FinetuneHParams, InputError, finetune_preset
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetune_recipe import FinetuneHParams, finetune_preset
 from electra_nbdev.tasks import MEASURES, shares
 from electra_nbdev.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
@@ -50,11 +52,13 @@ def network(run):
 
 def official_batch(arrays, tasks):
     "The run's batch as ours; rows of no task are padding, which the official code adds and we do not"
-    f = {k[5:]: torch.from_numpy(v).long() if v.dtype.kind=='i' else torch.from_numpy(v) for k,v in arrays.items() if k.startswith('feat/')}
+    def tensor(v): return torch.from_numpy(v).long() if v.dtype.kind=='i' else torch.from_numpy(v)
+    f = {k[5:]: tensor(v) for k,v in arrays.items() if k.startswith('feat/')}
     keep = f['task_id']<len(tasks)
     rows = {n: torch.nonzero(f['task_id'][keep]==i)[:,0] for i,n in enumerate(tasks)}
     targets = {n: f[f"{n}_{'label_ids' if t.labels else 'targets'}"][keep][rows[n]] for n,t in tasks.items()}
-    batch = dict(input_ids=f['input_ids'][keep], token_type_ids=f['segment_ids'][keep], attention_mask=f['input_mask'][keep], rows=rows, targets=targets)
+    inputs = dict(input_ids=f['input_ids'], token_type_ids=f['segment_ids'], attention_mask=f['input_mask'])
+    batch = {k: v[keep] for k,v in inputs.items()} | dict(rows=rows, targets=targets)
     return batch, targets, torch.nonzero(keep)[:,0]
 
 RUNS = ['classification', 'regression', 'multitask']
@@ -68,7 +72,8 @@ def test_golden_heads_and_losses(run):
         at = place[batch['rows'][n]].numpy()
         want = arrays[f'out/{n}/logits'] if t.labels else arrays[f'out/{n}/predictions'][:,None]
         np.testing.assert_allclose(outs[n].numpy(), want[at], rtol=0, atol=1e-4)
-        np.testing.assert_allclose(t.losses(outs[n], targets[n]).numpy(), arrays[f'out/{n}/loss'][at], rtol=1e-5, atol=1e-6)
+        losses = t.losses(outs[n], targets[n]).numpy()
+        np.testing.assert_allclose(losses, arrays[f'out/{n}/loss'][at], rtol=1e-5, atol=1e-6)
         if t.labels: assert outs[n].argmax(-1).tolist()==arrays[f'out/{n}/predictions'][at].tolist()
     total = TaskLoss(tasks)(outs, targets)
     np.testing.assert_allclose(total.item(), arrays['loss'], rtol=1e-5)
@@ -122,18 +127,21 @@ def test_golden_readers(split):
     t = glue_task(name, GOLDEN/'finetune'/'data', skip_bad=True)
     part = {'diagnostic': 'ax'}.get(part, 'dev_matched' if split=='mnli/dev' else part)
     got = t.examples(part, FinetuneHParams())
-    assert [[o.eid, o.text_a, o.text_b, o.label if t.labels else float(o.label)] for o in got]==[[*o[:3], o[3] if t.labels else float(o[3])] for o in EXAMPLES[split]]
+    def label(o): return o if t.labels else float(o)
+    assert [[*o[:3], label(o.label)] for o in got]==[[*o[:3], label(o[3])] for o in EXAMPLES[split]]
 
 @pytest.mark.parametrize('log', [o for o in EXAMPLES if o.endswith('#log')])
 def test_golden_bad_rows_are_refused(log):
     name, part = log[:-4].split('/')
     line = int(EXAMPLES[log][0].split('from line ')[1].split()[0])+1 # theirs count from 0
-    with pytest.raises(InputError, match=f'{part}.tsv line {line}: '): glue_task(name, GOLDEN/'finetune'/'data').examples(part, FinetuneHParams())
+    task = glue_task(name, GOLDEN/'finetune'/'data')
+    with pytest.raises(InputError, match=f'{part}.tsv line {line}: '): task.examples(part, FinetuneHParams())
 
 def test_golden_pairs_in_one_order():
     for name in ('mrpc', 'sts'):
         got = glue_task(name, GOLDEN/'finetune'/'data').examples('train', FinetuneHParams(double_unordered=False))
-        assert [list(o[:3]) for o in got]==[o[:3] for o in EXAMPLES[f'{name}/train'][:len(got)]] and 2*len(got)==len(EXAMPLES[f'{name}/train'])
+        want = EXAMPLES[f'{name}/train']
+        assert [list(o[:3]) for o in got]==[o[:3] for o in want[:len(got)]] and 2*len(got)==len(want)
 
 # Steps
 
@@ -147,7 +155,9 @@ def test_golden_steps():
         features = mnli.features(mnli.examples(split, hp), TOK, hp)
         records = [o for o in want['records_taskid_eid_label_ids'] if o[0]==0]
         ours = {f.example.eid: (f.target, f.input_ids) for f in features}
-        assert ours=={eid: (label, ids[:len(ours[eid][1])]) for _,eid,label,ids in records} and all(not any(o[3][len(ours[o[1]][1]):]) for o in records)
+        lens = {eid: len(ids) for eid,(_,ids) in ours.items()}
+        assert ours=={eid: (label, ids[:lens[eid]]) for _,eid,label,ids in records}
+        assert not any(any(ids[lens[eid]:]) for _,eid,_,ids in records)
         if split=='train': assert n_steps(len(features), hp)==want['steps']
         else: assert len(FinetuneDL({'mnli': features}, {'mnli': mnli}, TOK, int(bs)))==want['steps']
 
@@ -172,7 +182,8 @@ def test_golden_classification_metrics(i):
     np.testing.assert_allclose(MEASURES['accuracy'](y, p), dict(case['accuracy'])['accuracy'], rtol=1e-12)
     np.testing.assert_allclose(MEASURES['matthews'](y, p), dict(case['mcc'])['mcc'], rtol=1e-6, atol=1e-6)
     f1 = dict(case['f1'])
-    assert f1['recall']==f1['precision']==f1['f1'], "official: gold positives are counted from the predictions, so this is precision alone"
+    why = "official: gold positives are counted from the predictions, so this is precision alone"
+    assert f1['recall']==f1['precision']==f1['f1'], why
     if set(y)|set(p) <= {0, 1}:
         hits = sum(a==b==1 for a,b in zip(y, p))
         np.testing.assert_allclose(f1['precision'], 100*hits/max(sum(p), 1))

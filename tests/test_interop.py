@@ -1,27 +1,30 @@
-"Round trips to the bit, resumed training, and what happens to damaged, foreign and lying files"
+"Bit-exact round trips, resumed training, and damaged, foreign and lying files"
 import json, random, shutil, time, tracemalloc
 
 import numpy as np
 import pytest
 import torch
 from fastcore.script import _cli_func, set_ctx
+from huggingface_hub import ModelCard
 from torch import tensor
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 import electra_nbdev.cli as cli
-from electra_nbdev.bundle import masked_crc, read_bundle, varint
-from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint, part
-from electra_nbdev.convert import convert
-from electra_nbdev.electric import pretraining_model
-from electra_nbdev.hparams import InputError, load_hparams, preset, save_hparams
+from electra_nbdev.engine.tf_checkpoint import masked_crc, read_bundle, varint
+from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
+from electra_nbdev.convert import convert_weights
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
 from electra_nbdev.interop import open_pretrained
-from electra_nbdev.pretrain import evaluate_run, pretrain
+from electra_nbdev.runs import evaluate_run, run_pretraining
 from electra_nbdev.tokenizer import load_tokenizer
 from conftest import GOLDEN
 from test_pretrain import made
 
-KINDS = dict(shared=dict(), towers=dict(electric_objective=True, electra_objective=False), halves=dict(untied_generator=True, generator_hidden_size=.5),
-             untied=dict(untied_generator=True, untied_generator_embeddings=True, generator_hidden_size=.5), full=dict(untied_generator=True, generator_hidden_size=1.))
+KINDS = dict(shared=dict(), towers=dict(electric_objective=True, electra_objective=False),
+             halves=dict(untied_generator=True, generator_hidden_size=.5),
+             untied=dict(untied_generator=True, untied_generator_embeddings=True, generator_hidden_size=.5),
+             full=dict(untied_generator=True, generator_hidden_size=1.))
 
 def same_weights(a, b):
     a, b = dict(a.named_parameters()), dict(b.named_parameters())
@@ -30,48 +33,65 @@ def same_weights(a, b):
 
 def a_run(folder, **kind):
     "A run as training leaves it, its biases not zero"
-    model = pretraining_model(preset('tiny', vocab_size=40, seed=3, **kind))
+    hp = preset('tiny', vocab_size=40, seed=3, **kind)
+    model = build_networks(hp)
     with torch.no_grad():
-        for p in model.parameters(): p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())), alpha=.02)
-    model.save(folder)
-    save_hparams(model.hp, folder/'hparams.json', data={})
-    return model.eval()
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())), alpha=.02)
+    save_networks(model, hp, folder)
+    save_hparams(hp, folder/'hparams.json', data={})
+    return model.eval(), hp
 
 def plain_logits(folder):
     "What `transformers` alone makes of a folder"
     ids = tensor([[2, 7, 9, 30, 3], [2, 5, 3, 0, 0]])
     classes = dict(discriminator=ElectraForPreTraining, electric=ElectraForPreTraining, generator=ElectraForMaskedLM)
-    with torch.no_grad(): return {k: c.from_pretrained(folder/k).eval()(ids, attention_mask=(ids>0).long()).logits for k,c in classes.items() if (folder/k).is_dir()}
+    nets = {k: c.from_pretrained(folder/k).eval() for k,c in classes.items() if (folder/k).is_dir()}
+    with torch.no_grad(): return {k: o(ids, attention_mask=(ids>0).long()).logits for k,o in nets.items()}
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_run_to_hugging_face_to_run(kind, tmp_path):
-    model = a_run(tmp_path/'run', **KINDS[kind])
-    convert(tmp_path/'run', tmp_path/'hf')
+    model, hp = a_run(tmp_path/'run', **KINDS[kind])
+    convert_weights(tmp_path/'run', tmp_path/'hf')
     (tmp_path/'hf'/'hparams.json').unlink()
-    back = convert(tmp_path/'hf', tmp_path/'back')
+    back = convert_weights(tmp_path/'hf', tmp_path/'back')
     assert not back.made and not back.unused
     same_weights(model, back.model)
     want, got = plain_logits(tmp_path/'run'), plain_logits(tmp_path/'back')
     assert want.keys()==got.keys()
     for k in want: assert (want[k]-got[k]).abs().max()<=1e-6, k
-    fields = ('untied_generator', 'untied_generator_embeddings', 'electric_objective', 'generator_hidden_size', 'generator_layers', 'vocab_size')
-    assert [getattr(model.hp, o) for o in fields if kind!='shared' or 'generator_' not in o]==[getattr(back.hp, o) for o in fields if kind!='shared' or 'generator_' not in o]
+    fields = ['untied_generator', 'untied_generator_embeddings', 'electric_objective', 'vocab_size']
+    if kind!='shared': fields += ['generator_hidden_size', 'generator_layers']
+    for o in fields: assert getattr(hp, o)==getattr(back.hp, o), o
     assert back.model.discriminator.config.num_attention_heads==model.discriminator.config.num_attention_heads
 
 @pytest.mark.parametrize('kind', [*KINDS, 'bert'])
 def test_run_to_official_names_to_run(kind, tmp_path):
-    model = a_run(tmp_path/'run', **KINDS.get(kind, dict(electra_objective=False)))
-    convert(tmp_path/'run', tmp_path/'names.npz')
-    back = convert(tmp_path/'names.npz', tmp_path/'back', tmp_path/'run'/'hparams.json')
-    assert not back.made and not back.unused and back.hp==model.hp
+    model, hp = a_run(tmp_path/'run', **KINDS.get(kind, dict(electra_objective=False)))
+    convert_weights(tmp_path/'run', tmp_path/'names.npz')
+    back = convert_weights(tmp_path/'names.npz', tmp_path/'back', tmp_path/'run'/'hparams.json')
+    assert not back.made and not back.unused and back.hp==hp
     same_weights(model, back.model)
     for k,v in plain_logits(tmp_path/'run').items(): assert (v-plain_logits(tmp_path/'back')[k]).abs().max()<=1e-6, k
-    if kind not in ('shared', 'bert'): same_weights(model, open_pretrained(tmp_path/'names.npz').model) # the shapes tell all but the heads
+    if kind in ('shared', 'bert'): return
+    same_weights(model, open_pretrained(tmp_path/'names.npz').model) # the shapes tell all but the heads
+
+@pytest.mark.parametrize('body', ['bert', 'modernbert'])
+def test_run_of_another_body(body, tmp_path):
+    "It is opened with all of its weights, converted, and refused where only ELECTRA has names"
+    sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2, pad_token_id=0)
+    model, hp = a_run(tmp_path/'run', body=dict(model_type=body, **sizes), generator_layers=1.)
+    out = convert_weights(tmp_path/'run', tmp_path/'hf')
+    back = open_pretrained(tmp_path/'hf')
+    assert not out.made and not out.unused and not back.made and not back.unused and back.hp==hp
+    same_weights(model, back.model)
+    with pytest.raises(InputError, match='no official names'): convert_weights(tmp_path/'run', tmp_path/'names.npz')
+    assert not (tmp_path/'names.npz').exists()
 
 @pytest.mark.parametrize('half', ['discriminator', 'generator'])
 @pytest.mark.parametrize('missing', ['embeddings', 'fresh'])
 def test_one_half(half, missing, tmp_path):
-    model = a_run(tmp_path/'run', untied_generator=True, generator_hidden_size=2/3) # 64 wide, as its embeddings
+    model, _ = a_run(tmp_path/'run', untied_generator=True, generator_hidden_size=2/3) # 64 wide, as its embeddings
     out = open_pretrained(tmp_path/'run'/half, missing=missing)
     given = getattr(model, half).state_dict()
     for n,p in getattr(out.model, half).state_dict().items(): assert torch.equal(p, given[n]), n
@@ -81,58 +101,68 @@ def test_one_half(half, missing, tmp_path):
     assert all(o.startswith(other) for o in out.made) and f'made    {other}' in out.report()
 
 def test_training_goes_on_after_a_detour(made, tmp_path):
-    "A run under official names and back: weights, Adam's means and the step are there, and training continues"
+    "A run under official names and back: weights, Adam's moments and the step are there, and training continues"
     d, hp = made
-    pretrain(d/'examples', tmp_path/'run', hp, device='cpu')
+    run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     for o in ('discriminator', 'generator'): shutil.rmtree(tmp_path/'run'/o)
-    convert(tmp_path/'run', tmp_path/'names.npz')
+    convert_weights(tmp_path/'run', tmp_path/'names.npz')
     names = np.load(tmp_path/'names.npz')
     assert names['global_step']==12 and 'electra/embeddings/word_embeddings/adam_v' in names
     shutil.copy(d/'vocab'/'vocab.txt', tmp_path)
-    out = convert(tmp_path/'names.npz', tmp_path/'back', json.dumps(json.loads((tmp_path/'run'/'hparams.json').read_text()) | dict(num_train_steps=16)))
+    longer = json.loads((tmp_path/'run'/'hparams.json').read_text()) | dict(num_train_steps=16)
+    out = convert_weights(tmp_path/'names.npz', tmp_path/'back', longer)
     assert out.step==12 and not out.notes
-    (a, _), (b, state) = load_checkpoint(latest_checkpoint(tmp_path/'run')), load_checkpoint(latest_checkpoint(tmp_path/'back'))
+    (a, _), (b, _) = (load_checkpoint(latest_checkpoint(tmp_path/o)) for o in ('run', 'back'))
     for o in ('model', 'optimizer'):
-        assert part(a, o).keys()==part(b, o).keys()
-        for k,t in part(a, o).items(): assert torch.equal(t, part(b, o)[k]), k
-    with pytest.raises(InputError, match='does not know its examples'): evaluate_run(tmp_path/'back', d/'examples'/'held_out', 'cpu')
-    learn = pretrain(d/'examples', tmp_path/'back', load_hparams(tmp_path/'back'/'hparams.json'), device='cpu')
-    assert learn.pretrain_step==16 and learn.history.rows[0]['step']>12
-    assert json.loads((tmp_path/'back'/'hparams.json').read_text())['run']['data']['vocab_size']==hp.vocab_size # from now on it knows
+        assert tensors_of(a, o).keys()==tensors_of(b, o).keys()
+        for k,t in tensors_of(a, o).items(): assert torch.equal(t, tensors_of(b, o)[k]), k
+    with pytest.raises(InputError, match='does not know its examples'):
+        evaluate_run(tmp_path/'back', d/'examples'/'held_out', 'cpu')
+    learn = run_pretraining(d/'examples', tmp_path/'back', load_hparams(tmp_path/'back'/'hparams.json'), device='cpu')
+    assert learn.n_updates==16 and learn.jsonl_logger.rows[0]['step']>12
+    found = json.loads((tmp_path/'back'/'hparams.json').read_text())
+    assert found['run']['data']['vocab_size']==hp.vocab_size # from now on it knows
 
 def test_without_moments_there_is_no_checkpoint(tmp_path):
     a_run(tmp_path/'run')
-    convert(tmp_path/'run', tmp_path/'out')
-    assert sorted(o.name for o in (tmp_path/'out').iterdir())==['README.md', 'discriminator', 'generator', 'hparams.json']
+    convert_weights(tmp_path/'run', tmp_path/'out')
+    assert {o.name for o in (tmp_path/'out').iterdir()}=={'README.md', 'discriminator', 'generator', 'hparams.json'}
 
 def test_card_of_a_run(tmp_path):
     "What the run of the package knows of itself is on its card"
-    out = convert('tiny', tmp_path/'out')
-    card, rows = (tmp_path/'out'/'README.md').read_text(), [json.loads(o) for o in (tmp_path/'out'/'history.jsonl').read_text().splitlines()]
+    out = convert_weights('tiny', tmp_path/'out', license='apache-2.0', language='en')
+    card = ModelCard.load(tmp_path/'out'/'README.md')
+    rows = [json.loads(o) for o in (tmp_path/'out'/'history.jsonl').read_text().splitlines()]
     last = [o for o in rows if 'held_out' in o][-1]
-    for o in (f"| disc_auc at step {last['step']} | {last['held_out']['disc_auc']} |", 'MB of text in', '![curves](curves.png)', f'| learning_rate | {out.hp.learning_rate} |'): assert o in card, o
+    assert (card.data.license, card.data.language, card.data.library_name)==('apache-2.0', 'en', 'transformers')
+    for o in (f"| disc_auc at step {last['step']} | {last['held_out']['disc_auc']} |", 'MB of text in', '](curves.png)',
+              f'| learning_rate | {out.hp.learning_rate} |'): assert o in card.text, o
     assert (tmp_path/'out'/'curves.png').stat().st_size>5000 and not (tmp_path/'out'/'checkpoints').exists()
     assert len(load_tokenizer(tmp_path/'out'/'discriminator'))==out.hp.vocab_size
 
 # What is no ELECTRA, or not all of it
 
 def test_foreign_networks_are_refused(tmp_path):
-    BertModel(BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16)).save_pretrained(tmp_path/'bert')
+    sizes = dict(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16)
+    BertModel(BertConfig(**sizes)).save_pretrained(tmp_path/'bert')
     np.savez(tmp_path/'bert.npz', **{'bert/embeddings/word_embeddings': np.zeros((20, 16), np.float32)})
     np.savez(tmp_path/'pickled.npz', a=np.array([{}], object))
     (tmp_path/'text.npz').write_text('no archive')
     (tmp_path/'empty').mkdir()
-    for name,words in (('bert', 'type bert|electra'), ('bert.npz', 'no tensor discriminator|no tensor generator'), ('pickled.npz', 'no numpy archive'), ('text.npz', 'no numpy archive'), ('empty', 'holds no model'), ('gone', 'there is no')):
+    for name,words in (('bert', 'type bert|electra'), ('bert.npz', 'no tensor discriminator|no tensor generator'),
+                       ('pickled.npz', 'no numpy archive'), ('text.npz', 'no numpy archive'),
+                       ('empty', 'holds no model'), ('gone', 'there is no')):
         with pytest.raises(InputError, match=words): open_pretrained(tmp_path/name)
 
 def test_a_lacking_or_misshapen_tensor_is_named(tmp_path):
     a_run(tmp_path/'run', **KINDS['halves'])
-    convert(tmp_path/'run', tmp_path/'all.npz')
+    convert_weights(tmp_path/'run', tmp_path/'all.npz')
     arrays = dict(np.load(tmp_path/'all.npz'))
     rng = random.Random(0)
     for name in rng.sample(sorted(arrays), 8):
         np.savez(tmp_path/'less.npz', **{k: v for k,v in arrays.items() if k!=name})
-        with pytest.raises(InputError, match=r'lacks .* of shape \[.*\]|there is no tensor'): open_pretrained(tmp_path/'less.npz')
+        with pytest.raises(InputError, match=r'lacks .* of shape \[.*\]|there is no tensor'):
+            open_pretrained(tmp_path/'less.npz')
         np.savez(tmp_path/'odd.npz', **arrays | {name: np.zeros((*arrays[name].shape[:-1], 3), np.float32)})
         with pytest.raises(InputError, match=r'shape \[.*\]'): open_pretrained(tmp_path/'odd.npz')
 
@@ -166,18 +196,21 @@ def test_damaged_files_are_refused_or_read_equal(tmp_path):
     rng, refused, files = random.Random(0), 0, (INDEX, DATA)
     for i in range(200):
         which = rng.randrange(2)
-        for j,o in enumerate(files): (tmp_path/o.name).write_bytes(spoil(rng, o.read_bytes(), files[1-j].read_bytes()) if j==which else o.read_bytes())
+        for j,o in enumerate(files):
+            other = files[1-j].read_bytes()
+            (tmp_path/o.name).write_bytes(spoil(rng, o.read_bytes(), other) if j==which else o.read_bytes())
         found, why = attempt(tmp_path)
         if why:
             refused += 1
-            assert str(tmp_path) in why and (not which or any(f'{n} of shape {list(t.shape)}' in why for n,t in want.items()) or 'global_step' in why), why
+            named = any(f'{n} of shape {list(t.shape)}' in why for n,t in want.items()) or 'global_step' in why
+            assert str(tmp_path) in why and (named or not which), why
         else:
             assert found.keys()==want.keys()
             for k,v in want.items(): assert torch.equal(found[k], v), k
     assert 150<refused<200 # bytes behind the end of the data do no harm
 
 def test_lying_files_do_no_harm(tmp_path):
-    "An index whose checksums are right and whose content is not: an error of ours or none, never another, a hang, or a heap of memory"
+    "An index with right checksums and wrong content: an error of ours or none, never another, a hang, or much memory"
     index, rng = INDEX.read_bytes(), random.Random(1)
     shutil.copy(DATA, tmp_path)
     i, refused = 0, 0
@@ -185,11 +218,13 @@ def test_lying_files_do_no_harm(tmp_path):
         at, i = varint(index[-48:], i)
         size, i = varint(index[-48:], i)
     top = (at, size)
-    first = 0, next(n for n in range(at) if masked_crc(index[:n+1])==int.from_bytes(index[n+1:n+5], 'little')) # the block of variables begins the file
+    def ends(n): return masked_crc(index[:n+1])==int.from_bytes(index[n+1:n+5], 'little')
+    first = 0, next(n for n in range(at) if ends(n)) # the block of variables begins the file
     for k in range(100):
         spoilt = bytearray(index)
         start, n = first if k%4 else top
-        for _ in range(rng.choice([1, 1, 3, 30])): spoilt[start+rng.randrange(n)] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+        for _ in range(rng.choice([1, 1, 3, 30])):
+            spoilt[start+rng.randrange(n)] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
         spoilt[start+n+1:start+n+5] = masked_crc(bytes(spoilt[start:start+n+1])).to_bytes(4, 'little')
         (tmp_path/INDEX.name).write_bytes(spoilt)
         refused += attempt(tmp_path)[1] is not None
@@ -209,14 +244,17 @@ def test_command(tmp_path, capsys):
     convert_cli(src=[str(tmp_path/'run'/'discriminator'), str(tmp_path/'run'/'generator')], dst=str(tmp_path/'out'))
     said = capsys.readouterr().out
     assert 'made    nothing' in said and said.rstrip().endswith(f"In {tmp_path/'out'}")
-    for kw,words in ((dict(src=[str(tmp_path/'run')], dst=str(tmp_path/'out')), 'exists already'), (dict(src=[str(tmp_path/'nowhere')], dst=str(tmp_path/'new')), 'there is no'),
-                     (dict(src=[str(tmp_path/'run')], dst=str(tmp_path/'new'), missing='some'), 'missing is'), (dict(src=[str(tmp_path/'run')], dst=str(tmp_path/'new'), hparams='{"x": 1}'), 'no hparam')):
-        with pytest.raises(SystemExit, match='2'): convert_cli(**kw)
+    for src,dst,kw,words in (('run', 'out', {}, 'exists already'), ('nowhere', 'new', {}, 'there is no'),
+                             ('run', 'new', dict(missing='some'), 'missing is'),
+                             ('run', 'new', dict(hparams='{"x": 1}'), 'no hparam')):
+        with pytest.raises(SystemExit, match='2'): convert_cli(src=[str(tmp_path/src)], dst=str(tmp_path/dst), **kw)
         err = capsys.readouterr().err
         assert err.startswith('electra_convert: ') and words in err and err.count('\n')==1
         assert not (tmp_path/'new').exists() and sorted(o.name for o in tmp_path.iterdir())==['out', 'run']
 
 def test_embeddings_narrower_than_their_generator_are_shared(tmp_path):
-    ElectraForMaskedLM(ElectraConfig(vocab_size=20, embedding_size=16, hidden_size=64, num_hidden_layers=1, num_attention_heads=1, intermediate_size=256)).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match='64 wide and its embeddings 16; such embeddings can only be shared'): open_pretrained(tmp_path, missing='fresh')
+    sizes = dict(vocab_size=20, embedding_size=16, hidden_size=64, intermediate_size=256)
+    ElectraForMaskedLM(ElectraConfig(**sizes, num_hidden_layers=1, num_attention_heads=1)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match='64 wide and its embeddings 16; such embeddings can only be shared'):
+        open_pretrained(tmp_path, missing='fresh')
     assert open_pretrained(tmp_path).made

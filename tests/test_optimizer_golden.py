@@ -1,20 +1,26 @@
-"Schedules, rates by layer and whole optimizer runs of the official implementation: every one that the golden folder holds"
+"Schedules, layer-wise rates and whole optimizer runs of the official implementation: all that the golden folder holds"
 import json, re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from fastai.basics import DataLoader, DataLoaders, Learner
+from fastai.callback.core import Callback
 from torch import nn
 
 from conftest import GOLDEN
-from electra_nbdev.optimizer import ElectraOptimizer, clip_by_global_norm, decays, layer_lrs, param_depth, param_groups, warmup_decay
+from electra_nbdev.engine.training import count_updates
+from electra_nbdev.optimizer import (ClipNorm, LinearWarmupDecay, decays, electra_optimizer, layer_lrs, param_depth,
+                                     param_groups, warmup_decay)
 
 FOLDER = GOLDEN/'optimizer'
 TOL = 1e-6
 
 def npz(path): return dict(np.load(path))
 
-# Schedules: the name of an array says lr, total, warm-up (steps, proportion or both) and power, as in lr5e4_total100_warm20_prop0p1_p1
+# Schedules: the name of an array says lr, total, warmup (steps, proportion or both) and power,
+# as in lr5e4_total100_warm20_prop0p1_p1
 
 SCHEDULES = npz(FOLDER/'lr_schedules.npz') if (FOLDER/'lr_schedules.npz').exists() else {}
 STEPS = SCHEDULES.pop('steps', None)
@@ -26,7 +32,8 @@ def schedule_args(name):
     m = re.fullmatch(r'lr(\d+)e(\d+)_total(\d+)_(?:warm(\d+))?_?(?:(?:warm)?prop([\dp]+?))?_p([\dp]+)', name)
     assert m, f"cannot read the schedule's name: {name}"
     a, b, total, steps, share, power = m.groups()
-    return dict(lr=float(f'{a}e-{b}'), total=int(total), warmup_steps=int(steps or 0), warmup_proportion=number(share or '0'), power=number(power))
+    warmup = dict(warmup_steps=int(steps or 0), warmup_proportion=number(share or '0'))
+    return dict(lr=float(f'{a}e-{b}'), total=int(total), power=number(power), **warmup)
 
 def test_there_are_golden_schedules(golden): assert SCHEDULES and STEPS is not None
 
@@ -63,7 +70,7 @@ def test_golden_layer_lrs(table):
 
 def test_there_are_golden_layer_lrs(golden): assert LAYER_LRS['tables']
 
-# Whole runs: gradients in, weights and running means out
+# Whole runs: gradients in, weights and moments out
 
 RUNS = sorted(p.stem for p in FOLDER.glob('adam*.npz'))
 
@@ -75,12 +82,6 @@ def adam_run(run):
 
 def under(arrays, prefix): return {k[len(prefix)+1:]: v for k,v in arrays.items() if k.startswith(prefix+'/')}
 
-def module(values):
-    "A module whose parameters have the official names"
-    m = nn.Module()
-    for n,v in values.items(): m.register_parameter(n, nn.Parameter(torch.from_numpy(v.copy())))
-    return m
-
 def check(ours, want, what):
     "Equal to 1e-6: of the value where that is above 1 (float32's own unit is 2.4e-7 at 2.5), absolute below"
     unit = np.maximum(1, np.abs(want))
@@ -91,25 +92,45 @@ def check_weights(model, want, when):
 
 def test_there_are_golden_runs(golden): assert RUNS
 
+class FedGradients(nn.Module):
+    "Official names, and a loss whose gradients at batch `t` are the given ones"
+    def __init__(self, values, grads):
+        super().__init__()
+        for n,v in values.items(): self.register_parameter(n, nn.Parameter(torch.from_numpy(v.copy())))
+        self.grads = grads
+    def forward(self, t):
+        return sum((p*torch.from_numpy(self.grads[n][t.item()])).sum() for n,p in self.named_parameters())
+
+class CompareWeights(Callback):
+    "Compare norm and weights after every update"
+    order = 100
+    def __init__(self, arrays): self.arrays = arrays
+    def after_step(self):
+        t = int(self.xb[0])
+        np.testing.assert_allclose(self.learn.grad_norm, self.arrays['global_norms'][t], rtol=TOL)
+        if want := under(self.arrays, f'after_step{t}'): check_weights(self.model, want, f'after step {t}')
+
 @pytest.mark.parametrize('run', RUNS)
 def test_golden_adam(run):
     arrays, recipe = adam_run(run)
-    grads, model = under(arrays, 'grads'), module(under(arrays, 'init'))
+    grads = under(arrays, 'grads')
+    model, steps = FedGradients(under(arrays, 'init'), grads), recipe['steps']
     layer_decay = recipe['layerwise_lr_decay_power'].get(run, -1)
     if m := re.search(r'layerwise([\d.]+)', run): assert float(m[1])==layer_decay
-    groups = param_groups(model, layer_decay if layer_decay>0 else 1.)
-    opt = ElectraOptimizer(groups, lr=0., wd=recipe['weight_decay_rate'])
-    late = 'refvariables' in run # TensorFlow 1's variables: the step is read after it was counted
-    for t in range(recipe['steps']):
-        for n,p in model.named_parameters(): p.grad = torch.from_numpy(grads[n][t].copy())
-        norm = clip_by_global_norm(model.parameters(), recipe['clip_norm'])
-        np.testing.assert_allclose(norm, arrays['global_norms'][t], rtol=TOL)
-        lr = warmup_decay(t+late, recipe['learning_rate'], recipe['num_train_steps'], recipe['warmup_steps'], power=recipe['lr_decay_power'])
-        opt.set_hypers(lr=lr)
-        opt.step()
-        if want := under(arrays, f'after_step{t}'): check_weights(model, want, f'after step {t}')
+    splitter = partial(param_groups, layer_decay=layer_decay if layer_decay>0 else 1.)
+    schedule = LinearWarmupDecay(recipe['warmup_steps'], recipe['num_train_steps'], recipe['lr_decay_power'])
+    dl = DataLoader([(t, t) for t in range(steps)], bs=1) # without targets fastai makes no step
+    parts = ClipNorm(recipe['clip_norm']), schedule, CompareWeights(arrays)
+    optimizer = partial(electra_optimizer, wd=recipe['weight_decay_rate'])
+    learn = Learner(DataLoaders(dl, dl, device='cpu'), model, loss_func=lambda pred, *_: pred, opt_func=optimizer,
+                    splitter=splitter, lr=recipe['learning_rate'], cbs=parts)
+    count_updates(learn)
+    late = int('refvariables' in run) # TensorFlow 1's variables: the step is read after it was counted
+    learn.n_updates = late
+    with learn.no_bar(), learn.no_logging(): learn.fit(1)
+    assert learn.n_updates==steps+late
     check_weights(model, under(arrays, 'final'), 'at the end')
-    slots, seen = opt.moments(), 0
+    slots, seen = learn.opt.moments(), 0
     for name,want in under(arrays, 'slot').items():
         name, kind = name.rsplit('/', 1)
         check(slots[f'{name}/' + {'adam_m': 'exp_avg', 'adam_v': 'exp_avg_sq'}[kind]], want, f'{name} {kind}')

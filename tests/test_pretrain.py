@@ -1,17 +1,21 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from fastai.callback.core import Callback
 
-from electra_nbdev.checkpoint import latest_checkpoint, load_checkpoint
-from electra_nbdev.data import build_examples, load_examples, pretrain_dls
-from electra_nbdev.electra import ElectraPretraining
-from electra_nbdev.evaluate import read_history
-from electra_nbdev.hparams import InputError, preset
-from electra_nbdev.pretrain import SaveRun, electra_learner, loggers, pretrain, restore
+from electra_nbdev import runs
+from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
+from electra_nbdev.batches import pretrain_dls
+from electra_nbdev.examples import build_examples, load_examples
+from electra_nbdev.monitor import read_history
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.recipe import build_networks, load_networks, preset
+from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.runs import SaveCheckpoints, loggers, restore, run_pretraining
 from electra_nbdev.tokenizer import train_vocab
 from test_commands import tales
 
@@ -30,18 +34,18 @@ def learner(made, out=None, cbs=(), **kw):
     d, hp = made
     hp = replace(hp, **kw)
     train, held = load_examples(d/'examples', hp), load_examples(d/'examples/held_out', hp)
-    return electra_learner(pretrain_dls(train, held, hp, 'cpu'), hp, out, cbs=cbs)
+    return electra_learner(pretrain_dls(train, held, hp, 'cpu'), hp, out=out, cbs=cbs)
 
 class Poison(Callback):
     "Makes a gradient NaN at a step"
     def __init__(self, at): self.at = at
     def after_backward(self):
-        if self.learn.pretrain_step==self.at: next(self.model.parameters()).grad[0, 0] = float('nan')
+        if self.learn.n_updates==self.at: next(self.model.parameters()).grad[0, 0] = float('nan')
 
 def test_nan_stops_with_the_last_good_state(made, tmp_path, capsys):
-    learn = learner(made, tmp_path, [SaveRun(tmp_path), Poison(6)], max_skipped_updates=0)
+    learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path), Poison(6)], max_skipped_updates=0)
     learn.fit_steps()
-    assert learn.pretrain_step==7 and 'step 7' in learn.stopped and learn.stopped in capsys.readouterr().out
+    assert learn.n_updates==7 and 'step 7' in learn.stopped and learn.stopped in capsys.readouterr().out
     assert all(p.isfinite().all() for p in learn.model.parameters())
     tensors, state = load_checkpoint(latest_checkpoint(tmp_path))
     assert state['step']==7
@@ -49,18 +53,18 @@ def test_nan_stops_with_the_last_good_state(made, tmp_path, capsys):
     again = learner(made)
     restore(again, latest_checkpoint(tmp_path))
     again.fit_steps()
-    assert again.pretrain_step==12 and again.stopped is None
+    assert again.n_updates==12 and again.stopped is None
 
 def test_weights_that_are_not_finite_are_not_saved(made, tmp_path):
-    learn = learner(made, tmp_path, [SaveRun(tmp_path)])
+    learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path)])
     learn.fit_steps(4)
     with torch.no_grad(): next(learn.model.parameters())[0, 0] = float('inf')
-    with pytest.warns(UserWarning, match='NOT SAVED at step 4: a weight is not finite'): learn.save_run.after_epoch()
+    with pytest.warns(UserWarning, match='NOT SAVED at step 4: a weight is not finite'): learn.save_checkpoints.after_epoch()
     assert latest_checkpoint(tmp_path).name.endswith('4') and len(list((tmp_path/'checkpoints').iterdir()))==1
 
 def test_tensorboard_by_name(made, tmp_path):
     d, hp = made
-    pretrain(d/'examples', tmp_path/'run', hp, device='cpu', log=['tensorboard'])
+    run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu', log=['tensorboard'])
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     events = EventAccumulator(str(tmp_path/'run/tensorboard')).Reload()
     assert {'train_loss', 'lr_0', 'disc_auc'} <= set(events.Tags()['scalars'])
@@ -84,11 +88,27 @@ def test_missing_logger_says_what_to_install(made, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'wandb', None)
     with pytest.raises(InputError, match='pip install wandb'): loggers(['wandb'], tmp_path, made[1])
 
-def test_bf16_trains(made, tmp_path):
+class Dtypes(Callback):
+    "What the linear layers of both networks give in a training step"
+    def before_fit(self):
+        self.seen = set()
+        for name,m in self.model.named_modules():
+            if isinstance(m, torch.nn.Linear): m.register_forward_hook(partial(self.look, name.split('.')[0]))
+    def look(self, net, module, xs, out):
+        if module.training: self.seen.add((net, out.dtype))
+
+@pytest.mark.parametrize('precision,dtype', [('bf16', torch.bfloat16), ('fp32', torch.float32)])
+def test_bf16_trains(made, tmp_path, precision, dtype):
+    "Both networks multiply in bfloat16, their weights stay in float32, and the losses fall"
     d, hp = made
-    learn = pretrain(d/'examples', tmp_path/'run', hp, device='cpu', precision='bf16')
-    assert learn.pretrain_step==12 and read_history(tmp_path/'run/history.jsonl')[-1]['held_out']['gen_loss']<20
+    learn = run_pretraining(d/'examples', tmp_path/'run', replace(hp, untied_generator=True), device='cpu', precision=precision, cbs=[Dtypes()])
+    assert learn.dtypes.seen=={('generator', dtype), ('discriminator', dtype)}
     assert all(p.dtype==torch.float32 for p in learn.model.parameters())
+    rows = read_history(tmp_path/'run/history.jsonl')
+    train, held = [o for o in rows if 'loss' in o], [o['held_out'] for o in rows if 'held_out' in o]
+    assert learn.n_updates==train[-1]['step']==12
+    for k in ('loss', 'gen_loss', 'disc_loss'): assert train[-1][k]<.9*train[0][k], k
+    assert held[-1]['gen_loss']<.9*held[0]['gen_loss']
 
 ELECTRIC = dict(electra_objective=False, electric_objective=True, two_tower_generator=True)
 VARIANTS = {'default': {}, 'untied embeddings': dict(untied_generator_embeddings=True), 'one network': dict(untied_generator=False), 'uniform': dict(uniform_generator=True),
@@ -97,16 +117,47 @@ VARIANTS = {'default': {}, 'untied embeddings': dict(untied_generator_embeddings
             'ELECTRA-TT': dict(two_tower_generator=True),
             'length schedule': dict(length_schedule=((8, .5), (16, .5))), 'official AUC': dict(count_padding=True)}
 
+NARROW = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, embedding_size=8, max_position_embeddings=16)
+
+def predictions(learn):
+    "Logits and targets of masked held-out batches"
+    with learn.no_bar(), learn.no_logging(): logits, targets = learn.get_preds()
+    return logits, *(targets if isinstance(targets, tuple) else [targets])
+
 @pytest.mark.parametrize('name', VARIANTS)
-def test_variants_train_save_and_load(made, tmp_path, name):
+def test_variants_train_save_and_load(made, tmp_path, monkeypatch, name):
+    "The networks that were saved give the same logits as those that were trained, through the learner's own forward pass"
     d, hp = made
-    hp = replace(hp, **dict(untied_generator=True) | VARIANTS[name])
-    learn = pretrain(d/'examples', tmp_path/'run', hp, device='cpu')
+    monkeypatch.setattr(runs, 'plot_history', lambda *_: None) # half a second each
+    hp = replace(hp, model_hparam_overrides=NARROW, num_train_steps=3, save_checkpoints_steps=3, num_warmup_steps=1, **dict(untied_generator=True) | VARIANTS[name])
+    learn = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     found = learn.held_out
-    assert learn.pretrain_step==12 and ('disc_auc' in found)==hp.has_discriminator
-    back = type(learn.model).load(tmp_path/'run', hp)
+    assert learn.n_updates==3 and ('disc_auc' in found)==hp.has_discriminator
+    back = load_networks(tmp_path/'run', hp)
     for (n,a),b in zip(learn.model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
+    (logits, *targets), (again, *same) = predictions(learn), predictions(electra_learner(learn.dls, hp, back))
+    assert logits.isfinite().all() and logits.std()>0 and torch.equal(logits, again)
+    assert all(map(torch.equal, targets, same)) and (targets[0]>0).any()
     if name=='no correct samples': assert found['sampled_masked_lm_accuracy']==0
+
+def test_a_validation_is_no_part_of_a_run(made, tmp_path):
+    "`validate` outside of a fit writes no checkpoint and no line, and the run goes on as if it had not been"
+    def files(): return {str(o): o.read_bytes() for o in tmp_path.rglob('*') if o.is_file()}
+    torch.manual_seed(0)
+    plain = learner(made)
+    plain.fit_steps(6); plain.fit_steps()
+    torch.manual_seed(0)
+    learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path)])
+    learn.validate()
+    assert not files() and not learn.jsonl_logger.rows
+    learn.fit_steps(6)
+    before, rows, evaluated = files(), list(learn.jsonl_logger.rows), learn.evaluated
+    assert any('step-00000006' in o for o in before)
+    learn.validate(); learn.get_preds()
+    assert files()==before and learn.jsonl_logger.rows==rows and learn.evaluated==evaluated==6 and learn.n_updates==6
+    learn.fit_steps()
+    for (n,a),b in zip(learn.model.named_parameters(), plain.model.parameters(), strict=True): assert torch.equal(a, b), n
+    assert [o['step'] for o in learn.jsonl_logger.rows]==[o['step'] for o in plain.jsonl_logger.rows]
 
 def test_judged_alike_at_any_temperature(made):
     "The recipe's temperature is for training; training goes on with it"
@@ -116,11 +167,11 @@ def test_judged_alike_at_any_temperature(made):
     hot.model.load_state_dict(learn.model.state_dict())
     for o in (learn, hot):
         with o.no_bar(), o.no_logging(): o.validate()
-    assert hot.held_out==learn.held_out and hot.model.hp.temperature==3
+    assert hot.held_out==learn.held_out and hot.replace_tokens.temperature==3
 
 def test_initial_weights():
     "Every weight of both networks comes from the official family (n is at least 4,096, so 4 % is over three standard errors)"
-    model = ElectraPretraining(preset('small'))
+    model = build_networks(preset('small'))
     for name,p in model.named_parameters():
         if name.endswith('LayerNorm.weight'): assert (p==1).all(), name
         elif name.endswith('bias'): assert (p==0).all(), name
@@ -130,14 +181,14 @@ def test_initial_weights():
         else: assert p.abs().max()<=.04 and abs(p.std()/.0176-1)<.04, name
 
 def test_same_seed_same_weights():
-    a, b, c = (ElectraPretraining(preset('tiny', seed=o)) for o in (1, 1, 2))
+    a, b, c = (build_networks(preset('tiny', seed=o)) for o in (1, 1, 2))
     assert all(torch.equal(x, y) for x,y in zip(a.parameters(), b.parameters()))
     assert not torch.equal(next(a.parameters()), next(c.parameters()))
 
 def test_networks_without_a_checkpoint_are_not_written_over(made, tmp_path):
     d, hp = made
-    pretrain(d/'examples', tmp_path/'run', hp, device='cpu')
+    run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     shutil.rmtree(tmp_path/'run/checkpoints')
     was = {str(o): o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock'}
-    with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with --init'): pretrain(d/'examples', tmp_path/'run', hp, device='cpu')
+    with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with --init'): run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     assert {str(o): o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock'}==was

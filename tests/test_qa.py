@@ -1,4 +1,4 @@
-"Question answering as a user does it: commands right and wrong, files of every form, predictions that can be counted again"
+"Question answering as a user does it: commands right and wrong, files of every form, predictions counted again"
 import gzip, json, warnings
 from pathlib import Path
 
@@ -10,9 +10,10 @@ import torch
 import electra_nbdev.finetune as ft
 import electra_nbdev.trials as tr
 from conftest import GOLDEN
-from electra_nbdev import passages, qa
+from electra_nbdev import passages, qa, questions
 from electra_nbdev.glue import glue_task
-from electra_nbdev.hparams import FinetuneHParams, InputError
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
 from electra_nbdev.tokenizer import load_tokenizer
 from recompute_qa import recompute
 from test_commands import bad, typed, write
@@ -25,18 +26,26 @@ def paragraph(i, v2, n=30):
     "A passage, a question about a pair of its words, and in SQuAD 2.0 one that it does not answer"
     words = [WORDS[(i*k+k*k)%len(WORDS)] for k in range(1, n)]
     page, answer = ' '.join(words), ' '.join(words[3:5])
-    found = [dict(id=f'q{i}', question=f'where is {words[2]} ?', answers=[dict(text=answer, answer_start=page.index(answer))] + [dict(text='the '+answer, answer_start=0)]*(i%2))]
-    if v2: found = [o | dict(is_impossible=False) for o in found] + [dict(id=f'n{i}', question='who sings ?', answers=[], is_impossible=True, plausible_answers=[])]
+    right = dict(text=answer, answer_start=page.index(answer))
+    answers = [right] + [dict(text='the '+answer, answer_start=0)]*(i%2)
+    found = [dict(id=f'q{i}', question=f'where is {words[2]} ?', answers=answers)]
+    if v2:
+        none = dict(id=f'n{i}', question='who sings ?', answers=[], is_impossible=True, plausible_answers=[])
+        found = [o | dict(is_impossible=False) for o in found] + [none]
     return dict(context=page, qas=found)
 
-def squad(n, v2=False, first=0): return dict(version='x', data=[dict(title='t', paragraphs=[paragraph(i, v2) for i in range(first, first+n)])])
+def squad(n, v2=False, first=0):
+    paragraphs = [paragraph(i, v2) for i in range(first, first+n)]
+    return dict(version='x', data=[dict(title='t', paragraphs=paragraphs)])
+
+def detected(a): return dict(text=a['text'], char_spans=[[a['answer_start'], a['answer_start']+len(a['text'])-1]])
 
 def mrqa(n, first=0):
     lines = [dict(header=dict(dataset='x'))]
     for i in range(first, first+n):
         p = paragraph(i, False)
         p['qas'] = [dict(qid=q['id'], question=q['question'], answers=[a['text'] for a in q['answers']],
-                         detected_answers=[dict(text=a['text'], char_spans=[[a['answer_start'], a['answer_start']+len(a['text'])-1]]) for a in q['answers'][:1]]) for q in p['qas']]
+                         detected_answers=[detected(a) for a in q['answers'][:1]]) for q in p['qas']]
         lines.append(p)
     return '\n'.join(map(json.dumps, lines))
 
@@ -50,25 +59,34 @@ def home(tmp_path_factory):
         write(d/f'data/squad/{split}.json', json.dumps(squad(n, True, first)))
         write(d/f'data/SQuAD-v1.1/{split}.json', json.dumps(squad(n, False, first)))
         write(d/f'data/NewsQA/{split}.jsonl.gz', gzip.compress(mrqa(n, first).encode()))
-    write(d/'recipe.json', json.dumps(dict(max_seq_length=32, doc_stride=8, max_query_length=12, train_batch_size=8, num_train_epochs=1, beam_size=4, n_best_size=5)))
+    recipe = dict(max_seq_length=32, doc_stride=8, max_query_length=12, train_batch_size=8, num_train_epochs=1,
+                  beam_size=4, n_best_size=5)
+    write(d/'recipe.json', json.dumps(recipe))
     return d
 
 TRAIN = 'electra_finetune --model model --data-dir data --hparams recipe.json --device cpu'
+TRAIN_ODD = TRAIN.replace('--data-dir data', '--data-dir odd')
 
 # Results
 
 def printed(out, task):
     "Numbers of a task in the table that a command prints"
-    return {o.split()[1]: float(o.split()[2]) for o in out.splitlines() if o.split()[:1]==[task] and o.split()[1] in ('exact', 'exact_match', 'f1', 'matthews')}
+    rows = [o.split() for o in out.splitlines()]
+    return {o[1]: float(o[2]) for o in rows if o[:1]==[task] and o[1] in ('exact', 'exact_match', 'f1', 'matthews')}
 
 def test_what_is_printed_can_be_counted_again(home):
     said = typed(f'{TRAIN} --task squadv1 squad newsqa --out counted', home)
     assert said.code==0, said.err
-    for task,data,names in (('squadv1', 'data/SQuAD-v1.1/dev.json', ('exact_match', 'f1')), ('squad', 'data/squad/dev.json', ('exact', 'f1')), ('newsqa', 'data/NewsQA/dev.jsonl.gz', ('exact_match', 'f1'))):
+    for task,data,names in (
+        ('squadv1', 'data/SQuAD-v1.1/dev.json', ('exact_match', 'f1')),
+        ('squad', 'data/squad/dev.json', ('exact', 'f1')),
+        ('newsqa', 'data/NewsQA/dev.jsonl.gz', ('exact_match', 'f1')),
+    ):
         folder = home/f'counted/{task}/trial-0/predictions'
         odds = [str(folder/'squad-dev-null_odds.json')] if task=='squad' else []
         found = recompute(str(home/data), str(folder/f'{task}-dev.json'), *odds)
-        assert printed(said.out, task)==pytest.approx({names[0]: found['exact'], names[1]: found['f1']}, abs=.0051), said.out
+        want = {names[0]: found['exact'], names[1]: found['f1']}
+        assert printed(said.out, task)==pytest.approx(want, abs=.0051), said.out
         assert found['questions']==(16 if task=='squad' else 8)
         metrics = json.loads((home/f'counted/{task}/trial-0/result.json').read_text())['metrics'][task]
         assert [metrics[o] for o in names]==pytest.approx([found['exact'], found['f1']])
@@ -87,30 +105,41 @@ def test_counted_alone_as_officially():
 def test_test_predictions_and_trials(home):
     said = typed(f'{TRAIN} --task squad --out sent --trials 2 --predict-test', home)
     assert said.code==0, said.err
-    assert {str(o.relative_to(home/'sent/squad/predictions')) for o in (home/'sent/squad/predictions').rglob('*.json')}=={f'{o}/squad-test.json' for o in ('trial-0', 'trial-1', 'ensemble')}
+    folder = home/'sent/squad/predictions'
+    found = {str(o.relative_to(folder)) for o in folder.rglob('*.json')}
+    assert found=={f'{o}/squad-test.json' for o in ('trial-0', 'trial-1', 'ensemble')}
     answers = json.loads((home/'sent/squad/predictions/ensemble/squad-test.json').read_text())
-    assert answers.keys()=={f'{o}{i}' for o in 'qn' for i in (80, 81, 82)} and all(isinstance(o, str) for o in answers.values())
+    assert answers.keys()=={f'{o}{i}' for o in 'qn' for i in (80, 81, 82)}
+    assert all(isinstance(o, str) for o in answers.values())
     again = typed(f'{TRAIN} --task squad --out sent --trials 2 --eval-only', home)
     want = json.loads((home/'sent/squad/trial-1/result.json').read_text())['metrics']
-    assert again.code==0 and json.loads((home/'sent/squad/evaluation.json').read_text())['trial-1']['squad']==pytest.approx(want['squad'])
+    assert again.code==0
+    found = json.loads((home/'sent/squad/evaluation.json').read_text())
+    assert found['trial-1']['squad']==pytest.approx(want['squad'])
     kept = typed(f'{TRAIN} --task squad --out sent --trials 2', home)
     assert kept.code==0 and 'trial 1: finished already' in kept.out
 
-HEADS = [dict(joint_prediction=False), dict(answerable_classifier=False), dict(joint_prediction=False, answerable_classifier=False), dict(answerable_uses_start_logits=False, answerable_weight=1.)]
+HEADS = [
+    dict(joint_prediction=False),
+    dict(answerable_classifier=False),
+    dict(joint_prediction=False, answerable_classifier=False),
+    dict(answerable_uses_start_logits=False, answerable_weight=1.),
+]
 
 @pytest.mark.parametrize('switch', HEADS, ids=[' '.join(o) for o in HEADS])
 def test_every_head_goes_the_whole_way(home, tmp_path, switch):
-    hparams = json.loads((home/'recipe.json').read_text()) | switch
-    trials = tr.finetune(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', max_train_rows=8, max_eval_rows=6, **hparams)
+    hparams = json.loads((home/'recipe.json').read_text()) | dict(max_train_rows=8, max_eval_rows=6) | switch
+    trials = tr.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     task = qa.qa_task('squad', home/'data')
     rows = ft.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
-    assert learn.judge(dict(dev=rows))['squad']==pytest.approx(trials.records[0]['metrics']['squad'])
+    assert learn.evaluate(dict(dev=rows))['squad']==pytest.approx(trials.records[0]['metrics']['squad'])
     assert learn.tasks['squad'].joint==switch.get('joint_prediction', True) and len(rows['squad'].examples)==6
 
 def test_half_precision(home, tmp_path):
-    hparams = json.loads((home/'recipe.json').read_text())
-    trials = tr.finetune(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', precision='bf16', max_train_rows=8, max_eval_rows=6, **hparams)
+    hparams = json.loads((home/'recipe.json').read_text()) | dict(max_train_rows=8, max_eval_rows=6)
+    trials = tr.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu',
+                           precision='bf16', **hparams)
     odds = json.loads((tmp_path/'out/trial-0/predictions/squad-dev-null_odds.json').read_text())
     assert len(odds)==6 and np.isfinite(list(odds.values())).all() and 0<=trials.values('squad', 'f1')[0]<=100
 
@@ -120,18 +149,21 @@ def test_one_network_for_questions_and_texts(home):
     assert printed(said.out, 'squad').keys()=={'exact', 'f1'} and printed(said.out, 'cola').keys()=={'matthews'}
     learn = ft.load_finetuned(home/'both/squad+cola', 'cpu')
     found = learn.predict('where is red ?', 'one red dog walks in town', task='squad')
-    assert learn.predict('red dog', task='cola').label in '01' and (found.answer=='' or found.example.context[slice(*found.span)]==found.answer)
+    assert learn.predict('red dog', task='cola').label in '01'
+    assert found.answer=='' or found.example.context[slice(*found.span)]==found.answer
     tasks = {'squad': qa.qa_task('squad', home/'data'), 'cola': glue_task('cola', home/'data')}
-    dl = ft.FinetuneDL({n: ft.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}, tasks, learn.tok, 8, True)
+    rows = {n: ft.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    dl = ft.FinetuneDL(rows, tasks, learn.tok, 8, True)
     assert any(len(b['rows'])==2 for b,_ in dl), "rows of both kinds meet in a batch"
     dl.show_batch(max_n=2)
 
 def test_results_are_shown(home, monkeypatch):
     task = qa.qa_task('squadv1', home/'data')
-    encoder, tok = tr.open_model(home/'model')
+    encoder, tok = open_model(home/'model')
     hp = ft.settle_recipe(encoder, tok, ['squadv1'], **json.loads((home/'recipe.json').read_text()))
     rows = ft.read_rows({'squadv1': task}, tok, hp)
-    learn = ft.finetune_learner(ft.finetune_dls({'squadv1': task.settled(hp)}, rows['train'], rows['dev'], tok, hp, device='cpu'), encoder, hp)
+    dls = ft.finetune_dls({'squadv1': task.settled(hp)}, rows['train'], rows['dev'], tok, hp, device='cpu')
+    learn = ft.finetune_learner(dls, encoder, hp)
     tables = []
     monkeypatch.setattr(ft, 'display_df', tables.append)
     learn.show_results(max_n=3)
@@ -141,7 +173,9 @@ def test_results_are_shown(home, monkeypatch):
 
 def test_predict(home):
     assert typed(f'{TRAIN} --task squadv1 --out used', home).code==0
-    write(home/'new.json', json.dumps(dict(data=[dict(paragraphs=[dict(context='one red dog walks in town', qas=[dict(id='a', question='who walks ?'), dict(id='b', question='where ?')])])])))
+    asked = [dict(id='a', question='who walks ?'), dict(id='b', question='where ?')]
+    paragraphs = [dict(context='one red dog walks in town', qas=asked)]
+    write(home/'new.json', json.dumps(dict(data=[dict(paragraphs=paragraphs)])))
     said = typed('electra_predict --model used/squadv1 --input new.json --out said.jsonl --device cpu', home)
     rows = [json.loads(o) for o in (home/'said.jsonl').read_text().splitlines()]
     assert said.code==0 and [o['id'] for o in rows]==['a', 'b'], said.err
@@ -151,9 +185,14 @@ def test_predict(home):
     assert shown.code==0 and shown.out.splitlines()[1].split('\t')[2]==rows[0]['answer']
     learn = ft.load_finetuned(home/'used/squadv1', 'cpu')
     found = learn.predict('who walks ?', 'one red dog walks in town')
-    assert (found.answer, list(found.span), found.score)==(rows[0]['answer'], [rows[0]['start'], rows[0]['end']], pytest.approx(rows[0]['score'], abs=1e-4))
+    assert (found.answer, list(found.span))==(rows[0]['answer'], [rows[0]['start'], rows[0]['end']])
+    assert found.score==pytest.approx(rows[0]['score'], abs=1e-4)
     assert '<mark' in found._repr_html_() and len(found.best)<=5 and found.best[0][0]==found.answer
-    for line,word in (('--input new.txt', 'new.txt'), ('--input odd.json', 'not JSON'), ('--input new.csv --out x.json', '.jsonl')):
+    for line,word in (
+        ('--input new.txt', 'new.txt'),
+        ('--input odd.json', 'not JSON'),
+        ('--input new.csv --out x.json', '.jsonl'),
+    ):
         write(home/'new.txt', 'red\n'); write(home/'odd.json', '{"data": [')
         bad(home, f'electra_predict --model used/squadv1 {line} --device cpu', word)
     with pytest.raises(InputError, match='a question and its passage'): learn.predict('who walks ?')
@@ -170,19 +209,30 @@ def changed(**kw):
     d['data'][0]['paragraphs'][1]['qas'][0] |= kw
     return d
 
-FILES = {'elsewhere': (changed(answers=[dict(text='red dog', answer_start=99999)]), ['1 question cannot', 'q1', "'red dog' is not at character 99999"]),
-         'twice': (changed(id='q0'), ['q0', 'was there before']), 'no is_impossible': (without('is_impossible'), ['4 questions', 'q0', 'is_impossible', 'squadv1']),
-         'no question': (changed(question=None), ['q1', '`question` is None']), 'no answers': (changed(answers=[]), ['q1', 'no answer']),
-         'no place': (changed(answers=[dict(text='red')]), ['q1', '`answer_start` is missing']), 'no text': (changed(answers=[dict(text='', answer_start=0)]), ['q1', 'not at character 0']),
-         'answers no list': (changed(answers='red'), ['q1', '`answers`', 'a list']), 'not JSON': ('{"data"', ['not JSON']), 'empty': ('', ['empty']), 'no questions': (dict(data=[]), ['empty']),
-         'a list': ([1], ['`data` is missing']), 'no paragraphs': (dict(data=[dict(title='x')]), ['`paragraphs` is missing']), 'no context': (dict(data=[dict(paragraphs=[dict(qas=[])])]), ['`context` is missing']),
-         'latin': ('{"data": "caf\u00e9"}'.encode('latin-1'), ['not JSON'])}
+FILES = {
+    'elsewhere': (changed(answers=[dict(text='red dog', answer_start=99999)]),
+                  ['1 question cannot', 'q1', "'red dog' is not at character 99999"]),
+    'twice': (changed(id='q0'), ['q0', 'was there before']),
+    'no is_impossible': (without('is_impossible'), ['4 questions', 'q0', 'is_impossible', 'squadv1']),
+    'no question': (changed(question=None), ['q1', '`question` is None']),
+    'no answers': (changed(answers=[]), ['q1', 'no answer']),
+    'no place': (changed(answers=[dict(text='red')]), ['q1', '`answer_start` is missing']),
+    'no text': (changed(answers=[dict(text='', answer_start=0)]), ['q1', 'not at character 0']),
+    'answers no list': (changed(answers='red'), ['q1', '`answers`', 'a list']),
+    'not JSON': ('{"data"', ['not JSON']),
+    'empty': ('', ['empty']),
+    'no questions': (dict(data=[]), ['empty']),
+    'a list': ([1], ['`data` is missing']),
+    'no paragraphs': (dict(data=[dict(title='x')]), ['`paragraphs` is missing']),
+    'no context': (dict(data=[dict(paragraphs=[dict(qas=[])])]), ['`context` is missing']),
+    'latin': ('{"data": "caf\u00e9"}'.encode('latin-1'), ['not JSON']),
+}
 
 @pytest.mark.parametrize('name', FILES)
 def test_bad_files(home, name):
     data, words = FILES[name]
     odd(home, 'squad', 'train.json', data)
-    bad(home, f'{TRAIN.replace("--data-dir data", "--data-dir odd")} --task squadv1 squad --out fresh', 'train.json', *words)
+    bad(home, f'{TRAIN_ODD} --task squadv1 squad --out fresh', 'train.json', *words)
 
 def odd(home, task, name, data):
     "A copy of the data with another file in it"
@@ -194,13 +244,13 @@ def odd(home, task, name, data):
 
 def test_bad_lines(home):
     odd(home, 'NewsQA', 'train.jsonl', mrqa(3)+'\n{"context": \n')
-    bad(home, f'{TRAIN.replace("--data-dir data", "--data-dir odd")} --task newsqa --out fresh', 'train.jsonl', 'line 5', 'not JSON', '--skip-bad-rows')
+    bad(home, f'{TRAIN_ODD} --task newsqa --out fresh', 'train.jsonl', 'line 5', 'not JSON', '--skip-bad-rows')
     odd(home, 'NewsQA', 'dev.jsonl.gz', gzip.compress(mrqa(3).encode())[:-20])
-    bad(home, f'{TRAIN.replace("--data-dir data", "--data-dir odd")} --task newsqa --out fresh', 'dev.jsonl.gz', 'cannot be unpacked')
+    bad(home, f'{TRAIN_ODD} --task newsqa --out fresh', 'dev.jsonl.gz', 'cannot be unpacked')
 
 def test_bad_questions_can_be_left_out(home):
     odd(home, 'squad', 'train.json', changed(answers=[dict(text='red dog', answer_start=99999)]))
-    said = typed(f'{TRAIN.replace("--data-dir data", "--data-dir odd")} --task squad --out without --skip-bad-rows', home)
+    said = typed(f'{TRAIN_ODD} --task squad --out without --skip-bad-rows', home)
     assert said.code==0 and 'train.json: 1 question left out: q1' in said.out, said.err
 
 def test_wrong_places_do_no_harm_where_answers_are_compared(home):
@@ -209,22 +259,47 @@ def test_wrong_places_do_no_harm_where_answers_are_compared(home):
     odd(home, 'squad', 'dev.json', d)
     assert len(qa.qa_task('squad', home/'odd').examples('dev', None))==8
 
-LINES = {'--task squad --data-dir nowhere': 'nowhere', '--task triviaqa': 'no folder for triviaqa', '--task squad --hparams \'{"max_seq_length": 7}\'': 'leaves no room', '--task squads': 'Did you mean `squad`'}
+LINES = {
+    '--task squad --data-dir nowhere': 'nowhere',
+    '--task triviaqa': 'no folder for triviaqa',
+    '--task squad --hparams \'{"max_seq_length": 7}\'': 'leaves no room',
+    '--task squads': 'Did you mean `squad`',
+}
 
 @pytest.mark.parametrize('flags', LINES)
 def test_bad_flags(home, flags): bad(home, f'{TRAIN} --out fresh {flags}', LINES[flags])
 
 # Rows
 
-def test_text_is_shared_and_rows_are_made_when_asked_for(home):
-    found = passages.read_questions(home/'data/squad/train.json', 'train', True)
+def test_rows_are_made_when_asked_for(home):
+    found = questions.read_questions(home/'data/squad/train.json', 'train', True)
     wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
-    assert len(wins)>3*len(found) and len(wins.docs)==16
-    held = sum(len(o)*o.itemsize for o in (wins.cuts, wins.facts, wins.docs.ends, wins.queries.ends, found.facts.ends, found.contexts.ends))
-    assert held<12*len(wins)+48*len(found), "bytes in memory"
+    assert len(wins)>3*len(found)==96
+    assert len({wins.fact(e)[2] for e in range(len(found))})==16, "a passage is stored once"
+    assert wins.cuts.nbytes+wins.facts.nbytes<=12*len(wins)+48*len(found), "bytes in memory"
+    assert isinstance(wins.tokens, np.memmap) and found.rows.cache_files, "the rest is on disk"
+
+def test_questions_leave_no_files(home, tmp_path, monkeypatch):
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+    found = questions.read_questions(home/'data/squad/train.json', 'train', True)
+    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
+    assert not list(tmp_path.iterdir()) and found[31].id=='n15' and len(wins[len(wins)-1].input_ids)==wins.lens[-1]
+
+def test_unanswerable_questions_need_no_answers(home, tmp_path):
+    "The official code does not read `answers` of a question with `is_impossible` in training"
+    d = squad(3, True)
+    for p in d['data'][0]['paragraphs']: del p['qas'][1]['answers']
+    (tmp_path/'train.json').write_text(json.dumps(d))
+    for part in ('train', 'dev'):
+        found = questions.read_questions(tmp_path/'train.json', part, True)
+        assert [(o.id, o.impossible, o.answers) for o in found if o.id[0]=='n']==[(f'n{i}', True, []) for i in range(3)]
+    d['data'][0]['paragraphs'][0]['qas'][1]['is_impossible'] = False
+    (tmp_path/'train.json').write_text(json.dumps(d))
+    with pytest.raises(InputError, match=r'1 question cannot be used: n0 \(`answers` is missing\)'):
+        questions.read_questions(tmp_path/'train.json', 'train', True)
 
 def test_other_ways_to_cut(home):
-    found = passages.read_questions(home/'data/squad/train.json', 'train', True)
+    found = questions.read_questions(home/'data/squad/train.json', 'train', True)
     for length,stride in ((24, 3), (24, 64), (64, 16)):
         hp = FinetuneHParams(max_seq_length=length, doc_stride=stride, max_query_length=6)
         wins = passages.build_windows(found, TOK, hp)
@@ -237,7 +312,7 @@ def test_other_ways_to_cut(home):
 def test_a_passage_without_tokens(home):
     page = dict(context='\u200b', qas=[dict(id='a', question='?', answers=[dict(text='x', answer_start=0)])])
     (home/'blank.json').write_text(json.dumps(dict(data=[dict(paragraphs=[page, paragraph(0, False)])])))
-    found = passages.read_questions(home/'blank.json', 'dev')
+    found = questions.read_questions(home/'blank.json', 'dev')
     wins = passages.build_windows(found, TOK, FinetuneHParams())
     nothing = qa.Spans(*(np.zeros(0, int),)*2, np.zeros(0), 0.)
     task = qa.QATask('squadv1')
@@ -247,10 +322,11 @@ def test_a_passage_without_tokens(home):
 @pytest.mark.parametrize('name', ['roberta', 'distilbert'])
 def test_other_encoders(home, tmp_path, name):
     from transformers import DistilBertConfig, DistilBertModel
-    make = roberta_folder if name=='roberta' else wordpiece_model(DistilBertModel, DistilBertConfig(vocab_size=200, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64))
+    cfg = DistilBertConfig(vocab_size=200, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64)
+    make = roberta_folder if name=='roberta' else wordpiece_model(DistilBertModel, cfg)
     make(tmp_path/name)
     hparams = dict(max_seq_length=48, train_batch_size=8, num_train_epochs=1, layerwise_lr_decay=0.)
-    tr.finetune(tmp_path/name, [qa.qa_task('squadv1', home/'data')], tmp_path/'out', device='cpu', **hparams)
+    tr.run_trials(tmp_path/name, [qa.qa_task('squadv1', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     found = learn.predict('who walks ?', 'one red dog walks in town')
     assert found.answer in 'one red dog walks in town'
@@ -266,13 +342,18 @@ def test_hub(monkeypatch):
         asked.append((name, split))
         if name=='mrqa':
             d = dict(text=['red'], char_spans=[dict(start=[4], end=[6])], token_spans=[dict(start=[1], end=[1])])
-            return datasets.Dataset.from_list([dict(subset=s, context='one red dog', qid=s, question='which ?', answers=['red'], detected_answers=d) for s in ('NewsQA', 'SearchQA')])
-        return datasets.Dataset.from_list([dict(id=str(i), context='one red dog', question='which ?', answers=dict(text=t, answer_start=[4]*len(t))) for i,t in enumerate((['red'], []))])
+            row = dict(context='one red dog', qid='', question='which ?', answers=['red'], detected_answers=d)
+            return datasets.Dataset.from_list([row | dict(subset=s, qid=s) for s in ('NewsQA', 'SearchQA')])
+        row = dict(context='one red dog', question='which ?')
+        answers = [dict(text=t, answer_start=[4]*len(t)) for t in (['red'], [])]
+        return datasets.Dataset.from_list([row | dict(id=str(i), answers=a) for i,a in enumerate(answers)])
     monkeypatch.setattr(datasets, 'load_dataset', fake)
     found = qa.qa_task('squad', 'hf:rajpurkar/squad_v2').examples('train', None)
-    assert [(o.id, o.answer, o.impossible) for o in found]==[('0', 'red', False), ('1', '', True)] and len(found.contexts)==1
+    assert [(o.id, o.answer, o.impossible) for o in found]==[('0', 'red', False), ('1', '', True)]
+    assert {o.context for o in found}=={'one red dog'}
     assert [(o.id, o.start) for o in qa.qa_task('newsqa', 'hf:mrqa').examples('dev', None)]==[('NewsQA', 4)]
-    with pytest.raises(InputError, match='belong to the task squad'): qa.qa_task('squadv1', 'hf:rajpurkar/squad_v2').examples('train', None)
+    with pytest.raises(InputError, match='belong to the task squad'):
+        qa.qa_task('squadv1', 'hf:rajpurkar/squad_v2').examples('train', None)
     assert asked[:2]==[('rajpurkar/squad_v2', 'train'), ('mrqa', 'validation')]
     monkeypatch.undo()
     with pytest.raises(InputError, match='hf:no/such'): qa.qa_task('squad', 'hf:no/such').examples('train', None)
@@ -283,7 +364,9 @@ def test_three_kinds_in_one_network(home):
     said = typed(f'{TRAIN} --task squad+cola+chunk --out three', home)
     assert said.code==0, said.err
     metrics = json.loads((home/'three/squad+cola+chunk/trial-0/result.json').read_text())['metrics']
-    assert list(metrics)==['squad', 'cola', 'chunk'] and {'squad-dev.json', 'chunk-dev.txt'} <= {o.name for o in (home/'three/squad+cola+chunk/trial-0/predictions').iterdir()}
+    assert list(metrics)==['squad', 'cola', 'chunk']
+    written = {o.name for o in (home/'three/squad+cola+chunk/trial-0/predictions').iterdir()}
+    assert {'squad-dev.json', 'chunk-dev.txt'} <= written
 
 def test_whole_numbers_stay_whole_beside_none():
     rows = [dict(answer='a b', start=14), dict(answer='', start=None)]
@@ -291,16 +374,20 @@ def test_whole_numbers_stay_whole_beside_none():
     assert ft.PREDICTION_FORMS['.jsonl'](rows).splitlines()[0]=='{"answer":"a b","start":14}'
 
 def test_votes():
-    "Of probabilities where scores are logarithms; of scores where they are not; what is as good as impossible gives no warning"
-    def said(pairs, scores): i, j = np.array(pairs).T; return qa.Spans(i.astype(np.int16), j.astype(np.int16), np.array(scores, np.float32), 0.)
+    "Of probabilities where scores are logarithms, of scores where they are not; the nearly impossible warns of nothing"
+    def said(pairs, scores):
+        i, j = np.array(pairs).T
+        return qa.Spans(i.astype(np.int16), j.astype(np.int16), np.array(scores, np.float32), 0.)
     both = [said([(1, 2), (3, 3)], np.log([.5, .25])), said([(1, 2), (4, 5)], [np.log(.25), -1000.])]
     with warnings.catch_warnings():
         warnings.simplefilter('error')
-        found = qa._vote(both, True)
-        raw = qa._vote([said([(1, 2)], [3.]), said([(1, 2), (2, 2)], [5., -1.])], False)
+        found = qa.mean_spans(both, True)
+        raw = qa.mean_spans([said([(1, 2)], [3.]), said([(1, 2), (2, 2)], [5., -1.])], False)
     assert found.score[:2]==pytest.approx(np.log([.375, .125]), abs=1e-6) and found.score[2]<-900
     assert raw.score==pytest.approx([4., -1.])
 
 def test_blanks_that_do_not_split_words(tmp_path):
     context = 'Here sat John\xa0Smith.'
-    assert passages.is_at(context, passages.word_spans(context), 'John\xa0Smith', 9) and not passages.is_at(context, passages.word_spans(context), 'John\xa0Smith', 0)
+    spans = questions.word_spans(context)
+    assert questions.is_at(context, spans, 'John\xa0Smith', 9)
+    assert not questions.is_at(context, spans, 'John\xa0Smith', 0)

@@ -7,9 +7,11 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev import passages, qa
+from electra_nbdev import passages, qa, qa_metrics, questions
 from electra_nbdev.finetune import TaskLoss, TaskNetwork
-from electra_nbdev.hparams import FinetuneHParams, InputError
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.tokenizer import text_backend
+from electra_nbdev.finetune_recipe import FinetuneHParams
 from electra_nbdev.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 
@@ -18,32 +20,32 @@ HP = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=16, n_be
 DATA = GOLDEN/'finetune'/'data'
 FILES = dict(squad='json', squadv1='json', newsqa='jsonl')
 
-def questions(name, part, skip_bad=True):
-    return passages.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad)
+def read(name, part, skip_bad=True):
+    return questions.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad)
 
 # Readers
 
 EXAMPLES = info('finetune/qa_examples')
 
-def words(context): return [context[a:b] for a,b in zip(*passages.word_spans(context))]
+def words(context): return [context[a:b] for a,b in zip(*questions.word_spans(context))]
 
 @pytest.mark.parametrize('split', EXAMPLES)
 def test_golden_readers(split):
     name, part = split.split('/')
-    got, tokens = questions(name, part), None
+    got, tokens = read(name, part), None
     assert len(got)==len(EXAMPLES[split]['examples'])
     for o,want in zip(got, EXAMPLES[split]['examples']):
         tokens = want.get('doc_tokens', tokens)
         assert (o.eid, o.id, o.question)==(want['eid'], want['qid' if name=='newsqa' else 'qas_id'], want['question_text']) and tokens in (None, words(o.context))
         if part!='train': continue
         assert (o.answer, o.impossible)==(want['orig_answer_text'], want['is_impossible'])
-        at = passages.answer_words(passages.word_spans(o.context), o.start, len(o.answer)) if o.start>=0 else (-1, -1)
+        at = questions.answer_words(questions.word_spans(o.context), o.start, len(o.answer)) if o.start>=0 else (-1, -1)
         assert at==(want['start_position'], want['end_position'])
 
 @pytest.mark.parametrize('name', FILES)
 def test_golden_bad_questions_are_refused(name):
     n = int(EXAMPLES[f'{name}/train']['log'][-1].split()[-2])
-    with pytest.raises(InputError, match=f'{n} questions cannot be used: m?p5q3.*m?p5q4'): questions(name, 'train', skip_bad=False)
+    with pytest.raises(InputError, match=f'{n} questions cannot be used: m?p5q3.*m?p5q4'): read(name, 'train', skip_bad=False)
 
 # Windows
 
@@ -53,7 +55,7 @@ FEATURES = ['train', 'dev', 'train_stride128_p3p8']
 def test_golden_windows(name):
     want, part = load(f'finetune/qa_featurize_squad_{name}'), name.split('_')[0]
     hp = FinetuneHParams(**dict(max_seq_length=64, max_query_length=12, doc_stride=128 if 'stride128' in name else 16))
-    found = questions('squad', part)
+    found = read('squad', part)
     if 'p3p8' in name: found = [o for o in found if o.id[:2] in ('p3', 'p8')]
     wins = passages.build_windows(found, TOK, hp)
     assert len(wins)==len(want['eid'])
@@ -61,8 +63,8 @@ def test_golden_windows(name):
         (e, at, size), n, (start, end, impossible, first, _) = wins.window(k), want['n_mask'][k], f.target
         assert f.example==found[e] and 1000*f.example.eid+k-wins.of(e)[0]==want['eid'][k]
         assert f.input_ids==want['input_ids'][k][:n].tolist() and not want['input_ids'][k][n:].any() and n-f.n_first==want['n_segment1'][k]
-        spans, at_chars = passages.word_spans(f.example.context), wins.located(e)
-        place, best = [passages.answer_words(spans, b-1, 1)[0] for _,b in at_chars], passages.best_windows(wins.spans(e), len(at_chars))
+        spans, at_chars = questions.word_spans(f.example.context), wins.located(e)
+        place, best = [questions.answer_words(spans, b-1, 1)[0] for _,b in at_chars], passages.best_windows(wins.spans(e), len(at_chars))
         for t in range(64):
             inside = first<=t<first+size
             assert want['token_to_orig_map'][k][t]==(place[t-first+at] if inside else -1)
@@ -159,7 +161,7 @@ def test_golden_gradients(run):
 SCORER = info('finetune/qa_scorer')
 
 def test_golden_final_text():
-    fast = passages._backend(TOK)
+    fast = text_backend(TOK)
     for pieces,words,want in SCORER['get_final_text']: assert passages.final_text(pieces, words, fast)==want, (pieces, words)
 
 def test_golden_top():
@@ -170,7 +172,7 @@ def windows():
     "Windows of the dev sets, and the official ids of them"
     found = {}
     for name in FILES:
-        wins = passages.build_windows(questions(name, 'dev'), TOK, HP)
+        wins = passages.build_windows(read(name, 'dev'), TOK, HP)
         found[name] = wins, [1000*e+k for e in range(len(wins.examples)) for k in range(len(wins.of(e)))]
     return found
 
@@ -207,30 +209,30 @@ CASES = {o['id']: o for o in METRICS['cases']}
 GOLDS, SAID, NULLS = ({k: o[f] for k,o in CASES.items()} for f in ('golds', 'prediction', 'na_prob'))
 
 def test_golden_plain():
-    for text,*want in METRICS['normalize']: assert {qa.plain(text)}==set(want)
+    for text,*want in METRICS['normalize']: assert {qa_metrics.plain(text)}==set(want)
 
 def test_golden_scores_of_each():
-    exact, f1 = qa.best_scores(GOLDS, SAID, True)
+    exact, f1 = qa_metrics.best_scores(GOLDS, SAID, True)
     for k,o in CASES.items(): assert (exact[k], f1[k])==(o['exact'], pytest.approx(o['f1'])), o
-    for k,want in METRICS['v1_per_case'].items(): assert [o[k] for o in qa.best_scores({k: GOLDS[k]}, SAID)]==pytest.approx(want)
+    for k,want in METRICS['v1_per_case'].items(): assert [o[k] for o in qa_metrics.best_scores({k: GOLDS[k]}, SAID)]==pytest.approx(want)
 
-def part(d, first, last): return {k: v for k,v in d.items() if first<=int(k[1:])<=last}
+def tensors_of(d, first, last): return {k: v for k,v in d.items() if first<=int(k[1:])<=last}
 
 @pytest.mark.parametrize('name,threshold,ids', [('squad_v2_main', float(o), (0, 99)) for o in METRICS['squad_v2_main']] +
                          [('squad_v2_main_only_answerable_q0_q11', -2.75, (0, 11)), ('squad_v2_main_only_unanswerable_q12_q19', -2.75, (12, 19))])
 def test_golden_squad2(name, threshold, ids):
     want = METRICS[name]
     want = next(v for k,v in want.items() if float(k)==threshold) if name=='squad_v2_main' else want
-    found = qa.squad2_scores(*(part(o, *ids) for o in (GOLDS, SAID, NULLS)), threshold)
+    found = qa_metrics.squad2_scores(*(tensors_of(o, *ids) for o in (GOLDS, SAID, NULLS)), threshold)
     assert {k: v for k,v in found.items() if not k.startswith('pr_')}==pytest.approx(want)
 
 def test_golden_precision_and_recall():
-    found = qa.squad2_scores(GOLDS, SAID, NULLS, -2.75)
+    found = qa_metrics.squad2_scores(GOLDS, SAID, NULLS, -2.75)
     for k,want in METRICS['precision_recall_ap'].items(): assert found[f'pr_{k}_ap']==pytest.approx(want['ap'])
 
 def test_golden_squad1_and_mrqa():
     golds = {k: o for k,o in GOLDS.items() if o}
-    for name in ('squad_v1', 'mrqa'): assert qa.squad1_scores(golds, SAID)==pytest.approx(METRICS[name])
+    for name in ('squad_v1', 'mrqa'): assert qa_metrics.squad1_scores(golds, SAID)==pytest.approx(METRICS[name])
     lacking = {k: v for k,v in SAID.items() if k not in ('q0', 'q1', 'q9')}
-    for want in (METRICS['squad_v1_missing_q0_q1_q9'], METRICS['mrqa_missing_q0_q1_q9']['skip_no_answer_False']): assert qa.squad1_scores(golds, lacking)==pytest.approx(want)
-    with pytest.raises(KeyError): qa.squad2_scores(GOLDS, lacking, NULLS, 0.)
+    for want in (METRICS['squad_v1_missing_q0_q1_q9'], METRICS['mrqa_missing_q0_q1_q9']['skip_no_answer_False']): assert qa_metrics.squad1_scores(golds, lacking)==pytest.approx(want)
+    with pytest.raises(KeyError): qa_metrics.squad2_scores(GOLDS, lacking, NULLS, 0.)

@@ -1,4 +1,4 @@
-"The verdict of a model: the command as a user types it, any text, folders that are no model, and `make demo`"
+"Scoring with a discriminator: the command as typed, any text, any body, folders without a model, and `make demo`"
 import json, os, shutil, subprocess, sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
+from transformers import ElectraConfig, ElectraForPreTraining, PreTrainedTokenizerFast
 
+import electra_nbdev.engine.models as models_of_the_package
 import electra_nbdev.score as score
-from electra_nbdev.electra import ElectraPretraining
-from electra_nbdev.hparams import InputError, preset, save_hparams
+from electra_nbdev.likelihood import Scorer
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.recipe import build_networks, preset, save_hparams, save_networks
 from electra_nbdev.tokenizer import fingerprint, wordpiece
 from test_commands import typed
 
@@ -20,7 +25,7 @@ def home(tmp_path_factory):
     "A folder with a finished run, one that trains no discriminator, and folders that are none"
     d, tok = tmp_path_factory.mktemp('user'), wordpiece({o:i for i,o in enumerate(PIECES)})
     hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=())
-    ElectraPretraining(hp).save(d/'run', tok)
+    save_networks(build_networks(hp), hp, d/'run', tok)
     for o in ('run', 'bert'): (d/o).mkdir(exist_ok=True)
     save_hparams(hp, d/'run/hparams.json', data=dict(tokenizer=fingerprint(tok)))
     save_hparams(preset('tiny', electra_objective=False), d/'bert/hparams.json')
@@ -51,13 +56,11 @@ def test_colours_are_for_terminals(home):
     assert typed(line, home, terminal).out==forced.out
     assert typed(line, home, no_color).out==plain.out
 
-def test_help(home):
-    said = typed('electra_score --help', home)
-    assert said.code==0 and '--show' in said.out
-
-BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --model nowhere': 'nowhere', '--show cat --model empty': 'holds no model',
-       '--show cat --model run/hparams.json': 'no folder', '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
-       '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false', '': 'one of --show, --text, --pairs, --nbest', '--show cat --text run/hparams.json': 'came',
+BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --model nowhere': 'nowhere',
+       '--show cat --model empty': 'holds no model', '--show cat --model run/hparams.json': 'no folder',
+       '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
+       '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false',
+       '': 'one of --show, --text, --pairs, --nbest', '--show cat --text run/hparams.json': 'came',
        '--show cat --out rows': 'writes no file'}
 
 @pytest.mark.parametrize('flags', BAD)
@@ -67,8 +70,8 @@ def test_bad_input(home, flags):
     assert said.code==2 and len(lines)==1 and lines[0].startswith('electra_score: ') and BAD[flags] in lines[0], said
 
 def test_the_model_of_the_package(home, tmp_path, monkeypatch):
-    "It is found by its name in the package, and nowhere else"
-    monkeypatch.setattr(score, 'files', lambda name: tmp_path)
+    "It is found by its name in the package"
+    monkeypatch.setattr(models_of_the_package, 'files', lambda name: tmp_path)
     monkeypatch.chdir(home)
     with pytest.raises(InputError, match='no model `tiny`'): score.load_scorer()
     shutil.copytree(home/'run', tmp_path/'models/tiny')
@@ -76,17 +79,106 @@ def test_the_model_of_the_package(home, tmp_path, monkeypatch):
 
 def test_only_a_discriminator(home, tmp_path):
     shutil.copytree(home/'run/discriminator', tmp_path/'downloaded')
-    v = score.show_verdict(tmp_path/'downloaded', 'The cat.')
-    assert v.alternatives=={} and 'generator' not in str(v) and v.suspects
+    v = score.show_scores(tmp_path/'downloaded', 'The cat.')
+    assert v.alternatives=={} and 'generator' not in str(v) and v.flagged
 
 def test_as_transformers_says(scorer):
-    "A text that fits is judged as `transformers` alone judges it, but as if 15 % had been masked; a word is its worst piece"
+    "A short text is scored as by `transformers` alone, corrected to 15 % masked; of a word's pieces the maximum counts"
     assert scorer.mask_prob==preset('tiny').mask_prob==.3
-    v = score.verdict(scorer, 'The cat sat on the mathematics.')
-    with torch.no_grad(): want = scorer.discriminator(**scorer.tokenizer('The cat sat on the mathematics.', return_tensors='pt')).logits[0, 1:-1].sigmoid()
+    text = 'The cat sat on the mathematics.'
+    v = score.score_tokens(scorer, text)
+    with torch.no_grad():
+        want = scorer.discriminator(**scorer.tokenizer(text, return_tensors='pt')).logits[0, 1:-1].sigmoid()
     odds = want/(1-want) * (.15/.85)/(.3/.7)
     want = (odds/(1+odds)).tolist()
     assert v.probs==pytest.approx([*want[:5], max(want[5:7]), want[7]], abs=1e-6)
+
+def test_scoring_loads_no_training_stack():
+    "`import electra_nbdev.score` is quick: neither the trainer nor what draws and evaluates"
+    code = """import sys, electra_nbdev.score
+print(*(o for o in ('electra_nbdev.pretrain', 'fastai', 'matplotlib', 'sklearn') if o in sys.modules))"""
+    found = subprocess.run([sys.executable, '-c', code], check=True, text=True, capture_output=True).stdout.split()
+    assert not found
+
+def test_windows_of_a_book():
+    "Memory grows with the tokens, not with tokens times windows"
+    starts, best = score.windows(500_000, 126)
+    assert len(best)==500_000 and starts[best[-1]]==500_000-126 and best==sorted(best)
+
+def bpe(texts):
+    "A byte-level BPE tokenizer with the special tokens of RoBERTa's family"
+    tok = Tokenizer(models.BPE(unk_token='<unk>'))
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ['<pad>', '<unk>', '<s>', '</s>', '<mask>']
+    tok.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False,
+                                                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    names = dict(zip(('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token'), special))
+    return PreTrainedTokenizerFast(tokenizer_object=tok, **names)
+
+TEXT = 'The cat sat on the mathematics.'
+BODIES = dict(bert=lambda: wordpiece({o:i for i,o in enumerate(PIECES)}), modernbert=lambda: bpe([TEXT.lower()]*9))
+
+@pytest.fixture(scope='module', params=BODIES)
+def foreign(request, tmp_path_factory):
+    "A run whose networks are no ELECTRA, random, with their own tokenizer"
+    run, tok = tmp_path_factory.mktemp(request.param), BODIES[request.param]()
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_labels=1)
+    sizes |= dict(vocab_size=len(tok), pad_token_id=tok.pad_token_id, max_position_embeddings=64)
+    config = AutoConfig.for_model(request.param, initializer_range=1., **sizes)
+    nets = dict(discriminator=AutoModelForTokenClassification, generator=AutoModelForMaskedLM)
+    for name,cls in nets.items():
+        cls.from_config(config).save_pretrained(run/name)
+        tok.save_pretrained(run/name)
+    save_hparams(preset('tiny', vocab_size=len(tok), max_seq_length=32, length_schedule=()), run/'hparams.json')
+    return run, tok, *(cls.from_pretrained(run/name).eval() for name,cls in nets.items())
+
+@torch.no_grad()
+def test_any_body(foreign):
+    "Scores and alternatives are those that `transformers` computes, whatever the body and the tokenizer"
+    run, tok, disc, gen = foreign
+    v = score.Scorer.from_pretrained(run, device='cpu')(TEXT)
+    assert v.words==['The', 'cat', 'sat', 'on', 'the', 'mathematics', '.'] and v.gaps==['', *[' ']*5, '', '']
+    enc = tok(TEXT, add_special_tokens=False)
+    ids = torch.tensor([[tok.cls_token_id, *enc['input_ids'], tok.sep_token_id]])
+    probs = (disc(ids).logits[0,1:-1,0] + score.prior_step(.3)).sigmoid()
+    where = [[i for i,w in enumerate(enc.word_ids()) if w==k] for k in range(7)]
+    assert v.probs==pytest.approx([probs[o].max().item() for o in where], abs=1e-5)
+    at = v.flagged[0]
+    row = [*enc['input_ids'][:where[at][0]], tok.mask_token_id, *enc['input_ids'][where[at][-1]+1:]]
+    dist = gen(torch.tensor([[tok.cls_token_id, *row, tok.sep_token_id]])).logits[0, where[at][0]+1].softmax(-1)
+    for word,p in v.alternatives[at]:
+        named = [i for o,i in tok.get_vocab().items() if o in (word, 'Ġ'+word)]
+        assert len(named) and min(abs(dist[i].item()-p) for i in named)<1e-5
+
+@torch.no_grad()
+def test_likelihoods_of_any_body(foreign):
+    "A pass for each token, by the generator alone"
+    run, tok, _, gen = foreign
+    texts = [TEXT, 'the cat', '']
+    found = Scorer.from_pretrained(run, device='cpu').log_likelihood(texts)
+    for text,got in zip(texts[:2], found):
+        ids, want = [tok.cls_token_id, *tok(text, add_special_tokens=False)['input_ids'], tok.sep_token_id], 0.
+        for t in range(1, len(ids)-1):
+            hidden = torch.tensor([[*ids[:t], tok.mask_token_id, *ids[t+1:]]])
+            want += gen(hidden).logits[0,t].log_softmax(-1)[ids[t]].item()
+        assert got==pytest.approx(want, abs=1e-3)
+    assert found[2] is None
+
+def test_a_classifier_of_more_labels_is_refused(foreign, tmp_path):
+    _, tok, disc, _ = foreign
+    config = type(disc.config)(**disc.config.to_dict() | dict(num_labels=3))
+    type(disc)(config).save_pretrained(tmp_path)
+    tok.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match='has 3 labels; a discriminator has one'): score.load_scorer(tmp_path)
+
+def test_special_tokens_are_needed(tmp_path):
+    tok = wordpiece({o:i for i,o in enumerate(PIECES)})
+    config = ElectraConfig(vocab_size=len(tok), hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    ElectraForPreTraining(config).save_pretrained(tmp_path)
+    names = dict(cls_token='[CLS]', sep_token='[SEP]', pad_token='[PAD]')
+    PreTrainedTokenizerFast(tokenizer_object=tok.backend_tokenizer, **names).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match='has no mask_token'): score.load_scorer(tmp_path)
 
 class Shown(HTMLParser):
     "What a reader of the first line sees, without the numbers"
@@ -95,14 +187,17 @@ class Shown(HTMLParser):
     def handle_endtag(self, tag): assert self.tags.pop()==tag
     def handle_data(self, data): self.text += data if not {'sub', 'small'} & {*self.tags} else ''
 
+ODDITIES = ['the', 'Cat', ' ', '\n', '<b>', '&amp;', 'mathematics', '[MASK]', 'é', 'e\u0301', '漢字', '.', "'s"]
+ODDITIES += ['\x1b[0m']
+
 @settings(max_examples=200, deadline=None)
-@given(st.one_of(st.text(), st.lists(st.sampled_from(['the', 'Cat', ' ', '\n', '<b>', '&amp;', 'mathematics', '[MASK]', 'é', 'e\u0301', '漢字', '.', "'s", '\x1b[0m']), max_size=60).map(''.join)))
+@given(st.one_of(st.text(), st.lists(st.sampled_from(ODDITIES), max_size=60).map(''.join)))
 def test_any_text(scorer, text):
     "Every text is shown as it was typed, or refused"
-    try: v = score.verdict(scorer, text)
+    try: v = score.score_tokens(scorer, text)
     except InputError: return
     assert v.gaps[0] + ''.join(w+g for w,g in zip(v.words, v.gaps[1:]))==text
-    assert len(v.words)==len(v.probs) and all(0<=p<=1 for p in v.probs) and {*v.alternatives}=={*v.suspects}
+    assert len(v.words)==len(v.probs) and all(0<=p<=1 for p in v.probs) and {*v.alternatives}=={*v.flagged}
     page = Shown()
     page.feed(v._repr_html_()); page.close()
     assert page.text==text and not page.tags
@@ -119,7 +214,9 @@ def test_demo_passes_the_sentence_on(tmp_path):
         (tmp_path/'.venv/bin'/o).write_text('#!/bin/sh\nfor last; do :; done\nprintf "%s\\n" "$last"\n')
         (tmp_path/'.venv/bin'/o).chmod(0o755)
     env = {k:v for k,v in os.environ.items() if k not in ('TEXT', 'MAKEFLAGS', 'MAKELEVEL')}
-    def demo(*args): return subprocess.run(['make', '-s', 'demo', *args], cwd=tmp_path, env=env, check=True, text=True, capture_output=True).stdout.splitlines()
+    def demo(*args):
+        how = dict(cwd=tmp_path, env=env, check=True, text=True, capture_output=True)
+        return subprocess.run(['make', '-s', 'demo', *args], **how).stdout.splitlines()
     assert demo()[-1]=='--show=The cat sat on the mathematics.'
     odd = 'It\'s "odd": $5 $(x) `ls` \\ # % & ; don\'t'
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==1

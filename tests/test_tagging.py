@@ -8,9 +8,10 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import electra_nbdev.finetune as ft
 import electra_nbdev.trials as tr
-from electra_nbdev.hparams import FinetuneHParams, InputError
-from electra_nbdev.phrases import conll_spans, read_tagged, span_scores
-from electra_nbdev.tagging import TagExample, TagTask, baseline_scores, chunk_task, tag_task
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
+from electra_nbdev.phrases import baseline_scores, conll_spans, read_tagged, span_scores
+from electra_nbdev.tagging import TagExample, TagTask, chunk_task, tag_task
 from test_commands import bad, typed, write
 from test_finetune import WORDS, electra_folder, glue_files
 
@@ -67,7 +68,7 @@ def test_trials_and_predictions(home):
 def test_conlleval_of_a_written_file_is_ours(home, tmp_path):
     "What a half-right network says of the dev set, written, read again and counted, gives the F1 that was reported"
     task, noise = chunk_task('chunk', home/'glue'), torch.Generator().manual_seed(0)
-    rows = ft.read_split(task, 'dev', tr.open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
+    rows = ft.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
     outs = [2.5*torch.nn.functional.one_hot(torch.tensor(f.target['labels']), len(task.labels)) + torch.randn(len(f.target['labels']), len(task.labels), generator=noise) for f in rows]
     task.write(tmp_path, 'dev', rows, outs)
     gold, pred = ([o.tags for o in read_tagged(tmp_path/'chunk-dev.txt', tag=k)[0]] for k in (1, 2))
@@ -98,7 +99,7 @@ def test_one_network_for_words_and_texts(home):
     tasks = {n: ft.open_task(n, home/'glue') for n in learn.tasks}
     rows = {n: ft.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
     trial = json.loads((home/'both/chunk+cola/trial-0/result.json').read_text())
-    assert learn.judge(dict(dev=rows))==trial['metrics']
+    assert learn.evaluate(dict(dev=rows))=={n: pytest.approx(o) for n,o in trial['metrics'].items()}, "batches of one task round differently"
     learn.dls = ft.finetune_dls(tasks, rows, rows, learn.tok, learn.hp, device='cpu')
     learn.show_results(max_n=40)
     with pytest.raises(InputError, match='show_results'): learn.plot_confusion_matrix('chunk')
@@ -116,7 +117,7 @@ def long_task():
 @pytest.mark.parametrize('rows', ['whole', 'official'])
 def test_every_word_is_judged_once(home, tmp_path, rows):
     task = long_task()
-    tr.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=24, train_batch_size=4, num_train_epochs=1, tag_rows=rows)
+    tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=24, train_batch_size=4, num_train_epochs=1, tag_rows=rows)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     examples = task.examples('dev', learn.hp)
     features = task.features(examples, learn.tok, learn.hp)
@@ -127,7 +128,7 @@ def test_every_word_is_judged_once(home, tmp_path, rows):
     assert learn.predict(list(examples[0].words)).tags==said[0].tags
 
 def test_rows_say_that_they_were_cut(home, capsys):
-    encoder, tok = tr.open_model(home/'model')
+    encoder, tok = open_model(home/'model')
     for how,n in (('whole', 0), ('official', 3)):
         ft.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
         assert ('were cut' in capsys.readouterr().out)==bool(n)
@@ -222,22 +223,22 @@ def test_hub(monkeypatch):
 def test_parts_of_speech(home, tmp_path):
     rows = [dict(words=o, tags=[KINDS[w] for w in o]) for o in map(sentence, range(20))]
     task = tag_task('speech', rows, rows, scheme=None)
-    trials = tr.finetune(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
     assert set(trials.records[0]['metrics']['speech'])=={'accuracy', 'loss'} and set(ft.load_finetuned(tmp_path/'out', 'cpu').predict('red dog').tags)<={'NP', 'VP', 'ADJP'}
 
-ROWS = {'lists of one length': (dict(words=['a'], tags=['O', 'O']), '1 words, 2 tags'), 'a text for words': (dict(words='a b', tags=['O', 'O']), '`words` is no list'),
+BAD_ROWS = {'lists of one length': (dict(words=['a'], tags=['O', 'O']), '1 words, 2 tags'), 'a text for words': (dict(words='a b', tags=['O', 'O']), '`words` is no list'),
         'numbers': (dict(words=['a'], tags=[3]), 'have to be text'), 'an empty word': (dict(words=[''], tags=['O']), 'word is empty'), 'no words': (dict(words=[], tags=[]), 'empty')}
 
-@pytest.mark.parametrize('name', ROWS)
+@pytest.mark.parametrize('name', BAD_ROWS)
 def test_bad_rows(name):
-    row, why = ROWS[name]
+    row, why = BAD_ROWS[name]
     with pytest.raises(InputError, match=why): tag_task('x', [row])
 
 def test_a_tagger_of_bytes(tmp_path):
     "A word has the pieces that it has inside a text"
     from test_finetune import roberta_folder
     roberta_folder(tmp_path/'roberta')
-    encoder, tok = tr.open_model(tmp_path/'roberta')
+    encoder, tok = open_model(tmp_path/'roberta')
     task = TagTask('t', ('O', 'S-X'))
     f, = task.features([TagExample(0, ('dog', 'walks', '\u00ad'), ('O', 'S-X', 'O'))], tok, FinetuneHParams(max_seq_length=32))
     assert tok.decode(f.input_ids[1:-1])==' dog walks \u00ad' and f.input_ids==tok(' dog walks \u00ad')['input_ids']

@@ -6,8 +6,9 @@ from pathlib import Path
 import datasets, pyarrow as pa, pytest
 from hypothesis import given, settings, strategies as st
 
-from electra_nbdev.hparams import InputError
-from electra_nbdev.text import Distinct, chunks, is_prose, sample_corpus, source_facts
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.sample_corpus import Distinct, is_prose, sample_corpus
+from electra_nbdev.text import chunks, source_facts
 
 TEXT = b'One line.\nAnother.\n\nThe second document.\n'
 DOCS = [['One line.', 'Another.'], ['The second document.']]
@@ -117,7 +118,7 @@ def test_memory_is_flat(tmp_path, kind):
 MAKE = '''
 import sys
 from importlib import metadata
-from electra_nbdev.text import sample_corpus
+from electra_nbdev.sample_corpus import sample_corpus
 print(sample_corpus({n: metadata.distribution(n) for n in ("fastcore", "networkx")}))
 '''
 
@@ -160,6 +161,6 @@ def test_versions_name_the_cache(samples, tmp_path, monkeypatch):
 
 def test_no_sources_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv('ELECTRA_NBDEV_HOME', str(tmp_path))
-    monkeypatch.setattr('electra_nbdev.text.util.find_spec', lambda name: None)
+    monkeypatch.setattr('electra_nbdev.sample_corpus.util.find_spec', lambda name: None)
     with pytest.raises(InputError, match='No docstrings'): sample_corpus({})
     assert not list(tmp_path.iterdir())

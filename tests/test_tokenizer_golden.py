@@ -2,7 +2,7 @@
 import json, re
 import pytest
 from conftest import GOLDEN
-from electra_nbdev.hparams import InputError
+from electra_nbdev.engine.files import InputError
 from electra_nbdev.tokenizer import SPECIALS, load_tokenizer, read_vocab
 
 INFO = json.loads((GOLDEN/'tokenization.json').read_text(encoding='utf-8'))

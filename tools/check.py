@@ -12,25 +12,30 @@ from xml.etree import ElementTree
 
 ROOT, LIB = Path(__file__).resolve().parents[1], 'electra_nbdev'
 BIN = Path(sys.executable).parent
-ENV = {k:v for k,v in os.environ.items() if k!='IN_TEST' and not k.startswith('GIT_')} # IN_TEST would make nbdev-export do nothing, silently
+# With IN_TEST nbdev-export would do nothing, silently
+ENV = {k:v for k,v in os.environ.items() if k!='IN_TEST' and not k.startswith('GIT_')}
 ENV.update(OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', PYTHONUNBUFFERED='1')
 
 class Failed(Exception):
-    "A stage's finding: what is wrong, and how to mend it"
+    "A stage's finding: what is wrong, and how to fix it"
     def __init__(self, *lines, failed=1, passed=0):
         super().__init__('\n'.join(lines))
         self.failed,self.passed = failed,passed
 
+def as_text(cwd): return dict(cwd=cwd, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
 def sh(*cmd, cwd):
     "Run quietly; what the command said matters only if it fails"
-    r = subprocess.run([str(o) for o in cmd], cwd=cwd, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if r.returncode: raise Failed(f"`{' '.join(Path(o).name for o in map(str, cmd[:3]))}` exits with {r.returncode}", r.stdout[-4000:].rstrip())
+    r = subprocess.run([str(o) for o in cmd], **as_text(cwd))
+    if r.returncode:
+        name = ' '.join(Path(o).name for o in map(str, cmd[:3]))
+        raise Failed(f"`{name}` exits with {r.returncode}", r.stdout[-4000:].rstrip())
     return r.stdout
 
 def follow(*cmd, cwd, show=lambda o: o):
     "Run, passing on each line as it comes in the form that `show` gives it; exit code and lines"
     lines = []
-    with subprocess.Popen([str(o) for o in cmd], cwd=cwd, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
+    with subprocess.Popen([str(o) for o in cmd], **as_text(cwd)) as p:
         for o in p.stdout:
             lines.append(o.rstrip('\n').replace(f'{cwd}{os.sep}', ''))
             if (s := show(lines[-1])) is not None: print(s, flush=True)
@@ -40,9 +45,10 @@ def follow(*cmd, cwd, show=lambda o: o):
 
 def listing(root):
     "Files that git knows or would add; without git, those that are not plainly built or private"
-    r = subprocess.run(['git', 'ls-files', '-coz', '--exclude-standard'], cwd=root, env=ENV, text=True, capture_output=True)
+    r = subprocess.run(['git', 'ls-files', '-coz', '--exclude-standard'], **as_text(root))
     if r.returncode==0 and r.stdout: return sorted({o for o in r.stdout.split('\0') if o and (root/o).is_file()})
-    skip = re.compile(r'^(_proc|_docs|build|dist|runs|\.git|\.venv|[^/]*\.egg-info)/|(^|/)(__pycache__|\.ipynb_checkpoints|\.pytest_cache|\.hypothesis)/')
+    skip = re.compile(r'^(_proc|_docs|build|dist|runs|\.git|\.venv|[^/]*\.egg-info)/|'
+                      r'(^|/)(__pycache__|\.ipynb_checkpoints|\.pytest_cache|\.hypothesis)/')
     return sorted(o for p in root.rglob('*') if p.is_file() and not skip.search(o := p.relative_to(root).as_posix()))
 
 def copy_tree(dst):
@@ -66,7 +72,7 @@ def export(tmp):
     "Notebooks are clean, and every module is what its notebook exports: no more, no less"
     names = copy_tree(tmp)
     torn = [o for o in notebooks(names) if not is_json(ROOT/o)]
-    if torn: raise Failed(*[f"{o} is not JSON: a merge conflict?" for o in torn], "`nbdev-fix` mends those")
+    if torn: raise Failed(*[f"{o} is not JSON: a merge conflict?" for o in torn], "`nbdev-fix` repairs those")
     for p in (tmp/LIB).rglob('*.py'):
         if p.name!='__init__.py': p.unlink()
     sh(BIN/'nbdev-clean', cwd=tmp)
@@ -74,8 +80,9 @@ def export(tmp):
     if dirty: raise Failed(*[f"{o} is not clean" for o in dirty], "`make export` cleans them")
     sh(BIN/'nbdev-export', cwd=tmp)
     mods = [o for o in names if o.startswith(f'{LIB}/') and o.endswith('.py')]
-    bad  = [f"{o}: no notebook exports it; remove it, or name it in a `#| default_exp`" for o in mods if not (tmp/o).is_file()]
-    bad += [f"{o}: not what the notebooks export" for o in differing([o for o in names if (tmp/o).is_file()], ROOT, tmp)]
+    there, gone = [o for o in names if (tmp/o).is_file()], [o for o in mods if not (tmp/o).is_file()]
+    bad  = [f"{o}: no notebook exports it; remove it, or name it in a `#| default_exp`" for o in gone]
+    bad += [f"{o}: not what the notebooks export" for o in differing(there, ROOT, tmp)]
     bad += [f"{o}: missing" for o in sorted(set(listing(tmp)) - set(names))]
     if bad: raise Failed(*bad, "`make export` writes modules afresh")
     return 2, f"{len(notebooks(names))} notebooks clean, {len(mods)} modules as exported"
@@ -87,7 +94,8 @@ def readme(tmp):
     for o in made: (tmp/o).unlink()
     sh(sys.executable, 'tools/readme.py', cwd=tmp)
     made = {*made, 'README.md', *(p.relative_to(tmp).as_posix() for p in tmp.glob('index_files/*'))}
-    bad = [o for o in sorted(made) if not ((ROOT/o).is_file() and (tmp/o).is_file() and cmp(ROOT/o, tmp/o, shallow=False))]
+    def same(o): return (ROOT/o).is_file() and (tmp/o).is_file() and cmp(ROOT/o, tmp/o, shallow=False)
+    bad = [o for o in sorted(made) if not same(o)]
     if bad: raise Failed(*[f"{o} is not what nbs/index.ipynb gives" for o in bad], "`make readme` writes it")
     return 1, "README.md in step with nbs/index.ipynb"
 
@@ -102,13 +110,23 @@ d, here = distribution('electra_nbdev'), Path(lib.__file__).parent
 mods = [o.name for o in pkgutil.walk_packages(lib.__path__, 'electra_nbdev.')]
 for o in mods: importlib.import_module(o)
 scripts = [o.name for o in d.entry_points if o.group=='console_scripts' and callable(o.load())]
-from electra_nbdev.likelihood import load_likelihood, pseudo_log_likelihood
-from electra_nbdev.score import show_verdict
-odd = show_verdict('tiny', 'The cat sat on the mathematics.')
-pll = pseudo_log_likelihood(load_likelihood('electric'), ['This function returns a list.'])
-json.dump(dict(here=str(here), version=lib.__version__, dist=d.version, mods=mods, scripts=scripts, requires=d.requires, words=odd.words, tokens=pll[0]['tokens'],
-    files=[p.relative_to(here.parent).as_posix() for p in here.rglob('*') if p.is_file() and p.suffix!='.pyc']), open(sys.argv[1], 'w'))
+from electra_nbdev.cli import electra_score
+words = electra_score(show='The cat sat on the mathematics.', model='tiny').words
+Path('text').write_text('This function returns a list.')
+electra_score(text='text', model='electric', out='rows')
+tokens = json.loads(Path('rows').read_text())['tokens']
+files = [p.relative_to(here.parent).as_posix() for p in here.rglob('*') if p.is_file() and p.suffix!='.pyc']
+found = dict(here=str(here), version=lib.__version__, dist=d.version, mods=mods, scripts=scripts, requires=d.requires,
+             extras=d.metadata.get_all('Provides-Extra'), words=words, tokens=tokens, files=files)
+Path(sys.argv[1]).write_text(json.dumps(found))
 '''
+
+def wrong_models():
+    "What is there besides the models, and models that are too large"
+    for o in sorted((ROOT/LIB/'models').iterdir()):
+        mb = sum(p.stat().st_size for p in o.rglob('*') if p.is_file())/1e6
+        if o.name not in MODELS: yield f"models/{o.name} is no model of check.py; results go to benchmarks/results"
+        elif mb>MODELS[o.name]: yield f"models/{o.name} has {mb:.1f} MB of at most {MODELS[o.name]}"
 
 def package(tmp):
     "The wheel, built from the sdist and installed away from the working tree, holds and imports what the tree has"
@@ -119,23 +137,26 @@ def package(tmp):
     sh(sys.executable, '-m', 'venv', '--without-pip', venv, cwd=tmp)
     sh(sys.executable, '-m', 'pip', '--python', venv/'bin/python', 'install', '--no-deps', '--no-index', whl, cwd=tmp)
     site = Path(get_path('purelib', vars=dict(base=str(venv), platbase=str(venv))))
-    (site/'dependencies.pth').write_text(get_path('purelib')+'\n') # the .pth files in that folder, an editable install's among them, are not read
+    # the .pth files in that folder, an editable install's among them, are not read
+    (site/'dependencies.pth').write_text(get_path('purelib')+'\n')
     sh(venv/'bin/python', '-I', '-c', PROBE, tmp/'got.json', cwd=tmp)
     got = json.loads((tmp/'got.json').read_text())
     ini = ConfigParser(delimiters=['=']); ini.read(ROOT/'settings.ini', encoding='utf-8')
     def lines(key): return ini['DEFAULT'][key].strip().splitlines()
     want = [o for o in names if o.startswith(f'{LIB}/')]
-    scripts = [o.split('=')[0].strip() for o in lines('console_scripts')]
+    scripts, extras = ([o.split('=')[0].strip() for o in lines(key)] for key in ('console_scripts', 'extras'))
     bad  = [f"{o} is not in the wheel" for o in sorted(set(want) - set(got['files']))]
     bad += [f"{o} is in the wheel only" for o in sorted(set(got['files']) - set(want))]
     bad += [f"command {o} is not installed" for o in scripts if o not in got['scripts'] or not (venv/'bin'/o).is_file()]
     if not Path(got['here']).is_relative_to(venv): bad.append(f"imported from {got['here']}, not from the wheel")
-    if 'mathematics' not in got['words']: bad.append(f"the model of the package judges {got['words']}")
+    if 'mathematics' not in got['words']: bad.append(f"the model of the package scores {got['words']}")
     if 'function' not in got['tokens']: bad.append(f"the Electric of the package scores {got['tokens']}")
-    bad += [f"models/{o} has {mb:.1f} MB of at most {most}" for o,most in MODELS.items() if (mb := sum(p.stat().st_size for p in (ROOT/LIB/'models'/o).rglob('*') if p.is_file())/1e6)>most]
-    versions = got['version'], got['dist'], whl.name.split('-')[1]
-    if len(set(versions))>1: bad.append("versions differ: {} imported, {} in the metadata, {} in the name of the wheel".format(*versions))
-    if sum('extra ==' not in o for o in got['requires']) != len(lines('requirements')): bad.append(f"the wheel requires {got['requires']}")
+    bad += wrong_models()
+    versions = dict(imported=got['version'], metadata=got['dist'], wheel=whl.name.split('-')[1])
+    if len(set(versions.values()))>1: bad.append(f"versions differ: {versions}")
+    required = [o for o in got['requires'] if 'extra ==' not in o]
+    if len(required) != len(lines('requirements')): bad.append(f"the wheel requires {required}")
+    if set(got['extras']) != {'dev', *extras}: bad.append(f"the wheel has the extras {got['extras']}")
     if bad: raise Failed(*bad)
     return 1, f"{whl.name}: {len(got['mods'])} modules import, {len(scripts)} commands"
 
@@ -166,17 +187,20 @@ def tests(tmp):
     rc, _ = follow(sys.executable, '-m', 'pytest', '-q', '-rs', f'--junitxml={xml}', cwd=ROOT)
     cases = list(ElementTree.parse(xml).iter('testcase')) if xml.exists() else []
     def name(o): return f"{o.get('classname')}.{o.get('name')}"
-    bad, skipped = [[name(o) for o in cases if any(o.find(t) is not None for t in tags)] for tags in (('failure', 'error'), ('skipped',))]
+    def tagged(*tags): return [o for o in cases if any(o.find(t) is not None for t in tags)]
+    bad = [name(o) for o in tagged('failure', 'error')]
+    skipped = [name(o) for o in tagged('skipped')]
     n = len(cases) - len(bad) - len(skipped)
     if rc: raise Failed(f"pytest exits with {rc}: see above", failed=len(bad) or 1, passed=n)
     idle = [o for o in skipped if 'golden' in o]
-    if idle: raise Failed(*[f"{o} was skipped" for o in idle], "golden tests compare or fail", failed=len(idle), passed=n)
+    lines = [f"{o} was skipped" for o in idle]
+    if idle: raise Failed(*lines, "golden tests compare or fail", failed=len(idle), passed=n)
     return n, f"{n} tests run, {len(skipped)} skipped"
 
 STAGES = dict(export=export, readme=readme, package=package, notebooks=nbtest, tests=tests) # quick ones first
 
 def main(*picked):
-    if unknown := set(picked) - set(STAGES): sys.exit(f"no stage {', '.join(sorted(unknown))}: there are {', '.join(STAGES)}")
+    if unknown := set(picked) - set(STAGES): sys.exit(f"no stage {sorted(unknown)}: there are {', '.join(STAGES)}")
     passed = failed = 0
     for name in picked or STAGES:
         start,said = time.time(),"the stages after it were not run"

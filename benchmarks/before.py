@@ -1,0 +1,143 @@
+"""Speed of this tree against an earlier one: the learner's own step, building examples, fine-tuning.
+
+`before.py --old TREE` takes another checkout of the repository. Three sides take turns: the earlier tree, the same
+tree once more (their ratio is the noise), and this one. A figure is the median of the ratios, with their spread."""
+import argparse, json, os, subprocess, sys, tempfile, time
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+
+from common import ratio, serve, table
+
+HERE = Path(__file__).resolve().parents[1]
+VOCAB, PAD, CLS, SEP, MASK = 30522, 0, 101, 102, 103
+
+def step_times():
+    "A callback that keeps the seconds of each training step"
+    from fastai.callback.core import Callback
+    class StepTimes(Callback):
+        order, run_valid = 100, False
+        def before_train(self): self.secs, self.last = [], time.perf_counter()
+        def after_batch(self):
+            now = time.perf_counter()
+            self.secs.append(now-self.last)
+            self.last = now
+    return StepTimes()
+
+class FullExamples:
+    "Examples of two segments whose words are as unevenly frequent as words are"
+    path, counts = Path('full'), dict(tokens=1)
+    def __init__(self, n, sl, vocab):
+        import torch
+        p = 1/torch.arange(10., vocab-990)
+        rng = torch.Generator().manual_seed(0)
+        self.ids = torch.multinomial(p, n*sl, replacement=True, generator=rng).view(n, sl) + 1000
+        self.ids[:, 0], self.ids[:, sl//2], self.ids[:, -1] = CLS, SEP, SEP
+        self.width, self.recipe = sl, dict(tokenizer='none', vocab_size=vocab, max_length=sl)
+        self.tokenizer = SimpleNamespace(pad_token_id=PAD, cls_token_id=CLS, sep_token_id=SEP, mask_token_id=MASK)
+    def __len__(self): return len(self.ids)
+    def __getitem__(self, i): return self.ids[i].clone(), self.ids.new_full((len(i),), self.width//2+1)
+    def check(self, hp): pass
+    def token_counts(self):
+        import numpy as np
+        return np.bincount(self.ids.flatten().numpy(), minlength=self.recipe['vocab_size'])
+
+def learner(name, bs, sl, n, **hparams):
+    "Seconds of a training step of `electra_learner`"
+    from electra_nbdev.pretrain import electra_learner, pretrain_dls, preset
+    hp = preset(name, max_seq_length=sl, train_batch_size=bs, eval_batch_size=bs, num_eval_steps=2,
+                save_checkpoints_steps=10**6, num_train_steps=10**6, length_schedule=(), **hparams)
+    examples = FullExamples(64*bs, sl, hp.vocab_size)
+    learn, times = electra_learner(pretrain_dls(examples, examples, hp, 'cpu'), hp, cbs=[]), step_times()
+    def measure():
+        with learn.no_bar(), learn.no_logging(): learn.fit_steps(n, cbs=[times])
+        return median(times.secs[2:])
+    measure()
+    return measure
+
+def building(text):
+    "Seconds to build examples under the official rule"
+    from electra_nbdev.tokenizer import train_vocab
+    try: from electra_nbdev.examples import build_examples
+    except ImportError: from electra_nbdev.data import build_examples
+    tmp = tempfile.TemporaryDirectory()
+    train_vocab(text, f'{tmp.name}/vocab', 4000)
+    runs = iter(range(10**6))
+    def measure():
+        start = time.perf_counter()
+        build_examples(text, f'{tmp.name}/vocab', f'{tmp.name}/{next(runs)}', 128)
+        return time.perf_counter()-start
+    measure()
+    return measure
+
+def finetuning():
+    "Seconds of a training step of a fine-tuning learner"
+    import numpy as np
+    from transformers import ElectraConfig, ElectraModel
+    from electra_nbdev import finetune as ft
+    from electra_nbdev.tasks import Feature, TextTask
+    rng = np.random.default_rng(0)
+    lens = np.clip(rng.lognormal(np.log(25), .6, 160), 5, 128).astype(int)
+    rows = [Feature([CLS, *rng.integers(1000, VOCAB, k-2).tolist(), SEP], k, int(rng.integers(2)), None) for k in lens]
+    tasks, hp = dict(sst=TextTask('sst', ('0', '1'))), ft.finetune_preset('official', 'small', ['sst'])
+    tok = SimpleNamespace(pad_token_id=PAD)
+    dls = ft.finetune_dls(tasks, dict(sst=rows), dict(sst=rows[:32]), tok, hp, device='cpu')
+    cfg = ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=256, num_attention_heads=4,
+                        intermediate_size=1024)
+    try: from electra_nbdev.engine.fast_cpu import with_packed_dropout
+    except ImportError: from electra_nbdev.electra import with_packed_dropout
+    times = step_times()
+    learn = ft.finetune_learner(dls, with_packed_dropout(ElectraModel(cfg)), hp, cbs=[times])
+    learn.remove_cb(learn.task_metrics)
+    learn.metrics = []
+    def measure():
+        with learn.no_bar(), learn.no_logging(): learn.fit(1)
+        return sum(times.secs)
+    measure()
+    return measure
+
+KINDS = {'small': lambda a: learner('small', 16, 128, 6), 'tiny': lambda a: learner('tiny', 16, 32, 60),
+         'building': lambda a: building(a.text), 'finetuning': lambda a: finetuning()}
+
+def side(tree, args, kind):
+    "A process that measures one tree"
+    env = os.environ | dict(PYTHONPATH=f'{tree}{os.pathsep}{HERE/"benchmarks"}')
+    command = [sys.executable, __file__, '--side', kind, '--text', args.text, '--old', args.old]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen(command, text=True, env=env, cwd=tree, **pipes)
+    answer(p)
+    return p
+
+def answer(p):
+    for line in p.stdout:
+        if line.startswith(('{', '"')) or line[:1].isdigit(): return json.loads(line)
+    raise SystemExit(f'a side ended with status {p.wait()}')
+
+def compare(kind, args):
+    "Ratios of speed: noise, and this tree over the earlier one"
+    sides = {k: side(t, args, kind) for k,t in dict(old=args.old, again=args.old, new=str(HERE)).items()}
+    got = {k: [] for k in sides}
+    for _ in range(args.rounds):
+        for k,p in sides.items():
+            print(file=p.stdin, flush=True)
+            got[k].append(answer(p))
+    for p in sides.values():
+        p.stdin.close()
+        p.wait()
+    return dict(noise=ratio(got['old'], got['again']), speed=ratio(got['old'], got['new']), seconds=median(got['new']))
+
+if __name__=='__main__':
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument('--old', required=True, help='another checkout')
+    p.add_argument('--text', default='', help='text for building')
+    p.add_argument('--kinds', nargs='+', default=list(KINDS))
+    p.add_argument('--rounds', type=int, default=7)
+    p.add_argument('--out', default='')
+    p.add_argument('--side', help=argparse.SUPPRESS)
+    args = p.parse_args()
+    if args.side: serve(lambda: KINDS[args.side](args), lambda f: f())
+    else:
+        found = {k: compare(k, args) for k in args.kinds}
+        table(['', 'noise', 'spread', 'speed', 'spread', 's'],
+              [[k, *v['noise'].values(), *v['speed'].values(), v['seconds']] for k,v in found.items()])
+        if args.out: Path(args.out).write_text(json.dumps(found, indent=1)+'\n')

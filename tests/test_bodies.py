@@ -1,0 +1,256 @@
+"Bodies are arguments: any masked language model as generator, any token classifier as discriminator"
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from fastai.callback.core import Callback
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from fastai.learner import Learner
+from fastai.torch_core import no_random
+from tokenizers import Tokenizer, decoders, models
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace
+from tokenizers.trainers import BpeTrainer, UnigramTrainer
+from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig, DebertaV2Config,
+                          DebertaV2Tokenizer, ElectraConfig,
+                          ElectraForPreTraining, ModernBertConfig, RobertaTokenizer)
+
+from electra_nbdev.cli import electra_pretrain
+from electra_nbdev.engine.checkpoint import latest_checkpoint
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
+from electra_nbdev.generator import generator_config, hidden_states, masked_logits, segments_for
+from electra_nbdev.pretrain import (ClipNorm, Electra, JointLoss, LinearWarmupDecay, MaskTokens, ReplaceTokens,
+                                    build_examples, build_networks, electra_optimizer, load_examples, load_networks,
+                                    param_groups, preset, train_vocab)
+from electra_nbdev.engine.models import body_of
+from electra_nbdev.runs import run_pretraining
+from electra_nbdev.score import load_scorer
+from electra_nbdev.tokenizer import special_token_ids
+
+SIZE = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2,
+            max_position_embeddings=64)
+CONFIGS = dict(bert=BertConfig(**SIZE),
+               deberta=DebertaV2Config(**SIZE, relative_attention=True, position_buckets=16,
+                                       pos_att_type=['p2c', 'c2p']),
+               modernbert=ModernBertConfig(**SIZE), electra=ElectraConfig(**SIZE, embedding_size=16))
+SEGMENTS = dict(bert=True, deberta=False, modernbert=False, electra=True)
+
+def lines():
+    animals, places = 'dog cat bird fish horse'.split(), 'house river wood town hill field'.split()
+    return [f'the {a} of the {p} saw a {b} in the {q}'
+            for a in animals for p in places for b in animals for q in places]
+
+@pytest.fixture(scope='module')
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp('bodies')/'text.txt'
+    path.write_text('\n\n'.join('\n'.join(lines()[i:i+3]) for i in range(0, 300, 3)))
+    return path
+
+@pytest.fixture(scope='module')
+def data(text):
+    "Examples of 16 tokens"
+    train_vocab(text, text.parent/'vocab', 120)
+    return build_examples(text, text.parent/'vocab', text.parent/'examples', max_length=16, held_out=.2)
+
+def recipe(data, body, **kw):
+    "Eight updates with a body"
+    return preset('tiny',
+                  **dict(vocab_size=len(load_examples(data).tokenizer), max_seq_length=16, length_schedule=(),
+                         train_batch_size=8, eval_batch_size=8,
+                         num_train_steps=8, num_warmup_steps=2, save_checkpoints_steps=4, iterations_per_loop=2,
+                         num_eval_steps=2, untied_generator=True, model_hparam_overrides={},
+                         body=CONFIGS[body].to_diff_dict()) | kw)
+
+def folder_of(body, folder):
+    "A folder that holds only a config.json"
+    CONFIGS[body].save_pretrained(folder)
+    return folder
+
+def networks(data, body, **kw): return build_networks(recipe(data, body, **kw))
+
+bodies = pytest.mark.parametrize('body', CONFIGS)
+
+# The two networks
+
+@bodies
+def test_logits_at_the_masked_positions_only(data, body):
+    gen = networks(data, body).generator.eval()
+    ids, positions = torch.randint(5, 60, (4, 16)), torch.randint(0, 16, (4, 3))
+    seen = torch.ones_like(ids).index_fill(1, torch.tensor([15]), 0)
+    with torch.no_grad():
+        full = gen(ids, attention_mask=seen).logits
+        found = masked_logits(gen, hidden_states(gen, ids, seen), positions)
+    torch.testing.assert_close(found, full.gather(1, positions[...,None].expand(-1, -1, full.shape[-1])), atol=1e-5,
+                               rtol=1e-4)
+
+@bodies
+def test_a_stock_learner_trains(data, body):
+    "Networks made from nothing but a configuration of `transformers`"
+    examples = load_examples(data)
+    with no_random(0):
+        special = dict(pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
+        facts = CONFIGS[body].to_dict() | dict(vocab_size=len(examples.tokenizer), num_labels=1) | special
+        cfg = type(CONFIGS[body]).from_dict(facts)
+        model = Electra(AutoModelForMaskedLM.from_config(generator_config(cfg, depth=1/3)),
+                        AutoModelForTokenClassification.from_config(cfg))
+    assert model.generator.get_input_embeddings().weight is model.discriminator.get_input_embeddings().weight
+    rows = [*zip(*examples[range(48)])]
+    dl = DataLoader(rows, bs=16)
+    learn = Learner(DataLoaders(dl, dl, device='cpu'), model, loss_func=JointLoss(), opt_func=electra_optimizer,
+                    splitter=param_groups, lr=2e-3,
+                    cbs=[MaskTokens(special_token_ids(examples.tokenizer)), ReplaceTokens(), ClipNorm(),
+                         LinearWarmupDecay()])
+    before = {n: p.detach().clone() for n,p in model.named_parameters()}
+    with learn.no_bar(), learn.no_logging():
+        first = learn.validate()[0]
+        learn.fit(4)
+        last = learn.validate()[0]
+    still = {n for n,p in model.named_parameters() if torch.equal(p, before[n])}
+    assert learn.n_updates==12 and last<first and not still, still
+
+@bodies
+def test_segments_only_where_they_are_taken(data, body):
+    model, taken = networks(data, body), SEGMENTS[body]
+    seen = []
+    for net in (model.generator, model.discriminator):
+        assert bool(segments_for(net, torch.zeros(1, 4)))==taken
+        net.base_model.register_forward_pre_hook(lambda m,a,kw: seen.append(kw.get('token_type_ids') is not None),
+                                                 with_kwargs=True)
+    ids = torch.randint(5, 60, (2, 8))
+    hidden_states(model.generator, ids, None, torch.ones_like(ids))
+    model(ids, None, torch.ones_like(ids))
+    assert seen==[taken, taken]
+
+@bodies
+def test_a_generator_of_another_body(data, body):
+    "Where embeddings have no width of their own, the generator keeps the width and has a third of the layers"
+    model = networks(data, body)
+    gen, disc = model.generator.config, model.discriminator.config
+    if body=='electra':
+        assert gen.hidden_size==8 and gen.num_hidden_layers==3 and gen.embedding_size==disc.embedding_size==16
+    else: assert gen.hidden_size==disc.hidden_size==32 and (gen.num_hidden_layers, disc.num_hidden_layers)==(1, 3)
+    assert model.generator.get_input_embeddings().weight is model.discriminator.get_input_embeddings().weight
+
+# Runs
+
+class Stop(Callback):
+    "Break off like a power cut"
+    order = 99
+    def after_batch(self):
+        if self.training and self.learn.n_updates==6: raise KeyboardInterrupt
+
+def opened(cls, folder):
+    "A network that `transformers` opens, without a weight missing or left over"
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not info['missing_keys'] and not info['unexpected_keys'] and not info['mismatched_keys']
+    return model.eval()
+
+@bodies
+def test_a_run_of_a_body(data, body, tmp_path):
+    out, hp = tmp_path/'run', recipe(data, body)
+    with pytest.raises(KeyboardInterrupt): run_pretraining(data, out, hp, device='cpu', cbs=[Stop()])
+    assert latest_checkpoint(out).name=='step-00000004'
+    learn = run_pretraining(data, out, hp, device='cpu')
+    assert learn.n_updates==8
+    whole = run_pretraining(data, tmp_path/'whole', hp, device='cpu')
+    for (n,a),b in zip(learn.model.named_parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(a, b), n
+    learn.model.eval()
+    cfg = json.loads((out/'discriminator/config.json').read_text())
+    assert cfg['model_type']==CONFIGS[body].model_type
+    ids = torch.randint(5, 60, (2, 16))
+    with torch.no_grad():
+        logits = opened(ElectraForPreTraining if body=='electra' else AutoModelForTokenClassification,
+                        out/'discriminator')(ids).logits
+        torch.testing.assert_close(logits.reshape(2, 16), learn.model(ids, None, torch.zeros_like(ids)), atol=1e-5,
+                                   rtol=1e-4)
+        torch.testing.assert_close(opened(AutoModelForMaskedLM, out/'generator')(ids).logits,
+                                   learn.model.generator(ids).logits, atol=1e-5, rtol=1e-4)
+    back = load_networks(out, learn.hp)
+    for (n,a),b in zip(learn.model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
+    scorer = load_scorer(out, device='cpu')
+    assert scorer('the dog of the house') is not None
+    table = pd.DataFrame(dict(text=lines()[:24], label=['a', 'b']*12))
+    assert open_encoder(out).config.model_type==CONFIGS[body].model_type
+    dls = TextTaskDataLoaders.from_df(table[:16], 'text', 'label', out, valid=table[16:], bs=8, device='cpu')
+    task = electra_classifier(dls)
+    before = {n: p.detach().clone() for n,p in task.model.named_parameters()}
+    with task.no_bar(), task.no_logging(): task.fit(1, 1e-3)
+    deep = [n for n,p in task.model.named_parameters() if 'layers.1' in n or 'layer.1' in n]
+    assert task.n_updates==2 and deep
+    assert any(not torch.equal(before[n], p) for n,p in task.model.named_parameters() if n in deep)
+
+def test_the_command_takes_a_folder(data, tmp_path, capsys):
+    body = folder_of('modernbert', tmp_path/'body')
+    hparams = {k: v for k,v in vars(recipe(data, 'modernbert')).items()
+               if k in ('max_seq_length', 'length_schedule', 'train_batch_size', 'eval_batch_size', 'num_eval_steps')}
+    how = dict(data=str(data), hparams=hparams, device='cpu')
+    with pytest.raises(KeyboardInterrupt):
+        import electra_nbdev.runs as runs
+        real = runs.electra_learner
+        try:
+            runs.electra_learner = lambda *a, cbs=(), **kw: real(*a, cbs=[*cbs, Stop()], **kw)
+            electra_pretrain(**how, out=str(tmp_path/'run'), body=str(body), steps=8)
+        finally: runs.electra_learner = real
+    learn = electra_pretrain(**how, out=str(tmp_path/'run'), body=str(body), steps=8)
+    assert learn.n_updates==8 and learn.model.discriminator.config.model_type=='modernbert'
+    assert learn.model.generator.config.num_hidden_layers==1
+    with pytest.raises(InputError, match='another recipe: body'):
+        electra_pretrain(**how, out=str(tmp_path/'run'), body=str(folder_of('bert', tmp_path/'other')), steps=8)
+
+# What is refused
+
+def test_errors(data, tmp_path):
+    with pytest.raises(InputError, match="model_type 'nobody', which transformers does not know"):
+        body_of_type(data, 'nobody')
+    with pytest.raises(InputError, match='no config.json; give a folder'): body_of(tmp_path)
+    (tmp_path/'config.json').write_text('{"model_type": "nobody"}')
+    with pytest.raises(InputError, match='--body .* does not open'): body_of(tmp_path)
+    for kw in (dict(two_tower_generator=True), dict(electric_objective=True, electra_objective=False)):
+        with pytest.raises(InputError, match='towers of a two-tower generator are ELECTRA'): recipe(data, 'bert', **kw)
+    with pytest.raises(InputError, match='exceeds max_position_embeddings 8'):
+        build_networks(recipe(data, 'bert', model_hparam_overrides=dict(max_position_embeddings=8)))
+    with pytest.raises(InputError, match='gpt2, for which transformers has no masked language model'):
+        body_of_type(data, 'gpt2')
+    with pytest.raises(InputError, match='--body .* has no config.json'):
+        electra_pretrain(data=str(data), out=str(tmp_path/'run'), body=str(data))
+
+def body_of_type(data, kind): return build_networks(replace(recipe(data, 'bert'), body=dict(model_type=kind)))
+
+# Other tokenizers
+
+def bpe(text):
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer, tok.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tok.train_from_iterator(lines(),
+                            BpeTrainer(vocab_size=300, special_tokens=['<s>', '<pad>', '</s>', '<unk>', '<mask>'],
+                                                initial_alphabet=ByteLevel.alphabet(), show_progress=False))
+    made = json.loads(tok.to_str())['model']
+    return RobertaTokenizer(vocab=made['vocab'], merges=[tuple(o) for o in made['merges']])
+
+def unigram(text):
+    tok = Tokenizer(models.Unigram())
+    tok.pre_tokenizer, tok.decoder = Metaspace(), decoders.Metaspace()
+    special = ['[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]']
+    trainer = UnigramTrainer(vocab_size=120, special_tokens=special, unk_token='[UNK]', show_progress=False)
+    tok.train_from_iterator(lines(), trainer)
+    return DebertaV2Tokenizer(vocab=[tuple(o) for o in json.loads(tok.to_str())['model']['vocab']])
+
+@pytest.mark.parametrize('make', [bpe, unigram], ids=lambda o: o.__name__)
+def test_a_body_with_its_own_tokenizer(text, make, tmp_path):
+    "Padding is not 0 in every vocabulary: the networks get the special tokens of the examples"
+    make(text).save_pretrained(tmp_path/'tok')
+    folder = build_examples(text, tmp_path/'tok', tmp_path/'examples', max_length=16, held_out=.2)
+    examples = load_examples(folder)
+    ids = special_token_ids(examples.tokenizer)
+    learn = run_pretraining(folder, tmp_path/'run', recipe(folder, 'modernbert'), device='cpu')
+    for net in (learn.model.generator, learn.model.discriminator):
+        assert (net.config.pad_token_id, net.config.cls_token_id, net.config.sep_token_id)==(ids.pad, ids.cls, ids.sep)
+        assert net.get_input_embeddings().padding_idx==ids.pad
+    assert learn.n_updates==8 and learn.held_out['gen_loss']>0
+    tokens = [o[0] for o in learn.predict('the dog of the house')]
+    assert tokens==examples.tokenizer.tokenize('the dog of the house')[:14] # of 16, two are special
+    assert load_scorer(tmp_path/'run', device='cpu')('the dog of the house') is not None

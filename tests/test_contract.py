@@ -1,0 +1,486 @@
+"What a fastai user expects of pre-training: the objective is a callback, and everything else of fastai keeps working"
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.fp16 import MixedPrecision
+from fastai.callback.progress import CSVLogger
+from fastai.callback.schedule import ParamScheduler, SchedLin
+from fastai.callback.tracker import EarlyStoppingCallback, SaveModelCallback
+from fastai.callback.training import GradientAccumulation
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from fastai.learner import Learner, load_learner
+from fastai.optimizer import Adam
+from fastai.torch_core import no_random
+from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.training import DeviceMixedPrecision
+from electra_nbdev.generator import generator_config
+from electra_nbdev.pretrain import (ClipNorm, Electra, ElectraLearner, JointLoss, LinearWarmupDecay, MaskedLM,
+                                    MaskTokens, NoiseContrast, PretrainDataLoaders, ReplaceTokens, TwoTowers,
+                                    build_examples, electra_learner, electra_optimizer,
+                                    load_examples, param_groups, preset, train_vocab)
+from electra_nbdev.tokenizer import special_token_ids
+
+DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, embedding_size=16, intermediate_size=64,
+            max_position_embeddings=32,
+            hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
+WORDS, LOW, TOP, HEAD = ('discriminator.electra.embeddings.word_embeddings.weight',
+                         'discriminator.electra.encoder.layer.0.output.dense.weight',
+                         'discriminator.electra.encoder.layer.1.output.dense.weight',
+                         'discriminator.discriminator_predictions.dense.weight')
+GEN_LOW = 'generator.electra.encoder.layer.0.output.dense.weight'
+GEN_HEAD = 'generator.generator_predictions.dense.weight'
+
+@pytest.fixture(scope='module')
+def examples(tmp_path_factory):
+    "Training and held-out examples of 16 tokens, all of them full"
+    d = tmp_path_factory.mktemp('contract')
+    animals, places = 'dog cat bird fish horse'.split(), 'house river wood town hill field'.split()
+    lines = [f'the {a} of the {p} saw a {b} in the {q} and it was there for a day'
+             for a in animals for p in places for b in animals for q in places]
+    (d/'text.txt').write_text('\n\n'.join(lines[::3]))
+    train_vocab(d/'text.txt', d/'vocab', 120)
+    folder = build_examples(d/'text.txt', d/'vocab', d/'examples', max_length=16, held_out=.2)
+    found = load_examples(folder), load_examples(folder/'held_out')
+    assert all((o.lengths()==16).all() for o in found) and len(found[0])>=64 and len(found[1])>=24
+    return found
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    "fastai writes to the working folder"
+    monkeypatch.chdir(tmp_path)
+
+@pytest.fixture
+def shown(monkeypatch):
+    "Tables as they are displayed"
+    seen = []
+    monkeypatch.setattr('IPython.display.display', lambda o: seen.append(o.data))
+    return seen
+
+def ordinary_dls(examples, bs=16, shuffle=True):
+    "Stock DataLoaders: 64 examples to train on, 24 to validate on: token ids and length of the first segment"
+    train, held = ([*zip(*o[range(n)])] for o,n in zip(examples, (64, 24)))
+    return DataLoaders(DataLoader(train, bs=bs, shuffle=shuffle, drop_last=True), DataLoader(held, bs=16), device='cpu')
+
+def recipe(examples, **kw):
+    return preset('tiny',
+                  **dict(vocab_size=len(examples[0].tokenizer), max_seq_length=16, length_schedule=(),
+                         train_batch_size=16, eval_batch_size=16,
+                         num_train_steps=40, num_warmup_steps=2, save_checkpoints_steps=4, iterations_per_loop=2,
+                         num_eval_steps=2, mask_prob=.15, untied_generator=True, generator_hidden_size=.5,
+                         model_hparam_overrides=DIMS) | kw)
+
+def networks(examples, variant):
+    "Generator, discriminator, what they share, objective and weight of the discriminator's loss"
+    cfg = ElectraConfig(vocab_size=len(examples[0].tokenizer), **DIMS)
+    small = generator_config(cfg, .5)
+    def disc(): return ElectraForPreTraining(cfg)
+    return {'tied': lambda: (ElectraForMaskedLM(small), disc(), 'embeddings', ReplaceTokens(), 50.),
+            'separate': lambda: (ElectraForMaskedLM(small), disc(), 'none', ReplaceTokens(), 50.),
+            'one network': lambda: (ElectraForMaskedLM(cfg), disc(), 'encoder', ReplaceTokens(), 50.),
+            'uniform': lambda: (None, disc(), 'embeddings', ReplaceTokens(generator='uniform'), 50.),
+            'ELECTRA-TT': lambda: (TwoTowers(small), disc(), 'embeddings', ReplaceTokens(), 50.),
+            'Electric': lambda: (TwoTowers(small), disc(), 'embeddings', NoiseContrast(), 50.),
+            'BERT': lambda: (ElectraForMaskedLM(cfg), None, 'embeddings', MaskedLM(), 0.)}[variant]()
+
+def stock(examples, dls=None, variant='tied', cbs=(), **kw):
+    "The cell of the design: a stock Learner on stock DataLoaders"
+    with no_random(0): generator, discriminator, tie, objective, disc_weight = networks(examples, variant)
+    special_ids = special_token_ids(examples[0].tokenizer)
+    return Learner(dls or ordinary_dls(examples), Electra(generator, discriminator, tie),
+                   loss_func=JointLoss(disc_weight=disc_weight),
+                   opt_func=electra_optimizer, splitter=param_groups,
+                   cbs=[MaskTokens(special_ids, mask_prob=0.15), objective, ClipNorm(1.), LinearWarmupDecay(warmup=0.1),
+                        *cbs], **kw)
+
+def ordinary(examples, dls=None, cbs=(), **kw):
+    "`electra_learner` on stock DataLoaders"
+    return electra_learner(dls or ordinary_dls(examples), recipe(examples),
+                           special_ids=special_token_ids(examples[0].tokenizer), cbs=cbs, **kw)
+
+def of_recipe(examples, dls=None, cbs=(), **kw):
+    "`electra_learner` on the loaders of this library, with an evaluation interval of four updates"
+    return electra_learner(dls or PretrainDataLoaders.from_examples(*examples, 16, device='cpu'), recipe(examples),
+                           cbs=cbs, **kw)
+
+KINDS = dict(stock=stock, ordinary=ordinary, recipe=of_recipe)
+OURS = dict(ordinary=ordinary, recipe=of_recipe)
+
+def quiet(learn):
+    "Without bars and tables"
+    if hasattr(learn, 'progress'): learn.remove_cb(learn.progress)
+    learn.logger = lambda *o: None
+    return learn
+
+@pytest.fixture(params=KINDS)
+def make(request, examples):
+    def made(**kw): return quiet(KINDS[request.param](examples, **kw))
+    made.kind = request.param
+    return made
+
+@pytest.fixture
+def learn(make): return make(lr=2e-3)
+
+@pytest.fixture(params=OURS)
+def our_learn(request, examples): return quiet(OURS[request.param](examples, lr=2e-3))
+
+def weights(learn): return {k: v.detach().clone() for k,v in learn.model.named_parameters()}
+def moved(learn, before): return {k for k,v in learn.model.named_parameters() if not torch.equal(v, before[k])}
+
+# The cell, for each row of the table
+
+VARIANTS = ['tied', 'separate', 'one network', 'uniform', 'ELECTRA-TT', 'Electric', 'BERT']
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_the_cell_trains(examples, variant):
+    learn = quiet(stock(examples, variant=variant, lr=5e-3))
+    before = weights(learn)
+    first = learn.validate()
+    learn.fit(3)
+    assert learn.n_updates==12 and moved(learn, before)==set(before)
+    assert learn.validate()[0]<first[0]
+    preds, targets = learn.get_preds()
+    assert len(preds)==24 and len(targets)==3 and preds.isfinite().all()
+
+def test_what_is_shared(examples):
+    def names(variant): return {n for n,_ in stock(examples, variant=variant).model.named_parameters()}
+    assert 'generator.electra.embeddings.word_embeddings.weight' in names('separate')-names('tied')
+    assert not any('generator.electra' in n for n in names('one network'))
+    assert not any(n.startswith('generator') for n in names('uniform'))
+    assert 'generator.rtl.encoder.layer.0.output.dense.weight' in names('Electric')==names('ELECTRA-TT')
+    assert not any(n.startswith('discriminator') for n in names('BERT'))
+
+def test_bert_has_no_loss_of_a_discriminator(examples):
+    learn = quiet(stock(examples, variant='BERT'))
+    learn.loss_func = JointLoss()
+    with pytest.raises(InputError, match='disc_weight=0'): learn.fit(1)
+
+@pytest.mark.parametrize('form', ['ids', 'ids and lengths', 'n_inp'])
+def test_batches_of_any_form(examples, form):
+    "Token ids alone, lengths of the first segments as target, or both as input"
+    dls = ordinary_dls(examples)
+    if form=='ids':
+        dls = DataLoaders(*(DataLoader([(o[0],) for o in dl.dataset], bs=16) for dl in dls.loaders), device='cpu')
+    if form=='n_inp': dls.n_inp = 2
+    learn = quiet(stock(examples, dls))
+    learn.fit(1)
+    assert learn.n_updates==4
+
+def test_examples_that_are_no_tuples(examples):
+    dls = DataLoaders(*(DataLoader([o[0] for o in dl.dataset], bs=16) for dl in ordinary_dls(examples).loaders),
+                      device='cpu')
+    with pytest.raises(InputError, match='tuple'): quiet(stock(examples, dls)).fit(1)
+
+# Fits
+
+def test_fit(learn):
+    before = weights(learn)
+    learn.fit(2)
+    assert learn.n_updates==8 and {WORDS, LOW, TOP, HEAD, GEN_LOW, GEN_HEAD} <= moved(learn, before)
+    assert len(learn.recorder.losses)==len(learn.recorder.lrs)==8 and len(learn.recorder.values)==2
+    assert learn.recorder.lrs[0]==0 and 0<max(learn.recorder.lrs)<=2e-3
+    learn.fit(1, 1e-3)
+    assert learn.n_updates==12 and max(learn.recorder.lrs)<=1e-3
+
+def test_fit_one_cycle(learn, capsys):
+    before = weights(learn)
+    learn.fit_one_cycle(3, 1e-2)
+    lrs = learn.recorder.lrs
+    assert learn.n_updates==12 and len(lrs)==12 and lrs[0]==pytest.approx(1e-2/25)
+    assert max(lrs)==pytest.approx(1e-2, rel=.05) and lrs[-1]<1e-3
+    assert capsys.readouterr().out.count('LinearWarmupDecay steps aside')==1
+    assert {WORDS, LOW, HEAD, GEN_HEAD} <= moved(learn, before)
+    learn.fit(1)
+    assert 'steps aside' not in capsys.readouterr().out and learn.recorder.lrs[0]<=2e-3
+
+def test_param_scheduler(learn, capsys):
+    learn.fit(1, cbs=ParamScheduler(dict(lr=SchedLin(1e-3, 2e-3))))
+    assert learn.recorder.lrs==pytest.approx([1e-3, 1.25e-3, 1.5e-3, 1.75e-3])
+    assert 'steps aside' in capsys.readouterr().out
+    learn.fit(1, cbs=ParamScheduler(dict(wd=SchedLin(.1, .2))))
+    assert len(set(learn.recorder.lrs))>1 and 'steps aside' not in capsys.readouterr().out
+    assert [h['wd'] for h in learn.opt.hypers if h['wd']]
+    assert max(h['wd'] for h in learn.opt.hypers)==pytest.approx(.175)
+
+class Watch(Callback):
+    "What moved in each epoch"
+    order = 100
+    def __init__(self): self.seen = []
+    def before_epoch(self): self.before = weights(self.learn)
+    def after_epoch(self): self.seen.append(moved(self.learn, self.before))
+
+def test_fine_tune_freezes_the_bodies_first(learn):
+    watch = Watch()
+    learn.add_cb(watch)
+    learn.fine_tune(2, 1e-3)
+    assert learn.n_updates==12 and len(watch.seen)==3
+    assert HEAD in watch.seen[0] and not any('encoder' in o or 'embeddings' in o for o in watch.seen[0])
+    assert {WORDS, LOW, TOP, HEAD, GEN_LOW, GEN_HEAD} <= watch.seen[1]
+
+def test_freeze_goes_by_depth(learn):
+    for act,still,move in ((learn.freeze, {WORDS, LOW, TOP, GEN_LOW}, {HEAD, GEN_HEAD}),
+                           (lambda: learn.freeze_to(-2), {WORDS, LOW, GEN_LOW}, {TOP, HEAD}),
+                           (learn.unfreeze, set(), {WORDS, LOW, TOP, HEAD, GEN_LOW})):
+        act()
+        before = weights(learn)
+        learn.validate()
+        assert not moved(learn, before)
+        learn.fit(1, 1e-3)
+        assert not moved(learn, before)&still and move <= moved(learn, before)
+    assert learn.n_updates==12
+    learn.fit_one_cycle(1, slice(1e-5, 1e-3))
+    assert learn.opt.hypers[0]['lr']<learn.opt.hypers[-1]['lr']/50
+
+def fixed_dls(make, examples, bs):
+    "The same examples in the same order, in batches of any size"
+    if make.kind!='recipe': return ordinary_dls(examples, bs, shuffle=False)
+    return PretrainDataLoaders.from_examples(*examples, bs, 16, device='cpu')
+
+def test_lr_find_leaves_no_trace(make, examples):
+    found = []
+    for search in (False, True):
+        learn = make(dls=fixed_dls(make, examples, 16), lr=2e-3)
+        learn.fit(1)
+        if search:
+            before, updates, place = weights(learn), learn.n_updates, getattr(learn.dls.train, 'position', None)
+            suggested = learn.lr_find(show_plot=False, num_it=12, stop_div=False)
+            lrs = learn.recorder.lrs
+            assert len(lrs)==12 and np.allclose(np.diff(np.log(lrs)), np.log(1e8)/12, atol=1e-4)
+            assert min(lrs)<=suggested.valley<=max(lrs)
+            assert not moved(learn, before) and learn.n_updates==updates
+            assert getattr(learn.dls.train, 'position', None)==place
+        learn.fit(1)
+        found.append(weights(learn))
+    same = [torch.equal(a, b) for a,b in zip(*(o.values() for o in found))]
+    assert all(same), "training goes on as if nothing had been searched"
+
+def test_fit_steps(our_learn):
+    "A stock `Learner` has no `fit_steps`"
+    our_learn.fit_steps(6)
+    assert our_learn.n_updates==6
+    our_learn.fit_steps(3)
+    assert our_learn.n_updates==9
+    our_learn.fit(1)
+    with pytest.raises(InputError, match='at least 1'): our_learn.fit_steps(0)
+
+def test_interrupted_fit_steps(our_learn):
+    class Interrupt(Callback):
+        def after_batch(self):
+            if self.training and self.train_iter==2: raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt): our_learn.fit_steps(6, cbs=Interrupt())
+    for o in our_learn.cbs.filter(lambda o: isinstance(o, Interrupt)): our_learn.remove_cb(o)
+    n = our_learn.n_updates
+    our_learn.fit_steps(4)
+    our_learn.fit(2)
+    end = 12 if hasattr(our_learn, 'evaluation_interval') else n+12 # intervals end at 4, 8, 12 ...
+    assert our_learn.n_updates==end, "an interrupted fit_steps limits nothing afterwards"
+
+# Gradients
+
+class Norms(Callback):
+    run_valid, order = False, 90
+    def before_fit(self): self.seen = []
+    def after_step(self): self.seen.append(float(self.learn.grad_norm))
+
+def test_accumulation_averages(make, examples):
+    "Two batches of 8 are one of 16: same gradient, masks and samples, since randomness goes by place in the update"
+    found = {}
+    for name,bs,cbs in (('large', 16, []), ('small', 8, [GradientAccumulation(16)])):
+        learn, norms = make(dls=fixed_dls(make, examples, bs), cbs=cbs), Norms()
+        learn.fit(2, 1e-3, cbs=norms)
+        assert learn.n_updates==8 and len(norms.seen)==8
+        found[name] = norms.seen, learn.recorder.values[-1][1], learn.recorder.lrs[-1], weights(learn)
+    (norms, loss, lr, w), (norms2, loss2, lr2, w2) = found['large'], found['small']
+    assert norms==pytest.approx(norms2, rel=1e-4) and loss==pytest.approx(loss2, rel=1e-4) and lr==lr2
+    for k in w: torch.testing.assert_close(w[k], w2[k], atol=1e-4, rtol=1e-3)
+
+class Dtypes(Callback):
+    "Types of what a layer computes"
+    def __init__(self): self.seen = set()
+    def before_fit(self):
+        layer = self.model.discriminator.electra.encoder.layer[0].output.dense
+        self.hook = layer.register_forward_hook(lambda m,i,o: self.seen.add(o.dtype))
+    def after_fit(self): self.hook.remove()
+
+WAYS = dict(to_bf16=lambda o: o.to_bf16(), DeviceMixedPrecision=lambda o: o.add_cb(DeviceMixedPrecision('bf16')),
+            MixedPrecision=lambda o: o.add_cb(MixedPrecision('bf16')))
+
+@pytest.mark.parametrize('way', WAYS)
+def test_autocast_is_really_on(our_learn, way):
+    watch, before = Dtypes(), weights(our_learn)
+    WAYS[way](our_learn)
+    our_learn.fit(1, cbs=watch)
+    assert watch.seen=={torch.bfloat16} and {LOW, GEN_LOW} <= moved(our_learn, before) and our_learn.n_updates==4
+    assert {p.dtype for p in our_learn.model.parameters()}=={torch.float32}
+    watch = Dtypes()
+    our_learn.validate(cbs=watch)
+    assert watch.seen=={torch.bfloat16}
+    our_learn.to_fp32()
+    our_learn.fit(1, cbs=(watch := Dtypes()))
+    assert watch.seen=={torch.float32}
+
+def test_autocast_of_a_stock_learner(examples):
+    """`DeviceMixedPrecision` works on a stock `Learner`. fastai's own `to_bf16` and `to_fp16` do not on a CPU: they ask
+    for CUDA's autocast, and the learner trains in float32 without a word; on a GPU they are right"""
+    for cb,dtype in ((DeviceMixedPrecision('bf16'), torch.bfloat16), (MixedPrecision('bf16'), torch.float32)):
+        learn, watch = quiet(stock(examples, cbs=[cb])), Dtypes()
+        learn.fit(1, cbs=watch)
+        assert watch.seen=={dtype} and learn.n_updates==4
+
+def test_float16_is_refused_on_a_cpu(our_learn):
+    for act in (our_learn.to_fp16, lambda: our_learn.add_cb(MixedPrecision()),
+                lambda: our_learn.add_cb(MixedPrecision)):
+        with pytest.raises(InputError, match='float16 needs a GPU'): act()
+    our_learn.fit(1)
+
+# Callbacks
+
+def test_early_stopping(learn):
+    learn.fit(5, cbs=EarlyStoppingCallback(monitor='valid_loss', min_delta=1e6, patience=1))
+    assert learn.n_updates==8 and len(learn.recorder.values)==2
+    learn.fit(1)
+    assert learn.n_updates==12
+
+def test_save_model(learn, tmp_path):
+    learn.fit(3, cbs=SaveModelCallback(monitor='valid_loss', comp=np.greater, fname='worst'))
+    assert (tmp_path/'models/worst.pth').is_file() and learn.n_updates==12
+    worst = max(o[1] for o in learn.recorder.values)
+    assert learn.validate()[0]==pytest.approx(worst, rel=1e-5), "the weights that were saved are back"
+
+def test_csv_logger(learn, tmp_path):
+    learn.fit(2, cbs=CSVLogger())
+    rows = pd.read_csv(tmp_path/'history.csv')
+    assert list(rows)[:3]==['epoch', 'train_loss', 'valid_loss'] and len(rows)==2 and rows['valid_loss'].notna().all()
+
+def test_tensorboard(learn, tmp_path):
+    from fastai.callback.tensorboard import TensorBoardCallback
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    learn.fit(1, cbs=TensorBoardCallback(tmp_path/'tb', trace_model=False, log_preds=False))
+    losses = EventAccumulator(str(tmp_path/'tb')).Reload().Scalars('train_loss')
+    assert {o.step for o in losses}=={1, 2, 3, 4} # fastai repeats the last one during the validation
+
+def test_tensorboard_draws_no_network(our_learn, tmp_path):
+    "On a stock `Learner` fastai's defaults end in an error of torch"
+    from fastai.callback.tensorboard import TensorBoardCallback
+    with pytest.raises(InputError, match='trace_model=False, log_preds=False'):
+        our_learn.fit(1, cbs=TensorBoardCallback(tmp_path/'tb'))
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_callbacks_can_be_removed(examples, kind):
+    fastais = 'train_eval', 'recorder', 'cast_to_tensor', 'progress'
+    for name in [o.name for o in KINDS[kind](examples).cbs if o.name not in fastais]:
+        learn = quiet(KINDS[kind](examples, lr=1e-3))
+        if name in ('mask_tokens', 'count_updates'): learn.fit(1)
+        learn.remove_cb(getattr(learn, name))
+        before, n = weights(learn), getattr(learn, 'n_updates', 0)
+        if name in ('mask_tokens', 'replace_tokens'): # without which there is nothing to learn
+            with pytest.raises(InputError if name=='mask_tokens' else Exception): learn.fit(1)
+            assert not moved(learn, before)
+            continue
+        learn.fit(1)
+        assert learn.n_updates==n+4 and {WORDS, LOW, HEAD, GEN_HEAD} <= moved(learn, before), name
+        if name=='linear_warmup_decay': assert learn.recorder.lrs==pytest.approx([1e-3]*4)
+
+def test_arguments_of_learner(examples):
+    learn = quiet(of_recipe(examples, opt_func=Adam, loss_func=JointLoss(disc_weight=1.), metrics=[], lr=1e-3))
+    before = weights(learn)
+    learn.fit(1)
+    assert {LOW, HEAD, GEN_LOW} <= moved(learn, before)
+    assert learn.recorder.metric_names==['epoch', 'train_loss', 'valid_loss', 'time']
+
+# Predictions
+
+class Keep(Callback):
+    "What the networks were given"
+    order = 100
+    def before_validate(self): self.ids, self.seen = [], []
+    def after_pred(self): self.ids.append(self.learn.masked.input_ids), self.seen.append(self.xb[0])
+
+def test_get_preds(learn, examples):
+    n = 24 if len(learn.dls.valid.dataset)==24 else len(examples[1])
+    for trained in (False, True):
+        keep = Keep()
+        logits, (labels, gen_sum, gen_count) = learn.get_preds(cbs=keep)
+        again, (labels2, *_) = learn.get_preds()
+        assert torch.equal(logits, again) and torch.equal(labels, labels2)
+        assert logits.shape==labels.shape==(n, 16) and set(labels.unique().tolist())=={0, 1}
+        ids, seen = torch.cat(keep.ids), torch.cat(keep.seen)
+        back = [(ids==o).all(1).nonzero()[:,0] for o in examples[1][range(n)][0]]
+        assert all(len(o) for o in back), "every held-out example was asked"
+        for i in range(n):
+            same = [torch.equal(labels[i]>0, seen[j]!=ids[j]) for j in back[i]]
+            assert any(same), "labels are those of the example at this place"
+            with torch.no_grad(): own = torch.cat([learn.model.eval()(seen[j][None]) for j in back[i]])
+            assert (own-logits[i]).abs().amax(1).min()<1e-4
+        if not trained: learn.fit(1)
+
+def test_get_preds_of_training_examples(learn, examples):
+    logits, (labels, *_) = learn.get_preds(ds_idx=0)
+    assert len(logits)==len(labels)==len(learn.dls.train.dataset)
+    place = getattr(learn.dls.train, 'position', 0)
+    assert place==0
+
+def test_validate(learn):
+    before = weights(learn)
+    a, b = learn.validate(), learn.validate()
+    assert a==b and not moved(learn, before) and np.isfinite(a[0])
+    learn.fit(1)
+    assert learn.n_updates==4
+    last = learn.recorder.values[-1][1]
+    assert learn.validate()[0]==pytest.approx(last) and learn.n_updates==4
+
+def test_predict(examples):
+    "fastai's `predict` needs a `test_dl`, which stock DataLoaders of tensors do not have"
+    learn = quiet(of_recipe(examples))
+    found = learn.predict('the dog of the house')
+    assert [o[0] for o in found]==examples[0].tokenizer.tokenize('the dog of the house') and all(0<p<1 for _,p in found)
+    learn.to_bf16()
+    assert [o[1] for o in learn.predict('the dog of the house')]==pytest.approx([o[1] for o in found], abs=.02)
+    with pytest.raises(InputError, match='does not know its tokenizer'): ordinary(examples).predict('the dog')
+    with pytest.raises(InputError, match='a masked language model alone'):
+        quiet(electra_learner(learn.dls, recipe(examples, electra_objective=False))).predict('a')
+
+def test_shown(examples, shown):
+    "Stock DataLoaders of tensors have nothing to show: fastai knows no type for them, and no tokenizer"
+    learn = quiet(of_recipe(examples))
+    learn.dls.show_batch(max_n=2)
+    learn.show_results(max_n=2)
+    assert 'generator sees' in shown[0] and 'discriminator sees' in shown[1] and '[CLS]' in shown[1] and len(shown)==2
+    with pytest.raises(InputError, match='does not know its tokenizer'): ordinary(examples).show_results()
+
+def test_summary(learn):
+    place = getattr(learn.dls.train, 'position', None)
+    text = str(learn.summary())
+    assert re.search(r'Total params: [\d,]+', text) and 'electra_optimizer' in text and 'MaskTokens' in text
+    assert 'Linear' in text
+    assert getattr(learn.dls.train, 'position', None)==place
+    learn.freeze()
+    assert 'Total non-trainable params: 0' not in str(learn.summary())
+
+def test_export(our_learn, tmp_path):
+    "fastai empties a learner by `dataset.new_empty`, which a list lacks: a stock `Learner` on lists is not exported"
+    our_learn.fit(1)
+    our_learn.export('out.pkl')
+    back = load_learner(tmp_path/'out.pkl')
+    assert type(back) is ElectraLearner and not moved(back, weights(our_learn))
+    assert (tmp_path/'out.pkl').stat().st_size<2e6
+    if our_learn.tokenizer: assert back.predict('the dog')==our_learn.predict('the dog')
+    our_learn.fit(1)
+    assert our_learn.n_updates==8, "the learner goes on after its export"
+
+def test_several_processes_are_refused(our_learn):
+    "A stock `Learner` gets what fastai has: data parallelism by `accelerate` where that is installed"
+    import fastai.distributed
+    for name in ('distrib_ctx', 'to_distributed', 'parallel_ctx', 'to_parallel'):
+        with pytest.raises(InputError, match='one process'): getattr(our_learn, name)()
+
+def test_too_many_intervals_are_refused(examples):
+    learn = quiet(of_recipe(examples))
+    with pytest.raises(InputError, match='11 intervals of 4 updates are more than the 10'): learn.fit(11)
+    assert isinstance(learn, ElectraLearner) and learn.n_updates==0

@@ -1,0 +1,430 @@
+"What a fastai user expects of a fine-tuning learner: weights move, updates are counted, nothing is silently ignored"
+import re
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.fp16 import MixedPrecision
+from fastai.callback.progress import CSVLogger
+from fastai.callback.schedule import ParamScheduler, SchedLin
+from fastai.callback.tracker import EarlyStoppingCallback, SaveModelCallback
+from fastai.callback.training import GradientAccumulation
+from fastai.interpret import ClassificationInterpretation, Interpretation
+from fastai.learner import load_learner
+from fastai.metrics import accuracy
+from fastai.optimizer import Adam
+from fastai.torch_core import no_random
+from transformers import ElectraConfig, ElectraModel, GPT2Config, GPT2Model, T5Config, T5Model
+
+from conftest import GOLDEN
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.training import DeviceMixedPrecision
+from electra_nbdev.finetune import (FinetuneLearner, TextTaskDataLoaders, electra_classifier, finetune_learner,
+                                    load_finetuned, open_encoder, save_model, text_task)
+from electra_nbdev.optimizer import ClipNorm, LinearWarmupDecay
+from electra_nbdev.task_data import TaskDataLoaders, finetune_dls, read_rows
+from electra_nbdev.tokenizer import load_tokenizer
+
+WORDS = 'dog walks king town river red one two three people cat house'.split()
+DIMS = dict(vocab_size=200, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=64, max_position_embeddings=64)
+BODY, TOP = (f'encoder.encoder.layer.{i}.output.dense.weight' for i in (0, 1))
+HEAD = 'heads.task.dense.weight'
+
+def question(i): return ' '.join([WORDS[(i*k+k)%len(WORDS)] for k in range(1, 3+i%7)] + ['dog' if i%2 else 'cat'])
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+    "A small ELECTRA with random weights"
+    d = tmp_path_factory.mktemp('model')
+    torch.manual_seed(0)
+    ElectraModel(ElectraConfig(**DIMS, hidden_dropout_prob=0., attention_probs_dropout_prob=0.)).save_pretrained(d)
+    load_tokenizer(GOLDEN/'vocab.txt').save_pretrained(d)
+    return d
+
+@pytest.fixture
+def table():
+    rows = [(question(i), 'animal' if i%2 else 'pet') for i in range(40)]
+    return pd.DataFrame(rows, columns=['question', 'about'])
+
+@pytest.fixture
+def dls(model, table, tmp_path, monkeypatch):
+    "32 questions in batches of eight, 8 to validate on"
+    monkeypatch.chdir(tmp_path)
+    return TextTaskDataLoaders.from_df(table[:32], 'question', 'about', model, valid=table[32:], bs=8, device='cpu')
+
+@pytest.fixture
+def learn(dls):
+    with no_random(0): learn = electra_classifier(dls)
+    learn.remove_cb(learn.progress) if hasattr(learn, 'progress') else None
+    learn.logger = lambda *o: None
+    return learn
+
+@pytest.fixture
+def shown(monkeypatch):
+    "Tables as they are displayed"
+    seen = []
+    monkeypatch.setattr('IPython.display.display', lambda o: seen.append(o.data))
+    return seen
+
+def weights(learn): return {k: v.clone() for k,v in learn.model.state_dict().items()}
+def moved(learn, before): return {k for k,v in learn.model.state_dict().items() if not torch.equal(v, before[k])}
+
+# A table
+
+def test_csv_in_three_lines(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table.to_csv('q.csv', index=False)
+    dls = TextTaskDataLoaders.from_csv('q.csv', text='question', label='about', model='tiny')
+    learn = electra_classifier(dls)
+    learn.fit_one_cycle(3, 1e-4)
+    assert learn.n_updates==3*len(dls.train) and len(learn.recorder.values)==3
+    found = learn.predict('red dog')
+    assert found.label in ('animal', 'pet') and set(found.probs)=={'animal', 'pet'}
+    save_model(learn, 'saved/model of q')
+    again = load_finetuned('saved/model of q', learn.dls.device).predict('red dog')
+    assert again.probs==pytest.approx(found.probs, abs=1e-5)
+
+def test_pairs_numbers_and_validation_rows(model, table, tmp_path, capsys):
+    table['other'], table['size'] = table['question'][::-1].tolist(), [len(o)/2 for o in table['question']]
+    table[:30].to_csv(tmp_path/'a.csv', index=False)
+    table[30:].to_json(tmp_path/'b.jsonl', orient='records', lines=True)
+    columns = dict(text=('question', 'other'), label='size', valid=tmp_path/'b.jsonl')
+    dls = TextTaskDataLoaders.from_csv(tmp_path/'a.csv', **columns, model=model, device='cpu')
+    assert 'NOTE: `size` holds decimals: a regression' in capsys.readouterr().out
+    assert (len(dls.train_ds), len(dls.valid_ds))==(30, 10) and dls.valid_ds[0][2].example.text_b==table['other'][30]
+    learn = electra_classifier(dls)
+    learn.fit(1)
+    assert learn.recorder.metric_names[3:6]==['pearson', 'spearman', 'mse']
+    want = [learn.predict('red', 'dog').label, learn.predict(('dog', 'red')).label]
+    assert [o.label for o in learn.predict([('red', 'dog'), ('dog', 'red')])]==pytest.approx(want, abs=1e-5)
+    assert isinstance(want[0], float)
+    assert learn.get_preds()[0].shape==(10,)
+
+def test_a_part_is_held_out_and_said(model, table, capsys):
+    args = dict(text='question', label='about', model=model, device='cpu')
+    dls = TextTaskDataLoaders.from_df(table, **args, valid_pct=.3)
+    assert 'NOTE: task has no dev set. 30% of the training rows, chosen by hash' in capsys.readouterr().out
+    texts = [{o.example.text_a for *_,o in d} for d in (dls.train_ds, dls.valid_ds)]
+    assert not texts[0]&texts[1] and len(texts[1])>1
+    again = TextTaskDataLoaders.from_df(table[::-1], **args, valid_pct=.3)
+    assert {o.example.text_a for *_,o in again.valid_ds}==texts[1], "the same texts, whatever their order"
+    whole = table.assign(about=[float(o=='pet') for o in table['about']])
+    assert TextTaskDataLoaders.from_df(whole, **args, regression=False).valid.task.labels==('0.0', '1.0')
+    wrong = {'valid_pct is 1.5': dict(valid_pct=1.5), 'Did you mean `about`': dict(label='abot'),
+             'max_seq_length': dict(max_seq_len=3)}
+    for words,change in wrong.items():
+        with pytest.raises(InputError, match=words): TextTaskDataLoaders.from_df(table, **args | change)
+
+# Fits
+
+def test_fit_trains_as_many_passes_as_asked(learn):
+    assert learn.hp.num_train_epochs==3
+    for epochs in (5, 1):
+        before, n = weights(learn), learn.n_updates
+        learn.fit(epochs, 1e-3)
+        assert learn.n_updates-n==epochs*len(learn.dls.train) and {BODY, HEAD} <= moved(learn, before)
+        losses = [o[1] for o in learn.recorder.values]
+        assert len(losses)==len(set(losses))==epochs
+        lrs = learn.recorder.lrs
+        assert lrs[0]==0 and max(lrs)>.7e-3 and lrs[-1]<max(lrs)/2
+
+def test_recipe_counts_its_own_updates(model, table):
+    settings = dict(bs=8, device='cpu', num_train_epochs=2.5)
+    dls = TextTaskDataLoaders.from_df(table[:32], 'question', 'about', model, valid=table[32:], **settings)
+    learn = electra_classifier(dls)
+    for k in (1, 2):
+        learn.fit_recipe()
+        assert learn.n_updates==10*k and len(learn.recorder.values)==3
+        assert learn.recorder.lrs[0]==0 and learn.recorder.lrs[-1]==pytest.approx(.1*learn.hp.learning_rate)
+    learn.fit(2)
+    assert learn.n_updates==28, "a fit after the recipe trains whole passes"
+
+class Interrupt(Callback):
+    def after_batch(self):
+        if self.training and self.train_iter==2: raise KeyboardInterrupt
+
+def test_fit_steps(learn):
+    learn.fit_steps(6, lr=1e-3)
+    assert learn.n_updates==6 and len(learn.recorder.values)==2
+    with pytest.raises(KeyboardInterrupt): learn.fit_steps(6, cbs=Interrupt())
+    for o in learn.cbs.filter(lambda o: isinstance(o, Interrupt)): learn.remove_cb(o)
+    n = learn.n_updates
+    learn.fit(2)
+    assert learn.n_updates==n+2*len(learn.dls.train), "an interrupted fit_steps limits nothing afterwards"
+    with pytest.raises(InputError, match='at least one'): learn.fit_steps(0)
+
+def test_a_schedule_of_the_fit_wins(learn, capsys):
+    learn.fit_one_cycle(3, 1e-2)
+    lrs = learn.recorder.lrs
+    assert learn.n_updates==12 and max(lrs)==pytest.approx(1e-2, rel=.05) and lrs[0]==pytest.approx(1e-2/25)
+    assert capsys.readouterr().out.count('LinearWarmupDecay steps aside')==1
+    learn.fit(1, cbs=ParamScheduler(dict(lr=SchedLin(1e-3, 2e-3))))
+    assert learn.recorder.lrs==pytest.approx([1e-3, 1.25e-3, 1.5e-3, 1.75e-3])
+    assert 'steps aside' in capsys.readouterr().out
+    learn.fit(1, 1e-3)
+    assert learn.recorder.lrs==pytest.approx([0, .75e-3, .5e-3, .25e-3]) and not capsys.readouterr().out
+
+def test_lr_find_suggests_from_its_own_sweep(learn):
+    before = weights(learn)
+    found = learn.lr_find(show_plot=False, num_it=60)
+    lrs = learn.recorder.lrs
+    assert np.allclose(np.diff(np.log(lrs)), np.log(1e8)/60, atol=1e-4) and len(lrs)>30
+    assert min(lrs)<=found.valley<=max(lrs)
+    assert not moved(learn, before) and learn.n_updates==0
+
+class Watch(Callback):
+    "What moved in each epoch"
+    order = 100
+    def before_fit(self): self.seen = []
+    def before_epoch(self): self.before = weights(self.learn)
+    def after_epoch(self): self.seen.append(moved(self.learn, self.before))
+
+def test_fine_tune_freezes_the_body_first(learn):
+    watch, fits = Watch(), []
+    learn.add_cb(watch)
+    real = learn.fit
+    def fit(*args, **kwargs):
+        real(*args, **kwargs)
+        fits.append(watch.seen)
+    learn.fit = fit
+    learn.fine_tune(2, 1e-3)
+    assert [len(o) for o in fits]==[1, 2] and learn.n_updates==12
+    assert fits[0][0]=={HEAD, HEAD.replace('weight', 'bias')} and {BODY, TOP, HEAD} <= fits[1][0]
+
+def test_freeze_goes_by_depth(learn):
+    for first,still,move in ((-1, {BODY, TOP}, {HEAD}), (-2, {BODY}, {TOP, HEAD}), (0, set(), {BODY, TOP, HEAD})):
+        learn.freeze_to(first)
+        before = weights(learn)
+        learn.validate()
+        learn.fit(1, 1e-3)
+        assert not moved(learn, before)&still and move <= moved(learn, before)
+    learn.fit_one_cycle(1, slice(1e-5, 1e-3))
+    assert learn.opt.hypers[0]['lr']<learn.opt.hypers[-1]['lr']/50
+
+# Gradients
+
+class Norms(Callback):
+    run_valid, order = False, 90
+    def before_fit(self): self.seen = []
+    def after_step(self): self.seen.append(float(self.learn.grad_norm))
+
+def in_order(dls, bs):
+    train = dls.train.new(bs=bs, shuffle=False, similar=False)
+    return TaskDataLoaders(train, dls.valid, device='cpu')
+
+@pytest.mark.parametrize('reduction', ['sum', 'mean'])
+def test_gradient_accumulation_is_a_larger_batch(dls, reduction):
+    found, hp = {}, dls.train.hp.__class__(**vars(dls.train.hp) | dict(loss_reduction=reduction))
+    for name,bs,cbs in (('large', 16, []), ('small', 8, [GradientAccumulation(16)])):
+        with no_random(0): learn = finetune_learner(in_order(dls, bs), deepcopy(dls.encoder), hp, cbs=cbs)
+        learn.model.heads['task'].dropout.p, before = 0., weights(learn)
+        norms = Norms()
+        with learn.no_logging(): learn.fit(2, 1e-3, cbs=norms)
+        assert learn.n_updates==4 and BODY in moved(learn, before)
+        found[name] = norms.seen, learn.recorder.values[-1][1], learn.recorder.lrs[-1]
+    small, large = found['small'], found['large']
+    assert small[0]==pytest.approx(large[0], rel=2e-3) and small[1]==pytest.approx(large[1], rel=1e-3)
+    learn.fit_steps(3)
+    assert learn.n_updates==7
+
+class Dtypes(Callback):
+    def before_batch(self):
+        dense, self.seen = self.model.encoder.encoder.layer[0].output.dense, set()
+        self.hook = dense.register_forward_hook(lambda m,i,o: self.seen.add(o.dtype))
+    def after_pred(self): self.hook.remove()
+
+@pytest.mark.parametrize('cb', [None, MixedPrecision, DeviceMixedPrecision])
+def test_autocast_is_really_on(learn, cb):
+    watch, before = Dtypes(), weights(learn)
+    learn.add_cb(watch)
+    if cb: learn.add_cb(cb('bf16'))
+    else: learn.to_bf16()
+    learn.fit(1, 1e-3)
+    assert watch.seen=={torch.bfloat16} and BODY in moved(learn, before) and learn.n_updates==4
+    assert {v.dtype for v in learn.model.state_dict().values() if v.is_floating_point()}=={torch.float32}
+    found = learn.predict('red dog').probs
+    learn.to_fp32()
+    assert learn.predict('red dog').probs==pytest.approx(found, abs=.02) and watch.seen=={torch.float32}
+
+def test_float16_is_refused_on_a_cpu(learn, dls):
+    def given(): electra_classifier(dls, cbs=MixedPrecision)
+    for act in (learn.to_fp16, lambda: learn.add_cb(MixedPrecision()), given):
+        with pytest.raises(InputError, match='float16 needs a GPU'): act()
+    learn.fit(1)
+
+# Callbacks
+
+def test_trackers_and_loggers(learn, tmp_path):
+    stop = EarlyStoppingCallback(monitor='accuracy', min_delta=200., patience=1)
+    learn.fit(6, 1e-3, cbs=[stop, SaveModelCallback(fname='best'), CSVLogger()])
+    assert learn.n_updates==8, "two epochs: the second is no better by 200 %"
+    assert (tmp_path/'models/best.pth').is_file()
+    rows = pd.read_csv(tmp_path/'history.csv')
+    assert list(rows)[:5]==['epoch', 'train_loss', 'valid_loss', 'accuracy', 'macro_f1'] and len(rows)==2
+
+def test_predictions_leave_trackers_alone(learn, tmp_path):
+    learn.add_cbs([CSVLogger(), SaveModelCallback(monitor='valid_loss')])
+    learn.fit(2, 1e-3)
+    before, scores = (tmp_path/'history.csv').read_text(), learn.scores
+    for act in (lambda: learn.predict('red dog'), learn.get_preds, lambda: learn.show_results(max_n=1)): act()
+    assert (tmp_path/'history.csv').read_text()==before and learn.scores is scores
+
+def test_tensorboard(learn, tmp_path):
+    from fastai.callback.tensorboard import TensorBoardCallback
+    for args in ({}, dict(trace_model=False)):
+        with pytest.raises(InputError, match='trace_model=False, log_preds=False'):
+            learn.fit(1, cbs=TensorBoardCallback(tmp_path/'tb', **args))
+    for o in learn.cbs.filter(lambda o: isinstance(o, TensorBoardCallback)): learn.remove_cb(o)
+    learn.fit(1, cbs=TensorBoardCallback(tmp_path/'tb', trace_model=False, log_preds=False))
+    assert list((tmp_path/'tb').iterdir())
+
+def test_callbacks_can_be_removed(learn):
+    learn.remove_cb(LinearWarmupDecay)
+    learn.remove_cb(ClipNorm)
+    learn.fit(1, 1e-3)
+    assert learn.recorder.lrs==pytest.approx([1e-3]*4) and not hasattr(learn, 'grad_norm')
+
+def test_arguments_of_learner(dls):
+    learn = electra_classifier(dls, opt_func=Adam, metrics=accuracy, lr=1e-3)
+    before = weights(learn)
+    learn.fit(1)
+    assert BODY in moved(learn, before) and learn.recorder.metric_names[3:6]==['accuracy', 'macro_f1', 'accuracy']
+    assert learn.recorder.values[-1][2]==pytest.approx(100*learn.recorder.values[-1][4])
+
+# Predictions
+
+def probs_of(prediction): return pytest.approx(list(prediction.probs.values()), abs=1e-5)
+
+def test_get_preds(learn):
+    learn.fit(1, 1e-3)
+    probs, targets, decoded, losses = learn.get_preds(with_decoded=True, with_loss=True)
+    rows = learn.dls.valid_ds.items
+    assert targets.tolist()==[o.target for o in rows] and torch.equal(decoded, probs.argmax(1))
+    torch.testing.assert_close(losses, -probs[range(8), targets].log())
+    for f,p in zip(rows, probs): assert p.tolist()==probs_of(learn.predict(f.example.text_a))
+    right = 100*(decoded==targets).float().mean().item()
+    assert list(learn.validate()[:2])==pytest.approx([losses.mean().item(), right], abs=1e-4)
+    assert learn.get_preds(ds_idx=0)[0].shape==(32, 2)
+    ids, probs, targets = learn.get_preds(dl=learn.dls.test_dl(['red dog', 'the red dog walks']), with_input=True)
+    assert ids.shape[0]==2 and not len(targets or ())
+    assert probs[1].tolist()==probs_of(learn.predict('the red dog walks'))
+
+def test_predict_takes_a_list_for_a_batch(learn):
+    found = learn.predict(['red', 'dog'])
+    assert [o.probs for o in found]==[pytest.approx(learn.predict(o).probs, abs=1e-5) for o in ('red', 'dog')]
+    assert learn.predict(('red', 'dog')).probs!=pytest.approx(learn.predict('red').probs, abs=1e-6)
+    with pytest.raises(InputError, match='give a text, a tuple of two'): learn.predict(5)
+    with pytest.raises(InputError, match='list of texts'): learn.dls.test_dl('red')
+    with pytest.raises(InputError, match="no task 'tags'"): learn.predict('red', task='tags')
+
+def test_interpretation(learn, shown):
+    learn.fit(1, 1e-3)
+    scores = learn.scores
+    interp = ClassificationInterpretation.from_learner(learn)
+    probs, targets = learn.get_preds()
+    want = np.zeros((2, 2), int)
+    for y,p in zip(targets, probs.argmax(1)): want[y, p] += 1
+    assert (interp.confusion_matrix()==want).all() and interp.most_confused(0)
+    losses, at = interp.top_losses(3)
+    assert losses[0]==pytest.approx(-probs[at[0], targets[at[0]]].log().item(), abs=1e-5)
+    picked = [0, 3, 6, 1]
+    torch.testing.assert_close(interp[picked][1], probs[picked], rtol=0, atol=1e-5)
+    interp.plot_top_losses(3)
+    text = learn.dls.valid_ds.items[at[0]].example.text_a
+    assert text in shown[-1]
+    interp.plot_confusion_matrix()
+    interp.print_classification_report()
+    interp.show_results([0, 1])
+    assert 'animal' in shown[-1] and learn.scores==scores
+    assert len(Interpretation.from_learner(learn, ds_idx=0).losses)==32
+
+def test_shown(learn, shown):
+    learn.dls.show_batch(max_n=2)
+    learn.show_results(max_n=2)
+    learn.show_results(dl=learn.dls.train, wrong=True)
+    assert '[CLS]' in shown[0] and 'predicted' in shown[1] and len(shown)==3
+    text = str(learn.summary())
+    assert re.search(r'Total params: [\d,]+', text) and 'Input shape' in text and 'electra_optimizer' in text
+    learn.freeze()
+    assert 'Total non-trainable params: 0' not in str(learn.summary())
+
+def test_export_holds_no_data(learn, tmp_path):
+    learn.fit(1, 1e-3)
+    found = learn.predict(['red dog', 'cat'])
+    learn.export('out.pkl')
+    written, texts = (tmp_path/'out.pkl').read_bytes(), [question(i).encode() for i in range(40)]
+    assert not any(o in written for o in texts if len(o)>20)
+    back = load_learner(tmp_path/'out.pkl')
+    assert isinstance(back, FinetuneLearner) and back.predict(['red dog', 'cat'])==found
+    learn.fit(1)
+    assert learn.n_updates==8, "the learner goes on after its export"
+
+def test_several_processes_are_refused(learn):
+    import fastai.distributed
+    for name in ('distrib_ctx', 'to_distributed', 'to_parallel'):
+        with pytest.raises(InputError, match='one process'): getattr(learn, name)()
+
+# Several tasks
+
+def test_several_tasks(model, table, dls):
+    about = text_task('about', table[:32], table[32:], text='question', label='about')
+    table['size'] = [len(o)/3 for o in table['question']]
+    size = text_task('size', table[:32], table[32:], text='question', label='size', regression=True)
+    tasks, hp, tok = dict(about=about, size=size), dls.train.hp, dls.train.tok
+    rows = read_rows(tasks, tok, hp)
+    dls = finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, 'cpu')
+    learn = finetune_learner(dls, open_encoder(model), hp, cbs=GradientAccumulation(16))
+    before = weights(learn)
+    learn.fit(1, 1e-3)
+    assert learn.n_updates==4, "64 sequences of both tasks, 16 for an update"
+    assert {BODY, 'heads.about.dense.weight', 'heads.size.dense.weight'} <= moved(learn, before)
+    assert learn.recorder.metric_names[3:5]==['about', 'size'] and set(learn.scores)=={'about', 'size'}
+    assert learn.predict('red', task='about').label in ('pet', 'animal')
+    assert isinstance(learn.predict(['red'], task='size')[0].label, float)
+    for act in (learn.get_preds, learn.summary, lambda: ClassificationInterpretation.from_learner(learn)):
+        with pytest.raises(InputError, match='single task of texts'): act()
+    learn.show_results(max_n=2)
+
+def test_a_loader_of_any_task(model, table):
+    task = text_task('any', table[:32], table[32:], text='question', label='about')
+    learn = electra_classifier(TaskDataLoaders.from_task(task, model, device='cpu', max_seq_length=32))
+    learn.fit(1)
+    assert learn.n_updates==1 and learn.hp.max_seq_length==32 and learn.scores['any']['accuracy']>=0
+
+# Encoders that cannot be
+
+GPT2 = GPT2Config(vocab_size=200, n_embd=32, n_layer=2, n_head=2)
+T5 = T5Config(vocab_size=200, d_model=32, d_kv=8, num_layers=1, num_heads=2, d_ff=32)
+
+@pytest.mark.parametrize('cls,config,words', [(GPT2Model, GPT2, 'left to right'), (T5Model, T5, 'with a decoder')])
+def test_no_encoder(tmp_path, cls, config, words):
+    cls(config).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=words): open_encoder(tmp_path)
+
+# What the version before wrote
+
+OLD = Path(__file__).parent/'fixtures'/'v0_1'/'task'
+
+def test_a_task_of_the_version_before_predicts_the_same():
+    import json
+    want = json.loads((OLD/'expected.json').read_text())
+    learn = load_finetuned(OLD, 'cpu')
+    for (text, label, probs),found in zip(want['about'], learn.predict([o[0] for o in want['about']])):
+        assert found.label==label and found.probs==pytest.approx(probs, abs=1e-5)
+    found = learn.predict([tuple(o[0]) for o in want['longer']], task='longer')
+    assert [o.label for o in found]==pytest.approx([o[1] for o in want['longer']], abs=1e-4)
+
+def test_a_trial_of_the_version_before_is_of_the_same_recipe():
+    from electra_nbdev.trials import Trials, check_facts
+    trials = Trials(OLD)
+    facts = deepcopy(trials.records[0]['facts'])
+    assert 'use_tpu' in facts['recipe'] and trials.best==0 and set(trials.tasks)=={'about', 'longer'}
+    facts['recipe'] = {k: v for k,v in facts['recipe'].items() if k!='use_tpu'}
+    check_facts(trials, facts)
+    facts['recipe']['learning_rate'] = .1
+    with pytest.raises(InputError, match='learning_rate is 0.003'): check_facts(trials, facts)

@@ -1,0 +1,100 @@
+"Masks and samples depend on seed, update and the example's place in the global batch, and on nothing else"
+import pytest
+import torch
+from fastai.callback.core import Callback
+from fastai.callback.training import GradientAccumulation
+
+from electra_nbdev import masking
+from electra_nbdev.engine.random import KeyedRandom
+from electra_nbdev.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
+from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.recipe import preset
+from official import Seen, loaders
+
+SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
+
+def rows(n=16, sl=16):
+    "Examples of several lengths"
+    rng = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, 60, (n, sl), generator=rng)
+    for row,length in zip(ids, torch.randint(6, sl+1, (n,), generator=rng)): row[length:] = 0
+    ids[:,0] = 2
+    return ids, torch.full((n,), 4)
+
+def same(a, b):
+    for name,x,y in zip(MaskedBatch._fields, a, b): assert torch.equal(x, y), name
+
+@pytest.mark.parametrize('duplicates', ['distinct', 'official'])
+def test_parts_of_a_batch_are_masked_like_the_batch(duplicates):
+    inp = make_inputs(*rows(8), 0)
+    def mask(part, first):
+        rows = type(inp)(*(o[part] for o in inp))
+        return mask_batch(rows, SPECIAL_IDS, .3, duplicates, KeyedRandom(7, 3, first=first))
+    whole, halves = mask(slice(8), 0), [mask(slice(o, o+4), o) for o in (0, 4)]
+    same(whole, [torch.cat(o) for o in zip(*halves)])
+    assert not torch.equal(halves[1].u, mask(slice(4, 8), 0).u)
+
+class Disturb(Callback):
+    "Draws random numbers that have nothing to do with masking"
+    order = -10
+    def before_batch(self): torch.rand(17)
+
+def steps_of(bs, n=1, cbs=(), part=slice(None), masks_seed=0, start=0, **change):
+    "What the training batches of a pass saw"
+    hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=(), untied_generator=True, mask_prob=.3,
+                duplicates='official', **change)
+    data = [o[part] for o in rows(8*n)]
+    learn = electra_learner(loaders(data, bs), hp, special_ids=SPECIAL_IDS, cbs=[Seen(), *cbs])
+    learn.mask_tokens.seed, learn.n_updates = masks_seed, start
+    with learn.no_bar(), learn.no_logging(): learn.fit(1)
+    return learn.seen.steps[:len(data[0])//bs]
+
+def joined(steps): return [torch.cat(o) for o in zip(*(s.masked for s in steps))]
+
+def test_accumulated_parts_see_what_one_batch_sees():
+    whole, parts = steps_of(8), steps_of(4, cbs=[GradientAccumulation(8)])
+    same(joined(whole), joined(parts))
+    for name in ('fake', 'labels'):
+        assert torch.equal(getattr(whole[0], name), torch.cat([getattr(o, name) for o in parts])), name
+    assert torch.equal(whole[0].generated.sampled, torch.cat([o.generated.sampled for o in parts]))
+
+@pytest.mark.parametrize('bs', [4, 2])
+def test_processes_see_what_one_process_sees(monkeypatch, bs):
+    "Two of them, alone or with an accumulation of two batches each"
+    whole = steps_of(8)[0]
+    monkeypatch.setattr(masking, 'num_distrib', lambda: 2)
+    found = torch.zeros_like(whole.masked.masked_ids), torch.zeros_like(whole.fake)
+    for rank in range(2):
+        monkeypatch.setattr(masking, 'rank_distrib', lambda: rank)
+        places = torch.arange(8).view(-1, 2, bs)[:,rank] # batches of this process
+        for place,step in zip(places, steps_of(bs, cbs=[GradientAccumulation(4)], part=places.flatten()), strict=True):
+            found[0][place], found[1][place] = step.masked.masked_ids, step.fake
+    assert torch.equal(found[0], whole.masked.masked_ids) and torch.equal(found[1], whole.fake)
+
+def test_other_random_numbers_change_nothing():
+    torch.manual_seed(0)
+    a = steps_of(8, 2)
+    torch.manual_seed(1)
+    dropout = dict(hidden_dropout_prob=.1, max_position_embeddings=128)
+    b = steps_of(8, 2, cbs=[Disturb()], model_hparam_overrides=dropout)
+    same(joined(a), joined(b))
+
+def test_update_and_seed_change_masks_and_samples():
+    a, b = steps_of(8, 2)
+    assert not torch.equal(a.masked.u, b.masked.u)
+    assert not torch.equal(a.masked.masked_ids, steps_of(8, masks_seed=1)[0].masked.masked_ids)
+    later = steps_of(8, part=slice(8, None), n=2, start=1)[0]
+    same(b.masked, later.masked)
+
+def test_held_out_masks_are_those_of_the_seed():
+    "Whatever was trained, and not those of training"
+    hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=())
+    learn = electra_learner(loaders(rows(8)), hp, special_ids=SPECIAL_IDS, cbs=[Seen()])
+    def validate():
+        with learn.no_bar(), learn.no_logging(): learn.validate()
+        return learn.seen.steps[-1]
+    a = validate()
+    with learn.no_bar(), learn.no_logging(): learn.fit(2)
+    trained, b = learn.seen.steps[0], validate()
+    same(a.masked, b.masked)
+    assert not torch.equal(a.masked.u[:,:2], trained.masked.u[:,:2])
