@@ -1,10 +1,11 @@
 """Megabytes of text a second: windows over passages, and the tokenizer alone over the same passages and questions.
 
-The tokenizer alone is one call of `encode_batch` after another with the ids read out, from texts that are in memory already, each passage once;
-building takes questions that have been read and checked, and are on disk, and finds the tokens of their answers too. In all sides the tokenizer may use `--threads` cores.
-`ratio` compares their speed; `fast` compares with `encode_batch_fast`, which keeps no offsets into the text.
-`rows` is how long it takes to make a training row of a window, in microseconds. `memory` compares the most memory of a process that reads and builds
-the largest and the smallest number of passages of `--sizes`."""
+The tokenizer alone is one call of `encode_batch` after another with the ids read out, from texts that are in memory
+already, each passage once; building takes questions that have been read and checked, and are on disk, and finds the
+tokens of their answers too. In all sides the tokenizer may use `--threads` cores. `ratio` compares their speed; `fast`
+compares with `encode_batch_fast`, which keeps no offsets into the text. `rows` is how long it takes to make a training
+row of a window, in microseconds. `memory` compares the most memory of a process that reads and builds the largest and
+the smallest number of passages of `--sizes`."""
 import json, os, random, re, tempfile, time
 from itertools import groupby
 from pathlib import Path
@@ -24,10 +25,12 @@ def write_questions(source, path, n, seed=0):
             page, asked = words[a:a+rng.randint(60, 200)], []
             for k in range(5):
                 at, size = rng.randrange(len(page)-5), rng.randint(1, 4)
+                answer = ' '.join(page[at:at+size]).strip('.,;:!?') or page[at]
                 start = len(' '.join(page[:at])) + (at>0)
+                place = dict(text=answer, char_spans=[[start, start]])
                 b = rng.randrange(len(words)-12)
-                asked.append(dict(qid=f'{i}-{k}', question=' '.join(words[b:b+11]), answers=[], detected_answers=[dict(text=' '.join(page[at:at+size]).strip('.,;:!?') or page[at], char_spans=[[start, start]])]))
-                asked[-1]['answers'] = [asked[-1]['detected_answers'][0]['text']]
+                question = ' '.join(words[b:b+11])
+                asked.append(dict(qid=f'{i}-{k}', question=question, answers=[answer], detected_answers=[place]))
             f.write(json.dumps(dict(context=' '.join(page), qas=asked))+'\n')
     return path
 
@@ -73,21 +76,31 @@ def measure(args, state):
 def sizes(args): return [int(o) for o in args.sizes.split(',')]
 
 def main():
-    args = arguments(__doc__, rounds=(5, 'rounds'), passages=(4000, 'passages'), sizes=('500,4000,32000', 'passages of the files whose memory is measured'),
-        threads=(cores(), 'cores'), text=(os.environ.get('ELECTRA_TEXT', ''), 'folder of .txt files; the embedded sample if none'), vocab=('', 'vocab.txt; that of the shipped model if none'), work=('', 'folder for scratch files'))
+    text = os.environ.get('ELECTRA_TEXT', '')
+    args = arguments(__doc__, rounds=(5, 'rounds'), passages=(4000, 'passages'),
+                     sizes=('500,4000,32000', 'passages of the files whose memory is measured'),
+                     threads=(cores(), 'cores'), text=(text, 'folder of .txt files; the embedded sample if none'),
+                     vocab=('', 'vocab.txt; that of the shipped model if none'), work=('', 'folder for scratch files'))
     if args.side: return serve(lambda: build(args), lambda state: measure(args, state))
-    from electra_nbdev.score import shipped
+    from electra_nbdev.engine.models import shipped
     args.vocab = args.vocab or str(shipped()/'discriminator')
     with tempfile.TemporaryDirectory(dir=args.work or None) as args.work:
-        source = text_folder(args)
-        for name,n in (('text', args.passages), *((f'size{o}', o) for o in sizes(args))): write_questions(source, Path(args.work)/f'{name}.jsonl', n)
+        source, work = text_folder(args), Path(args.work)
+        write_questions(source, work/'text.jsonl', args.passages)
+        for o in sizes(args): write_questions(source, work/f'size{o}.jsonl', o)
         got = rounds(['tokenizer', 'tokenizer_fast', 'ours'], args, lambda o: f"{o['mb_per_s']:6.2f} MB/s")
         used = {o: memory_of(f'size{o}', args) for o in sizes(args)}
     speed = {k: [o['mb_per_s'] for o in v] for k,v in got.items()}
     table(('', 'MB/s'), [(k, median(v)) for k,v in speed.items()])
-    table(('passages', 'memory before, MB', 'peak, MB'), [(k, round(o['before']), round(o['peak'])) for k,o in used.items()])
-    print(json.dumps(dict(benchmark='windows', **ratio(speed['ours'], speed['tokenizer']), fast=ratio(speed['ours'], speed['tokenizer_fast']),
-        memory=round(used[max(used)]['peak']/used[min(used)]['peak'], 3), peak_mb={k: round(o['peak']) for k,o in used.items()},
-        rows=round(median(o['rows'] for o in got['ours']), 1), mb_per_s={k: round(median(v), 2) for k,v in speed.items()}, setting=f"{args.passages} passages of {'text' if args.text else 'the sample'}, five questions each, {args.threads} cores")))
+    peaks = {k: round(o['peak']) for k,o in used.items()}
+    table(('passages', 'memory before, MB', 'peak, MB'), [(k, round(used[k]['before']), o) for k,o in peaks.items()])
+    fast = ratio(speed['ours'], speed['tokenizer_fast'])
+    memory = round(used[max(used)]['peak']/used[min(used)]['peak'], 3)
+    rows = round(median(o['rows'] for o in got['ours']), 1)
+    medians = {k: round(median(v), 2) for k,v in speed.items()}
+    kind = 'text' if args.text else 'the sample'
+    setting = f'{args.passages} passages of {kind}, five questions each, {args.threads} cores'
+    print(json.dumps(dict(benchmark='windows', **ratio(speed['ours'], speed['tokenizer']), fast=fast, memory=memory,
+                          peak_mb=peaks, rows=rows, mb_per_s=medians, setting=setting)))
 
 if __name__=='__main__': main()

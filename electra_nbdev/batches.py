@@ -9,7 +9,6 @@ __all__ = ['PretrainDL', 'PretrainDataLoaders', 'pretrain_dls', 'tokens_of', 'sc
            'LengthSchedule']
 
 # %% ../nbs/data/13_batches.ipynb #e923f00b
-import hashlib, json
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,10 @@ from fastai.callback.core import Callback
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import default_device, display_df, to_device
-from fastcore.basics import patch
+from fastcore.basics import patch, store_attr
 from torch import Tensor
 
-from .engine.files import InputError, cache_dir
-from .engine.training import count_updates
+from .engine.files import InputError, cache_dir, digest
 from .examples import Examples, build_examples, load_examples
 from .masking import MaskTokens, make_inputs, mask_batch
 from .text import source_facts
@@ -112,7 +110,7 @@ class PretrainDataLoaders(DataLoaders):
         if train.recipe['tokenizer']!=valid.recipe['tokenizer']:
             raise InputError(f"{train.path} and {valid.path} were built with different vocabularies; "
                              "build one of them again")
-        device = torch.device(default_device() if device is None else device)
+        device = torch.device(device or default_device())
         loaders = PretrainDL(train, bs, True, seed, device), PretrainDL(valid, val_bs or bs, device=device)
         dls = cls(*loaders, device=device)
         dls.n_inp, dls.tokenizer = 2, train.tokenizer
@@ -129,8 +127,8 @@ def from_text(cls:PretrainDataLoaders,
     **kwargs, # `bs`, `val_bs`, `seed`, `device`
 ):
     "Train a vocabulary, build examples, and load them"
-    facts = json.dumps([source_facts(corpus), vocab_sz, max_length, held_out], default=str)
-    out = Path(out or cache_dir()/f'text-{hashlib.sha256(facts.encode()).hexdigest()[:16]}')
+    name = digest(source_facts(corpus), vocab_sz, max_length, held_out, default=str)
+    out = Path(out or cache_dir()/f'text-{name}')
     if not (out/'vocab').is_dir(): train_vocab(corpus, out/'vocab', vocab_sz)
     folder = build_examples(corpus, out/'vocab', out/'examples', max_length, held_out=held_out)
     held = folder/'held_out'
@@ -200,16 +198,12 @@ def split_sequences(
 
 # %% ../nbs/data/13_batches.ipynb #ab88e10f
 class LengthSchedule(Callback):
-    "Split the examples of a training batch as a schedule says"
+    "Split the examples of a training batch as a schedule says, before `MaskTokens`, which has updates counted"
     order, run_valid = MaskTokens.order-0.5, False
     def __init__(self,
         schedule, # (length, fraction of training) pairs
         n_updates:int, # Of the whole run
-    ): self.schedule, self.n_updates = schedule, n_updates
-
-    def before_fit(self):
-        "Updates have to be counted"
-        count_updates(self.learn)
+    ): store_attr()
 
     def before_batch(self):
         "Split, before anything is masked"

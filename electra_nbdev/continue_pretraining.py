@@ -13,24 +13,24 @@ __all__ = ['BUILT', 'AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 
 import hashlib, math, warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate
 from pathlib import Path
 
 import torch
 from fastai.callback.core import Callback
 from fastcore.basics import chunked, patch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import ElectraForMaskedLM
 
 from .engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from .examples import load_examples
 from .electra import Electra
 from .engine.files import InputError
 from .engine.training import print_line
-from .generator import hidden_states, masked_logits
-from .monitor import JSONLLogger
-from .recipe import PretrainHParams, body_config, build_networks, preset, read_hparams
+from .generator import hidden_states, masked_logits, mlm_nll
+from .monitor import FitCallback, JSONLLogger, rounded
+from .recipe import (SHAPES, PretrainHParams, body_config, build_networks, given_hparams, preset,
+                                  read_hparams)
 from .interop import open_pretrained
-from .pretrain import ElectraLearner, match_examples
+from .pretrain import ElectraLearner
 from .runs import open_examples, run_pretraining, with_steps
 from .tokenizer import SPECIALS, fingerprint, text_backend, vocab_list
 
@@ -55,7 +55,7 @@ def open_origin(
     if found.tokenizer is None:
         raise InputError(f"there is no vocabulary beside the weights of {folder}; put its tokenizer.json "
                          "or vocab.txt there (a run has one when it is finished)")
-    last = None if found.moments or not Path(found.where).is_dir() else latest_checkpoint(found.where)
+    last = None if found.moments else latest_checkpoint(found.where)
     moments = _moments(last, found.model) if last else found.moments
     report = found.report() if found.made or found.unused else ''
     return Origin(str(folder), found.model, found.hp, found.tokenizer, moments, report, _continued(found.where))
@@ -84,19 +84,18 @@ def facts(self:Origin,
     return dict(folder=self.folder, weights=weights, vocabulary=vocabulary, optimizer=optimizer)
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #1f12d7c3
-_ENCODER = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range')
 _NETWORKS = ('electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator',
              'untied_generator_embeddings', 'untied_generator', 'generator_layers', 'generator_hidden_size')
-BUILT = (*_ENCODER, *_NETWORKS) # Hyper-parameters that made the networks
-_SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',
-           'max_position_embeddings', 'hidden_act', 'type_vocab_size')
+BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
+         *_NETWORKS) # Hyper-parameters that made the networks
 
 def architecture(
     hp:PretrainHParams, # Recipe
 )->dict: # {name: value}
     "What trained weights fix"
     cfg = body_config(hp)
-    return {o: getattr(cfg, o) for o in _SHAPES} | {o: getattr(hp, o) for o in _NETWORKS}
+    shapes = {o: getattr(cfg, o) for o in (*SHAPES, 'hidden_act', 'type_vocab_size')}
+    return shapes | {o: getattr(hp, o) for o in _NETWORKS}
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #f2f2ea28
 AGAIN = 0.25 # Of the old peak learning rate
@@ -108,8 +107,7 @@ def recipe(self:Origin,
     **flags, # Single values, None where the user gave none
 )->PretrainHParams:
     "The recipe of a run that begins with these networks"
-    given = {k: v for k,v in read_hparams(hparams).items() if k!='run'}
-    given |= {k: v for k,v in flags.items() if v is not None}
+    given = given_hparams(hparams, **flags)
     built = asdict(self.hp) if name is None else {o: getattr(self.hp, o) for o in BUILT}
     dims = given.get('model_hparam_overrides')
     if isinstance(dims, dict): given['model_hparam_overrides'] = built['model_hparam_overrides'] | dims
@@ -130,9 +128,8 @@ def restarted(
 )->PretrainHParams:
     "A recipe of another length, with a warmup and evaluation intervals of at most a tenth of it"
     hp = with_steps(hp, steps)
-    warmup, interval = max(1, steps//10), math.ceil(steps/10)
-    return replace(hp, num_warmup_steps=min(hp.num_warmup_steps, warmup),
-                   save_checkpoints_steps=min(hp.save_checkpoints_steps, interval))
+    return replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, steps//10)),
+                   save_checkpoints_steps=min(hp.save_checkpoints_steps, math.ceil(steps/10)))
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #097b76ad
 class CarryMoments(Callback):
@@ -143,7 +140,7 @@ class CarryMoments(Callback):
 
     def before_fit(self):
         "Only before the first step; a run that continues has its own"
-        if self.learn.n_updates==0: self.opt.load_moments(self.tensors)
+        if self.n_updates==0: self.opt.load_moments(self.tensors)
 
 def carried(
     origin:Origin, # Weights with moments
@@ -241,33 +238,37 @@ def questions(
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #433856f5
 def _word_rows(tok, texts, size):
-    "Rows of words, each a list of ids, at most `size` ids in a row; and the bytes that hide behind [UNK]"
+    "[CLS] and at most `size` ids in each row, with the positions of every word; and the bytes that hide behind [UNK]"
     rows, lost = [], 0
     for text,enc in zip(texts, text_backend(tok).encode_batch(texts, add_special_tokens=False)):
-        words = {}
-        for i,w in enumerate(enc.word_ids): words.setdefault(w, []).append(i)
-        lost += sum(len(text[slice(*o)].encode()) for o,i in zip(enc.offsets, enc.ids) if i==tok.unk_token_id)
-        row = []
-        for o in (list(p) for w in words.values() for p in chunked(w, size)):
-            if sum(map(len, row))+len(o)>size: rows, row = [*rows, row], []
-            row.append([enc.ids[i] for i in o])
-        if row: rows.append(row)
+        lost += sum(len(text[a:b].encode()) for (a,b),i in zip(enc.offsets, enc.ids) if i==tok.unk_token_id)
+        pieces, room = {}, 0
+        for w,i in zip(enc.word_ids, enc.ids): pieces.setdefault(w, []).append(i)
+        for word in (o for w in pieces.values() for o in chunked(w, size)):
+            if len(word)>room:
+                ids, words, room = [tok.cls_token_id], [], size
+                rows.append((ids, words))
+            words.append(list(range(len(ids), len(ids)+len(word))))
+            ids += word
+            room -= len(word)
     return rows, lost
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #2e2bb5b5
+def _padded(rows, value):
+    "Rows of ids or positions as a tensor"
+    return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=value)
+
 def _ask(mlm, tok, batch):
-    "Sum of log-probabilities of the pieces that a batch of (ids, pass) masks, nats"
-    dev, n = mlm.device, max(len(ids) for ids,_ in batch)
-    full = torch.tensor([ids + [tok.pad_token_id]*(n-len(ids)) for ids,_ in batch])
-    real, most = full!=tok.pad_token_id, max(len(o) for _,o in batch)
-    at, used, masked = torch.zeros(len(batch), most, dtype=torch.long), torch.zeros(len(batch), most), full.clone()
-    for i,(_,items) in enumerate(batch):
-        for k,(word,j) in enumerate(items):
-            masked[i, word[j:]], at[i,k], used[i,k] = tok.mask_token_id, word[j], 1
-    hidden = hidden_states(mlm, masked.to(dev), None if real.all() else real.to(dev), torch.zeros_like(masked).to(dev))
-    logp = masked_logits(mlm, hidden, at.to(dev)).float().log_softmax(-1)
-    found = logp.gather(2, full.gather(1, at).to(dev)[...,None])[...,0].cpu()
-    return (found*used).double().sum().item()
+    "Negative log-likelihood of the pieces that a batch of (ids, pass) asks for, nats"
+    full = _padded([ids for ids,_ in batch], tok.pad_token_id)
+    at = _padded([[word[j] for word,j in items] for _,items in batch], 0) # the position of [CLS], which is never asked
+    masked, real = full.clone(), full!=tok.pad_token_id
+    for row,(_,items) in zip(masked, batch):
+        for word,j in items: row[word[j:]] = tok.mask_token_id
+    full, at, masked, real = (o.to(mlm.device) for o in (full, at, masked, real))
+    hidden = hidden_states(mlm, masked, None if real.all() else real, torch.zeros_like(masked))
+    nll = mlm_nll(masked_logits(mlm, hidden, at), full.gather(1, at))
+    return (nll*(at>0)).double().sum().item()
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #1f422a77
 @torch.no_grad()
@@ -282,17 +283,13 @@ def bits_per_byte(
     "Bits per byte of text under a masked language model that predicts each word from the others"
     texts, was, rng = list(texts), mlm.training, torch.Generator().manual_seed(seed)
     rows, lost = _word_rows(tok, texts, max_length-2)
-    asked = []
-    for row in rows:
-        ends = list(accumulate([1, *map(len, row)]))
-        ids = [tok.cls_token_id, *(i for w in row for i in w), tok.sep_token_id]
-        asked += [(ids, o) for o in questions([list(range(a, b)) for a,b in zip(ends, ends[1:])], rng)]
-    if not asked: raise InputError("there are no words to score; give texts")
+    if not rows: raise InputError("there are no words to score; give texts")
+    asked = [(ids + [tok.sep_token_id], o) for ids,words in rows for o in questions(words, rng)]
     mlm.eval()
     nats = sum(_ask(mlm, tok, o) for o in chunked(sorted(asked, key=lambda o: len(o[0])), bs))
     mlm.train(was)
-    bits, n = 8*lost - nats/math.log(2), sum(len(o.encode()) for o in texts)
-    words, pieces = sum(map(len, rows)), sum(len(w) for o in rows for w in o)
+    bits, n = 8*lost + nats/math.log(2), sum(len(o.encode()) for o in texts)
+    words, pieces = sum(len(o) for _,o in rows), sum(len(ids)-1 for ids,_ in rows)
     return dict(bits_per_byte=bits/n, bits=bits, bytes=n, words=words, pieces=pieces, unknown_bytes=lost)
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #e6771d7c
@@ -306,7 +303,7 @@ def held_out_texts(
     return [o for o in texts if o]
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #81d4f098
-class DomainBits(Callback):
+class DomainBits(FitCallback):
     "Bits per byte of held-out text before the first step and after the last one, in the history"
     order = JSONLLogger.order+2 # after the evaluation's own line, before it is saved
     def __init__(self,
@@ -315,16 +312,15 @@ class DomainBits(Callback):
 
     def _add(self, **models):
         "Measure and write down; only masked language models have such a number"
-        models = {k: o for k,o in models.items() if isinstance(o[0], ElectraForMaskedLM)}
-        texts, seed = held_out_texts(self.dls.valid.dataset), self.learn.hp.seed
-        found = {k: bits_per_byte(o.to(self.dls.device), tok, texts, n, seed) for k,(o,tok,n) in models.items()}
-        if not found: return
-        domain = {k: {n: float(f'{v:.6g}') for n,v in o.items()} for k,o in found.items()}
-        self.learn.jsonl_logger.add(dict(step=self.learn.n_updates, domain=domain))
+        if not isinstance(self.model.generator, ElectraForMaskedLM): return
+        texts, found = held_out_texts(self.dls.valid.dataset), {}
+        for k,(mlm,tok,n) in models.items():
+            found[k] = rounded(bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed))
+        self.jsonl_logger.add(dict(step=self.n_updates, domain=found))
 
     def before_fit(self):
         "Before the first step: the old networks, and the new ones"
-        if self.opt is None or self.learn.n_updates or self.learn.jsonl_logger.rows: return
+        if self.opt is None or self.n_updates or self.jsonl_logger.rows: return
         old, new = self.origin, self.here()
         models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
         if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
@@ -332,14 +328,13 @@ class DomainBits(Callback):
 
     def after_validate(self):
         "After the last step"
-        last = self.learn.n_updates==self.learn.hp.num_train_steps
-        if last and self.learn.jsonl_logger.trained: self._add(after=self.here())
+        if self.trained and self.n_updates==self.hp.num_train_steps: self._add(after=self.here())
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #a490ad3e
 @patch
 def here(self:DomainBits)->tuple: # Generator, tokenizer, tokens of an example
     "What is being trained"
-    return self.model.generator, self.dls.valid.dataset.tokenizer, self.learn.hp.max_seq_length
+    return self.model.generator, self.dls.valid.dataset.tokenizer, self.hp.max_seq_length
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #10546e35
 def domain_report(
@@ -347,7 +342,7 @@ def domain_report(
 )->str: # Empty where nothing was measured
     "Bits per byte before and after, as a line"
     found = {k: v for o in rows for k,v in o.get('domain', {}).items()}
-    if 'after' not in found or 'before' not in found: return ''
+    if not {'before', 'after'} <= found.keys(): return ''
     names = dict(before='before', start='with the vocabulary of the examples and before the first step', after='after')
     bits = ', '.join(f"{found[k]['bits_per_byte']:.3f} {v}" for k,v in names.items() if k in found)
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
@@ -356,26 +351,26 @@ def domain_report(
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #098bdd93
 def continue_pretraining(
     origin:Origin, # From `open_origin`
-    data=None, # Folder of examples, the embedded sample if None
-    out=None, # Folder of the run
-    hp:PretrainHParams|None=None, # From `Origin.recipe`, with the vocabulary and the length of the examples
+    data, # Folder of examples, the embedded sample if None
+    out, # Folder of the run, `runs/` and the recipe's name if None
+    hp:PretrainHParams, # From `Origin.recipe`, with the vocabulary and the length of the examples
     carry_optimizer:bool=False, # Begin with the moments of the run that the weights are from
     **kwargs, # `minutes`, `extend`, `device`, `precision`, `log` of `run_pretraining`
 )->ElectraLearner:
     "Pre-train on from trained weights, or continue where such a run stopped"
-    if hp is None: hp = match_examples(origin.recipe(), load_examples(data)) if data else origin.recipe()
     most = body_config(origin.hp).max_position_embeddings
     if hp.max_seq_length>most:
         raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {origin.folder} know "
                          f"{most} positions; build examples with electra_data --max-length {most}")
     tok = open_examples(data, hp)[0].tokenizer
-    rows, cbs = old_rows(origin.tokenizer, tok), [CarryMoments(carried(origin, tok))] if carry_optimizer else []
+    rows, cbs = old_rows(origin.tokenizer, tok), [DomainBits(origin)]
+    if carry_optimizer: cbs.append(CarryMoments(carried(origin, tok)))
     if origin.report: print_line(origin.report)
     same = vocab_list(tok)==vocab_list(origin.tokenizer)
     vocabulary = 'their vocabulary' if same else f'another vocabulary. {vocabulary_report(rows, origin.tokenizer, tok)}'
     print_line(f"Beginning with the weights of {origin.folder}, "
                f"at a learning rate of at most {hp.learning_rate:g}, with {vocabulary}")
-    init, cbs = origin.facts('carried' if carry_optimizer else 'fresh'), [*cbs, DomainBits(origin)]
+    init = origin.facts('carried' if carry_optimizer else 'fresh')
     learn = run_pretraining(data, out, hp, model=graft(origin, hp, rows), init=init, cbs=cbs, **kwargs)
     if not learn.stopped and (told := domain_report(learn.jsonl_logger.rows)): print_line(told)
     return learn

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from transformers import ElectraConfig, ElectraForQuestionAnswering, ElectraForTokenClassification
 
 from .engine.tf_checkpoint import official_name
+from .engine.weights import SLOTS
 from .engine.checkpoint import rng_state, save_checkpoint
 from .monitor import plot_history, read_history
 from .engine.files import InputError, atomic_file, atomic_folder
@@ -31,12 +32,7 @@ from .tokenizer import write_tokenizer
 
 # %% ../nbs/using/33_convert.ipynb #473cd989
 _LAYERS = {'start': 'dense', 'end.0': 'qa_hidden', 'end.2': 'dense_1', 'end': 'dense_1',
-           'answerable.0': 'dense_2', 'answerable.2': 'dense_3', 'answerable': 'dense_2'}
-
-def _official_layer(head, name):
-    "Official name of a weight of a head; those of questions are numbered"
-    layer, _, kind = name.rpartition('.')
-    return f'{_LAYERS[layer]}.{kind}' if 'start.weight' in head else name
+           'answerable.0': 'dense_2', 'answerable.2': 'dense_3', 'answerable': 'dense_2'} # official code numbers them
 
 # %% ../nbs/using/33_convert.ipynb #8a67fd4d
 def official_arrays(
@@ -50,12 +46,14 @@ def official_arrays(
         if out.heads and n in out.made: continue # what fine-tuning does not keep
         name = official_name(n, out.hp.two_tower_generator, not out.hp.has_discriminator)
         add(name, kernel := name.endswith('kernel'), p.detach())
-        for slot,ours in (('adam_m', 'exp_avg'), ('adam_v', 'exp_avg_sq')):
+        for ours,slot in SLOTS.items():
             if f'{n}/{ours}' in out.moments: add(f'{name}/{slot}', kernel, out.moments[f'{n}/{ours}'])
     for task,head in out.heads.items():
         for n,x in head.items():
-            name = _official_layer(head, n).replace('.', '/').replace('weight', 'kernel')
-            add(f'task_specific/{task}/{name}', name.endswith('kernel'), x)
+            layer, _, kind = n.rpartition('.')
+            if 'start.weight' in head: layer = _LAYERS[layer]
+            name = f'{layer}.{kind}'.replace('.', '/').replace('weight', 'kernel')
+            add(f'task_specific/{task}/{name}', kind=='weight', x)
     return found
 
 # %% ../nbs/using/33_convert.ipynb #a4fb242d
@@ -112,14 +110,13 @@ def model_card(
 def facts_of(
     out:Pretrained, # With heads
     task:str, # Name of the task
-    known=lambda name: None, # From a task's name to its part of tasks.json, None if it is not known
 )->dict: # `kind`, `settings`
-    "What a head is for: from its folder, from the task's name, or by the number of its outputs"
+    "What a head is for: its part of tasks.json if that is known, else by the number of its outputs"
     head = out.heads[task]
     n = len(head.get('dense.bias', ()))
     numbered = dict(name=task, labels=[str(i) for i in range(n)] if n!=1 else None)
     kind = 'TagTask' if task in ('chunk', 'ccg') else 'TextTask'
-    found = out.tasks.get(task) or known(task) or dict(kind=kind, settings=numbered)
+    found = out.tasks.get(task) or dict(kind=kind, settings=numbered)
     wanted = len(found['settings'].get('labels') or [0])
     if n and n!=wanted:
         shape = list(head['dense.weight'].shape)
@@ -133,13 +130,13 @@ def plain_head(
     facts:dict, # From `facts_of`
 )->torch.nn.Module|None: # None if no class of `transformers` computes the same
     "A fine-tuned model as `transformers` has it"
-    body, layers = out.model.discriminator.electra, list(dict.fromkeys(o.split('.')[0] for o in head))
-    if layers==['dense'] and facts['kind']=='TagTask': cls, layer = ElectraForTokenClassification, 'classifier'
-    elif {*layers} in ({'dense', 'dense_1'}, {'start', 'end'}):
+    body, there = out.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
+    if there=={'dense'} and facts['kind']=='TagTask':
+        cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
+    else:
         cls, layer = ElectraForQuestionAnswering, 'qa_outputs'
-        layers.sort(key=lambda o: o in ('dense_1', 'end')) # the start first
-    else: return None
-    if any(f'{o}.weight' not in head for o in layers): return None # two layers on top of each other
+        layers = ['start', 'end'] if 'start' in there else ['dense', 'dense_1']
+        if there!={*layers}: return None
     ids = dict(enumerate(facts['settings'].get('labels') or ['start', 'end']))
     labels = dict(id2label=ids, label2id={o: i for i,o in ids.items()})
     model = cls(ElectraConfig(**body.config.to_dict() | labels))
@@ -154,11 +151,12 @@ def question_head(
     head:dict, # {official name: Tensor}
 )->tuple[dict,dict]|None: # {name in `QAHead`: Tensor}, the task's part of tasks.json; None if it is another head
     "A head for questions (official: qa_tasks.QATask.get_prediction_module)"
-    joint, null = 'qa_hidden.weight' in head, sum(f'{o}.weight' in head for o in ('dense_2', 'dense_3'))
+    there = {o.rpartition('.')[0] for o in head}
+    joint, null = 'qa_hidden' in there, len(there & {'dense_2', 'dense_3'})
     ends = ['end.0', 'end.2'] if joint else ['end']
     answerable = ['answerable.0', 'answerable.2'] if null==2 else ['answerable']*null
     names, found = {_LAYERS[o]: o for o in ('start', *ends, *answerable)}, {}
-    if {o.rpartition('.')[0] for o in head}!={*names}: return None
+    if there!={*names}: return None
     for o,x in head.items():
         layer, _, kind = o.rpartition('.')
         found[f'{names[layer]}.{kind}'] = x
@@ -169,10 +167,9 @@ def question_head(
 def write_tasks(
     out:Pretrained, # With heads
     folder:Path, # An existing folder
-    known=lambda name: None, # As in `facts_of`
 ):
     "Write each fine-tuned head in the form that can hold it"
-    texts, facts = {}, {t: facts_of(out, t, known) for t in out.heads}
+    texts, facts = {}, {t: facts_of(out, t) for t in out.heads}
     for task,head in out.heads.items():
         if model := plain_head(out, head, facts[task]): _save(model, out.tokenizer, folder/task)
         elif facts[task]['kind']=='TextTask' and head.keys()=={'dense.weight', 'dense.bias'}: texts[task] = head
@@ -209,24 +206,21 @@ def _write_texts(out, folder, heads, tasks):
 def write_folder(
     out:Pretrained, # Networks
     dst:Path, # Folder, which must not exist yet
-    known=lambda name: None, # As in `facts_of`
-    license:str='unknown', # As in `model_card`
-    language:str='und', # As in `model_card`
+    **card, # `license` and `language`, as in `model_card`
 ):
     "Write networks in the form of a run, fine-tuned ones in that of a task"
-    if out.heads:
-        with atomic_folder(dst) as tmp: return write_tasks(out, tmp, known)
-    run, path = Path(out.where), Path(out.where)/'hparams.json'
-    facts = read_hparams(path).get('run', {}) if path.is_file() else {}
+    run = Path(out.where)
+    facts = read_hparams(run/'hparams.json').get('run', {}) if (run/'hparams.json').is_file() else {}
     rows = read_history(run/'history.jsonl')
     with atomic_folder(dst) as tmp:
+        if out.heads: return write_tasks(out, tmp)
         with quiet_loading(): save_networks(out.model, out.hp, tmp, out.tokenizer)
         save_hparams(out.hp, tmp/'hparams.json', **{'data': {}} | facts)
         if rows:
             shutil.copy(run/'history.jsonl', tmp)
             plot_history(rows, tmp/'curves.png')
         if out.moments and not out.made and not rows: save_checkpoint(tmp, out.step, *resume_state(out))
-        model_card(out, facts, rows, license, language).save(tmp/'README.md')
+        model_card(out, facts, rows, **card).save(tmp/'README.md')
 
 # %% ../nbs/using/33_convert.ipynb #6957a134
 def convert_weights(
@@ -234,16 +228,16 @@ def convert_weights(
     dst, # Folder to write, or an .npz file for official names; must not exist yet
     hparams=None, # What the weights do not tell: a dict, JSON text or a JSON file
     missing:str='embeddings', # What a network that has to be made shares: `embeddings`, or nothing: `fresh`
-    known=lambda name: None, # As in `facts_of`
-    license:str='unknown', # As in `model_card`
-    language:str='und', # As in `model_card`
+    tasks:dict={}, # {task: its part of tasks.json}, for fine-tuned heads that come without
+    **card, # `license` and `language`, as in `model_card`
 )->Pretrained:
     "Open networks of any form, and write them in another"
     dst = Path(dst)
     if dst.is_file() or dst.is_dir() and any(dst.iterdir()):
         raise InputError(f"{dst} exists already; choose a name that does not")
     out = open_pretrained(src, hparams, missing)
-    if dst.suffix!='.npz': write_folder(out, dst, known, license, language)
+    out.tasks = tasks | out.tasks
+    if dst.suffix!='.npz': write_folder(out, dst, **card)
     else:
         with atomic_file(dst) as f: np.savez(f, **official_arrays(out))
     return out

@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 __all__ = ['ExampleBuilder', 'encode_lines', 'examples_of', 'build_lock', 'build_examples', 'Examples', 'load_examples']
 
 # %% ../nbs/data/12_examples.ipynb #69d400c3
-import errno, glob, hashlib, json, os, random, reprlib, shutil, tempfile, time, warnings
+import errno, glob, json, os, random, reprlib, shutil, tempfile, time, warnings
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -30,9 +30,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from . import __version__
-from .engine.files import InputError, atomic_file, atomic_folder, atomic_write, one_line, remove_leftovers
+from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, digest, one_line,
+                                        remove_leftovers)
 from .recipe import PretrainHParams
-from .text import chunks, source_facts
+from .text import chunks, is_held_out, source_facts
 from .tokenizer import (fingerprint, load_tokenizer, special_token_ids, text_backend, watched,
                                      write_tokenizer)
 
@@ -133,15 +134,11 @@ def _write_arrow(path, features, examples, fingerprint):
         return writer.finalize(close_stream=False)[0]
 
 # %% ../nbs/data/12_examples.ipynb #917872bd
-def _is_held_out(line, share):
-    "Whether the document that begins with `line` is set aside"
-    return int.from_bytes(hashlib.sha256(line.encode()).digest()[:4], 'big') < share*2**32
-
 def _part_lines(lines, part, share, counts):
     "The lines of the documents that belong to `part`, counted as they pass"
     keep = None
     for line in lines:
-        if keep is None: keep = _is_held_out(line, share)==(part=='held_out')
+        if keep is None: keep = is_held_out([line], share)==(part=='held_out')
         if keep:
             counts['lines' if line else 'documents'] += 1
             yield line
@@ -150,8 +147,6 @@ def _part_lines(lines, part, share, counts):
 # %% ../nbs/data/12_examples.ipynb #3899cd97
 @lru_cache(1)
 def _tokenizer(path, fingerprint): return load_tokenizer(path)
-
-def _digest(*parts): return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 def _build_shard(job, work, recipe, part, parent):
     "Examples of one chunk, in a file of their own, unless an earlier run has made them"
@@ -168,7 +163,7 @@ def _build_shard(job, work, recipe, part, parent):
     rng = random.Random(f"{recipe['seed']} {Path(chunk.path).name} {chunk.start}")
     builder = ExampleBuilder(recipe['max_length'], special.cls, special.sep, rng)
     examples = examples_of(builder, encode_lines(tok, lines))
-    n = _write_arrow(done.with_suffix('.arrow'), _features(len(tok)), examples, _digest(recipe, part, i))
+    n = _write_arrow(done.with_suffix('.arrow'), _features(len(tok)), examples, digest(recipe, part, i))
     counts |= dict(examples=n, dropped_tokens=builder.n_dropped)
     atomic_write(done, json.dumps(counts))
     return counts
@@ -243,12 +238,12 @@ def _work_path(out): return out.absolute().with_name(f'.{out.name}.building')
 def _work_folder(out, recipe, tok):
     "Where finished shards wait, beside `out`; what another recipe left there is removed"
     work = _work_path(out)
-    wanted = json.dumps(recipe, indent=2)
-    if (work/'recipe.json').is_file() and (work/'recipe.json').read_text()==wanted: return work
+    saved,wanted = work/'recipe.json',json.dumps(recipe, indent=2)
+    if saved.is_file() and saved.read_text()==wanted: return work
     shutil.rmtree(work, ignore_errors=True)
     (work/'vocab').mkdir(parents=True)
     write_tokenizer(tok, work/'vocab')
-    atomic_write(work/'recipe.json', wanted)
+    atomic_write(saved, wanted)
     return work
 
 # %% ../nbs/data/12_examples.ipynb #9409ecd0
@@ -264,28 +259,27 @@ def _nothing_left(out):
                                "free some space or choose another disk, then run again") from e
 
 # %% ../nbs/data/12_examples.ipynb #652befcc
-def _check_counts(part, counts, corpus):
-    "Refuse a build without examples, report lines that were left out"
-    n,skipped = counts['examples'],counts['skipped_lines']
-    if part=='held_out' and not n:
+def _check_counts(corpus, train, held_out=None):
+    "Refuse a build without examples, report what was left out or is missing"
+    if not train['examples']:
+        raise InputError(f"no examples came out of {corpus}: it has {train['documents']} documents; "
+                         "give text, one sentence a line")
+    if train['skipped_lines']:
+        warnings.warn(f"{train['skipped_lines']} lines that are not UTF-8 text were left out, "
+                      f"{train['lines']} were used")
+    if held_out and not held_out['examples']:
         warnings.warn("no document is in the held-out share, so there is nothing to evaluate on; "
                       "give more documents or a larger --held-out")
-    if part=='train' and not n:
-        raise InputError(f"no examples came out of {corpus}: it has {counts['documents']} documents; "
-                         "give text, one sentence a line")
-    if part=='train' and skipped:
-        warnings.warn(f"{skipped} lines that are not UTF-8 text were left out, {counts['lines']} were used")
 
 def _build(jobs, tok, out, recipe, num_proc):
-    "Shards, then one folder, then no shards"
+    "Shards, then one folder"
     parts = ['train', 'held_out'] if recipe['held_out'] else ['train']
     work = _work_folder(out, recipe, tok)
     counts = {o: _build_shards(jobs, work, recipe, o, num_proc) for o in parts}
-    for o in parts: _check_counts(o, counts[o], ', '.join(s['name'] for s in recipe['sources'][:3]))
+    _check_counts(', '.join(s['name'] for s in recipe['sources'][:3]), **counts)
     with atomic_folder(out) as tmp:
         for o in parts:
             if counts[o]['examples']: _fill_folder(tmp if o=='train' else tmp/o, work, o, recipe, counts[o])
-    shutil.rmtree(work)
 
 # %% ../nbs/data/12_examples.ipynb #8a89dad8
 @contextmanager
@@ -293,7 +287,7 @@ def build_lock(
     path, # What is about to be written
 ):
     "Wait while another process on this machine writes the same path"
-    file = Path(tempfile.gettempdir())/f'electra_nbdev-{_digest(str(Path(path).absolute()))}.lock'
+    file = Path(tempfile.gettempdir())/f'electra_nbdev-{digest(str(Path(path).absolute()))}.lock'
     with FileLock(file):
         try: yield
         finally: file.unlink(missing_ok=True)
@@ -337,8 +331,8 @@ class Examples:
         path, # Folder that `build_examples` wrote
     ):
         self.path = Path(path)
-        self.facts = json.loads((self.path/'data.json').read_text())
-        self.recipe,self.counts = self.facts['recipe'],self.facts['counts']
+        facts = json.loads((self.path/'data.json').read_text())
+        self.recipe,self.counts = facts['recipe'],facts['counts']
         self.width,self.tokenizer = self.recipe['max_length'],load_tokenizer(self.path/'vocab')
         self.pad = special_token_ids(self.tokenizer).pad
         self.dataset = load_from_disk(str(self.path.absolute())).with_format('arrow')
@@ -354,7 +348,7 @@ def _gather(self:Examples, idxs):
     rows,a = (table[o].combine_chunks() for o in ('input_ids', 'segment_a_length'))
     n,a = np.diff(rows.offsets),a.to_numpy().astype(np.int64)
     flat = rows.flatten().to_numpy()
-    if (n<1).any() or (n>self.width).any() or (a<0).any() or (a>n).any(): raise ValueError('lengths')
+    if not ((1<=n) & (n<=self.width) & (0<=a) & (a<=n)).all(): raise ValueError('lengths')
     if len(flat) and not 0<=flat.min()<=flat.max()<self.recipe['vocab_size']: raise ValueError('ids')
     ids = np.full((len(idxs), self.width), self.pad)
     ids[np.arange(self.width)<n[:,None]] = flat

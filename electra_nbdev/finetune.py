@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 
 # %% auto #0
 __all__ = ['TaskNetwork', 'TaskLoss', 'task_groups', 'TaskTensors', 'SumLoss', 'GatherOutputs', 'TaskMetrics', 'FinetuneLearner',
-           'finetune_learner', 'electra_classifier', 'save_model', 'load_finetuned', 'predict_file', 'Feature', 'Task',
-           'TextExample', 'TextTask', 'open_task', 'register', 'FinetuneHParams', 'finetune_preset', 'InputError',
-           'TextTaskDataLoaders', 'text_task']
+           'finetune_learner', 'electra_classifier', 'save_model', 'finetuned_folder', 'load_finetuned', 'predict_file',
+           'Feature', 'Task', 'TextExample', 'TextTask', 'open_task', 'register', 'FinetuneHParams', 'finetune_preset',
+           'InputError', 'TextTaskDataLoaders', 'text_task']
 
 # %% ../nbs/finetuning/42_finetune.ipynb #610e642e
 import json, math
@@ -22,12 +22,11 @@ import fastai.text.learner # shows the texts with the highest losses
 import pandas as pd
 import torch
 from fastai.callback.core import Callback
-from fastai.callback.fp16 import AMPMode, MixedPrecision
 from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders
-from fastai.learner import Learner, Recorder, ValueMetric
+from fastai.learner import Recorder, ValueMetric
 from fastai.torch_core import display_df, find_bs, trainable_params
-from fastcore.basics import patch
+from fastcore.basics import noop, patch
 from fastcore.foundation import L
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import ConfusionMatrixDisplay
@@ -36,14 +35,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 # %% ../nbs/finetuning/42_finetune.ipynb #2da9f326
 from .engine.files import InputError, atomic_write, suggest
-from .engine.models import quiet_loading
-from .engine.training import CountUpdates, DeviceMixedPrecision, device_of, progress_bars
-from .finetune_recipe import FinetuneHParams, finetune_preset, open_encoder, open_model, open_tokenizer
-from .finetune_recipe import settle_recipe
+from .engine.models import device_of, quiet_loading
+from .engine.training import CountUpdates, DeviceLearner, batches_per_update, progress_bars
+from .finetune_recipe import FinetuneHParams, finetune_preset, open_encoder, open_tokenizer
+from .generator import hidden_states
 from .optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_depth, param_groups
-from .tables import PREDICTION_FORMS, as_table
-from .task_data import FinetuneDL, Rows, TaskDataLoaders, TextTaskDataLoaders, finetune_dls, n_steps
-from .task_data import read_rows, read_split, task_batch, text_task
+from .tables import PREDICTION_FORMS
+from .task_data import Rows, TaskDataLoaders, TextTaskDataLoaders, finetune_dls, n_steps, text_task
 from .tasks import Feature, Task, TextExample, TextTask, open_task, register
 from .tokenizer import watched, write_tokenizer
 
@@ -61,14 +59,13 @@ class TaskNetwork(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict({n: t.head(encoder.config.hidden_size) for n,t in tasks.items()})
-        self.segments = getattr(encoder.config, 'type_vocab_size', 0)>1
 
     def forward(self,
         batch:dict, # From `task_batch`
     )->dict: # {task: outputs of its head}
         "Encode all sequences; each head gets those of its task"
-        kw = dict(token_type_ids=batch['token_type_ids']) if self.segments else {}
-        hidden = self.encoder(batch['input_ids'], attention_mask=batch.get('attention_mask'), **kw)[0]
+        inputs = batch['input_ids'], batch.get('attention_mask'), batch['token_type_ids']
+        hidden = hidden_states(self.encoder, *inputs)
         def of(rows): return hidden if len(rows)==len(hidden) else hidden[rows]
         return {n: self.heads[n](of(r), batch['targets'][n]) for n,r in batch['rows'].items()}
 
@@ -78,7 +75,11 @@ class TaskLoss:
     def __init__(self,
         tasks:dict, # {name: Task}
         reduction:str='sum', # `sum`, `mean`, or `none`
-    ): self.tasks, self.reduction = tasks, reduction
+    ):
+        self.tasks, self.reduction = tasks, reduction
+        task = next(iter(tasks.values())) if len(tasks)==1 else None
+        self.activation = getattr(task, 'activation', noop) # `get_preds` asks for these two
+        self.decodes = getattr(task, 'decodes', noop)
 
     def __call__(self,
         outs:dict, # {task: outputs of its head}
@@ -86,14 +87,6 @@ class TaskLoss:
     )->Tensor: # [], or (bs,) without reduction
         losses = torch.cat([self.tasks[n].losses(o, targets[n]) for n,o in outs.items()])
         return losses if self.reduction=='none' else getattr(losses, self.reduction)()
-
-    def _of_task(self, name, x):
-        "A method of the task, if there is one task and it has it"
-        tasks = list(self.tasks.values())
-        return getattr(tasks[0], name)(x) if len(tasks)==1 and hasattr(tasks[0], name) else x
-
-    def activation(self, out): return self._of_task('activation', out) # for `get_preds`
-    def decodes(self, preds): return self._of_task('decodes', preds)
 
 # %% ../nbs/finetuning/42_finetune.ipynb #fde2f2ef
 def task_groups(
@@ -111,15 +104,11 @@ def task_groups(
 class TaskTensors(Callback):
     "After the loss, `pred` and `yb` are those of the only task, or begin with a tensor of the batch size"
     order = GradientAccumulation.order-1 # which reads the batch size off `yb`
-    def __init__(self,
-        tasks:dict, # {name: Task}
-    ): self.name_of_task = next(iter(tasks)) if len(tasks)==1 else None
-
     def after_loss(self):
         "Unpack"
-        name, batch = self.name_of_task, self.xb[0]
-        if name is not None: self.learn.pred = self.pred[name]
-        if len(self.yb): self.learn.yb = (self.yb[0][name],) if name is not None else (batch['index'], self.yb[0])
+        name, *more = self.tasks
+        if not more: self.learn.pred = self.pred[name]
+        if len(self.yb): self.learn.yb = (self.xb[0]['index'], self.yb[0]) if more else (self.yb[0][name],)
 
 # %% ../nbs/finetuning/42_finetune.ipynb #b5b5f90b
 class SumLoss(Callback):
@@ -137,10 +126,7 @@ class SumLoss(Callback):
 class GatherOutputs(Callback):
     "Collect the outputs of the heads, by the index of the feature"
     name = 'gather_preds' # by this name fastai's trackers and loggers know that nothing is trained
-    order, run_train = Recorder.order-5, False
-    def __init__(self,
-        tasks:dict, # {name: Task}
-    ): self.tasks, self.outs = tasks, {}
+    order, run_train, outs = Recorder.order-5, False, {}
     def before_validate(self):
         "Forget the last validation"
         self.outs = {}
@@ -173,30 +159,26 @@ def by_task(self:TaskMetrics)->dict: # {task: outputs}
     return {n: list(islice(outs, len(o))) for n,o in self.features.items()}
 
 @patch
-def columns(self:TaskMetrics)->list: # fastai metrics
+def columns(self:TaskMetrics,
+    tasks:dict, # {name: Task}
+)->list: # fastai metrics
     "Columns of the progress table: all measures of one task of texts, the first of each task otherwise"
-    def value(name, measure): return self.learn.scores.get(name, {}).get(measure, float('nan'))
-    def first(name): return next(iter(self.learn.scores.get(name, {}).values()), float('nan'))
-    (name, task), *more = self.tasks.items()
-    if more or not isinstance(task, TextTask): return [ValueMetric(partial(first, o), o) for o in self.tasks]
+    def value(name, measure=None):
+        found = self.learn.scores.get(name, {})
+        return found.get(measure or next(iter(found), None), float('nan'))
+    (name, task), *more = tasks.items()
+    if more or not isinstance(task, TextTask): return [ValueMetric(partial(value, o), o) for o in tasks]
     return [ValueMetric(partial(value, name, o), o) for o in task.measures]
 
 # %% ../nbs/finetuning/42_finetune.ipynb #36ac26a7
-class FinetuneLearner(Learner):
+class FinetuneLearner(DeviceLearner):
     "fastai's `Learner` for tasks"
     scores, n_epoch, last_update = {}, 0, math.inf
-    def add_cb(self, cb):
-        "Add a callback; mixed precision is that of the device"
-        cb = cb() if isinstance(cb, type) else cb
-        if getattr(cb, 'trace_model', False):
-            raise InputError("this network is not drawn; give TensorBoardCallback(trace_model=False, log_preds=False)")
-        if type(cb) is MixedPrecision: cb = DeviceMixedPrecision(cb.amp_mode, **cb.kwargs)
-        half, on_cpu = getattr(cb, 'amp_mode', None)==AMPMode.FP16, torch.device(self.dls.device).type=='cpu'
-        if half and on_cpu: raise InputError("float16 needs a GPU; use to_bf16() on a CPU")
-        return super().add_cb(cb)
 
     @property
-    def steps(self)->int: return n_steps(len(self.dls.train.dataset), self.hp) # updates of the recipe
+    def steps(self)->int:
+        "Updates of the recipe"
+        return n_steps(len(self.dls.train.dataset), self.hp)
 
 # %% ../nbs/finetuning/42_finetune.ipynb #1ba5abdf
 def finetune_learner(
@@ -208,13 +190,13 @@ def finetune_learner(
     **kwargs, # For `Learner`
 )->FinetuneLearner:
     "Network, optimizer, schedule and metrics of a recipe in one fastai learner"
-    tasks, held = dls.train.tasks, TaskMetrics(dls.train.tasks)
+    tasks, held = dls.train.tasks, TaskMetrics()
     splitter = trainable_params if 'opt_func' in kwargs else partial(task_groups, hp=hp)
     defaults = dict(loss_func=TaskLoss(tasks, hp.loss_reduction), lr=hp.learning_rate, splitter=splitter,
                     opt_func=partial(electra_optimizer, wd=hp.weight_decay_rate))
     schedule = LinearWarmupDecay(float(hp.warmup_proportion))
-    cbs = L(CountUpdates(), ClipNorm(), schedule, TaskTensors(tasks), SumLoss(), held) + L(cbs)
-    metrics = L(held.columns()) + L(metrics)
+    cbs = L(CountUpdates(), ClipNorm(), schedule, TaskTensors(), SumLoss(), held) + L(cbs)
+    metrics = L(held.columns(tasks)) + L(metrics)
     learn = FinetuneLearner(dls, TaskNetwork(encoder, tasks), cbs=cbs, metrics=metrics, **defaults|kwargs)
     learn.hp, learn.tok, learn.tasks = hp, dls.train.tok, tasks
     return learn
@@ -226,9 +208,8 @@ def electra_classifier(
     **kwargs, # For `Learner`
 )->FinetuneLearner:
     "A learner of a class or number for texts"
-    encoder = getattr(dls, 'encoder', None)
-    if model is None and encoder is None: raise InputError("these DataLoaders were made without a model; give `model`")
-    encoder = deepcopy(encoder) if model is None else open_encoder(model)
+    encoder = deepcopy(getattr(dls, 'encoder', None)) if model is None else open_encoder(model)
+    if encoder is None: raise InputError("these DataLoaders were made without a model; give `model`")
     if encoder.config.vocab_size<len(dls.train.tok): raise InputError(f"{model} knows fewer pieces than `dls` has")
     return finetune_learner(dls, encoder, dls.train.hp, **kwargs)
 
@@ -248,11 +229,6 @@ def all_batches(self:FinetuneLearner):
         if self.training and self.n_updates>=self.last_update: break
         self.one_batch(*o)
 
-@patch
-def _batches_of_update(self:FinetuneLearner):
-    "Batches of an update, several with fastai's `GradientAccumulation`"
-    return -(-getattr(getattr(self, 'gradient_accumulation', None), 'n_acc', 1)//self.dls.train.bs)
-
 # %% ../nbs/finetuning/42_finetune.ipynb #9e20cb8b
 @patch
 def fit_steps(self:FinetuneLearner,
@@ -262,7 +238,7 @@ def fit_steps(self:FinetuneLearner,
 ):
     "Train for a number of updates, with a validation after each pass and at the end"
     if n<1: raise InputError(f"{n} updates were asked for; give at least one")
-    passes = math.ceil(n*self._batches_of_update()/len(self.dls.train))
+    passes = math.ceil(n*batches_per_update(self)/len(self.dls.train))
     self.last_update = self.n_updates+n
     try: self.fit(passes, lr=lr, cbs=[_ScheduleOver(n)]+L(cbs))
     finally: self.last_update = math.inf
@@ -270,16 +246,16 @@ def fit_steps(self:FinetuneLearner,
 @patch
 def fit_recipe(self:FinetuneLearner):
     "Train for the updates of the recipe"
-    n = max(1, self.steps//self._batches_of_update())
+    n = max(1, self.steps//batches_per_update(self))
     with progress_bars(self, watched()): self.fit_steps(n, lr=self.hp.learning_rate)
 
 # %% ../nbs/finetuning/42_finetune.ipynb #b57db44c
 @patch
 def _task(self:FinetuneLearner, name):
     "A task by name, the first if None"
-    if name is not None and name not in self.tasks:
-        raise InputError(f"the model has no task {name!r}; it has {', '.join(self.tasks)}.{suggest(name, self.tasks)}")
-    return self.tasks[name if name is not None else next(iter(self.tasks))]
+    name = next(iter(self.tasks)) if name is None else name
+    if name in self.tasks: return self.tasks[name]
+    raise InputError(f"the model has no task {name!r}; it has {', '.join(self.tasks)}.{suggest(name, self.tasks)}")
 
 @patch
 def outputs(self:FinetuneLearner,
@@ -288,7 +264,7 @@ def outputs(self:FinetuneLearner,
     bs:int|None=None, # Sequences of a batch, `predict_batch_size` if None
 )->list: # Outputs of the head, one for each feature
     "Run features through the network"
-    gather, bs = GatherOutputs(self.tasks), bs or self.hp.predict_batch_size
+    gather, bs = GatherOutputs(), bs or self.hp.predict_batch_size
     dl = self.dls.valid.new(Rows({name: features}), labelled=False, bs=bs)
     with self.no_bar(): self.validate(dl=dl, cbs=gather)
     return [gather.outs[i] for i in range(len(features))]
@@ -346,7 +322,7 @@ def plot_confusion_matrix(self:FinetuneLearner,
 ):
     "Labels against predictions of the validation set"
     task = self._task(task)
-    if not getattr(task, 'labels', None) or not hasattr(task, 'decode'):
+    if not isinstance(task, TextTask) or not task.labels:
         raise InputError(f"{task.name} has no classes of texts to draw; use show_results")
     features = self.dls.valid.dataset.features[task.name]
     predicted, labels = task.decode(self.outputs(task.name, features)), [f.example.label for f in features]
@@ -368,11 +344,6 @@ def export(self:FinetuneLearner,
     for o in self._grab_cbs(TaskMetrics): o.outs, o.features = {}, None
     super(FinetuneLearner, self).export(fname, **kwargs)
 
-def _one_process(self, *args, **kwargs):
-    raise InputError("fine-tuning works in one process, on one device; use others for other trials (--seed)")
-
-for _name in ('distrib_ctx', 'to_distributed', 'parallel_ctx', 'to_parallel'):
-    setattr(FinetuneLearner, _name, _one_process)
 
 # %% ../nbs/finetuning/42_finetune.ipynb #d4d08b41
 def save_model(
@@ -383,8 +354,7 @@ def save_model(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_loading(): learn.model.encoder.save_pretrained(folder)
-    wordpiece = type(learn.tok.backend_tokenizer.model).__name__=='WordPiece'
-    write_tokenizer(learn.tok, folder) if wordpiece else learn.tok.save_pretrained(folder)
+    write_tokenizer(learn.tok, folder)
     heads = {k: v.detach().cpu().contiguous() for k,v in learn.model.heads.state_dict().items()}
     save_file(heads, folder/'heads.safetensors')
     tasks = {n: dict(kind=type(t).__name__, settings=t.settings()) for n,t in learn.tasks.items()}
@@ -398,12 +368,18 @@ def _task_of(facts, where):
     settings = {k: tuple(v) if isinstance(v, list) else v for k,v in facts['settings'].items()}
     return Task.kinds[facts['kind']](**settings)
 
+def finetuned_folder(
+    folder, # Folder of a task, or its `model`
+)->Path|None:
+    "Where the files of a fine-tuned model are, if there is one"
+    return next((o for o in (Path(folder)/'model', Path(folder)) if (o/'tasks.json').is_file()), None)
+
 def load_finetuned(
     folder, # Folder of a task, or its `model`
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
 )->FinetuneLearner: # To predict with
     "Open a fine-tuned model"
-    where = next((o for o in (Path(folder)/'model', Path(folder)) if (o/'tasks.json').is_file()), None)
+    where = finetuned_folder(folder)
     if where is None: raise InputError(f"{folder} holds no fine-tuned model; give a folder that electra_finetune wrote")
     facts = json.loads((where/'tasks.json').read_text())
     tasks, hp = {n: _task_of(o, where) for n,o in facts['tasks'].items()}, finetune_preset(**facts['hparams'])

@@ -105,20 +105,19 @@ class FinetuneHParams(_FinetuneQA, _FinetuneRows, _FinetuneOptimisation, _Finetu
     "All settings of a fine-tuning run; official names and defaults (google-research/electra, configure_finetuning.py)"
     def __post_init__(self):
         check_fields(self)
-        check_choice('model_size', self.model_size, SIZES)
-        check_choice('layer_exponents', self.layer_exponents, ['official', 'paper'])
-        check_choice('loss_reduction', self.loss_reduction, ['sum', 'mean'])
-        check_choice('tag_rows', self.tag_rows, ['whole', 'official'])
+        check_choice('hparam `model_size`', self.model_size, SIZES)
+        check_choice('hparam `layer_exponents`', self.layer_exponents, ['official', 'paper'])
+        check_choice('hparam `loss_reduction`', self.loss_reduction, ['sum', 'mean'])
+        check_choice('hparam `tag_rows`', self.tag_rows, ['whole', 'official'])
         if not self.do_eval:
             raise InputError("hparam `do_eval` is false, but a trial is evaluated; use electra_predict on a model")
 
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #1ef2d2a8
 def _rates(small, base, large, **also):
     "The settings of each size"
-    slow = dict(layerwise_lr_decay=0.8)
     return dict(tiny=dict(learning_rate=3e-4, layerwise_lr_decay=0.) | also,
-                small=dict(learning_rate=small, embedding_size=128) | slow | also,
-                base=dict(learning_rate=base) | slow | also,
+                small=dict(learning_rate=small, embedding_size=128) | also,
+                base=dict(learning_rate=base) | also,
                 large=dict(learning_rate=large, layerwise_lr_decay=0.9) | also)
 
 FINETUNE_PRESETS = dict(official=_rates(1e-4, 1e-4, 5e-5),
@@ -141,8 +140,8 @@ def finetune_preset(
     **overrides, # Hyper-parameters to change
 )->FinetuneHParams:
     "A recipe for fine-tuning, with `overrides` on top"
-    check_choice('preset', name, FINETUNE_PRESETS)
-    check_choice('model_size', size, SIZES)
+    check_choice('hparam `preset`', name, FINETUNE_PRESETS)
+    check_choice('hparam `model_size`', size, SIZES)
     overrides = known_hparams(FinetuneHParams, overrides, REFUSED)
     tasks = overrides['task_names'] = tuple(overrides.get('task_names', tasks))
     debug = dict(max_train_rows=64, max_eval_rows=64, log_examples=True) if overrides.get('debug') else {}
@@ -176,10 +175,8 @@ def _check_sees_text(encoder, where):
     "Refuse a network whose first state does not depend on the text"
     cure = 'give an encoder, such as ELECTRA or BERT'
     if encoder.config.is_encoder_decoder: raise InputError(f"{where} is an encoder with a decoder; {cure}")
-    was_training, ids = encoder.training, torch.tensor([[5, 4, 5, 4], [5, 4, 5, 5]])
-    encoder.eval()
-    with torch.no_grad(): first = encoder(ids)[0][:,0]
-    encoder.train(was_training)
+    ids = torch.tensor([[5, 4, 5, 4], [5, 4, 5, 5]])
+    with torch.no_grad(): first = encoder.eval()(ids)[0][:,0]
     if torch.equal(*first): raise InputError(f"{where} reads left to right, its first state sees no text; {cure}")
 
 def open_encoder(
@@ -187,14 +184,14 @@ def open_encoder(
     hp:FinetuneHParams=FinetuneHParams(), # `model_hparam_overrides`, `from_scratch`
 )->nn.Module:
     "An encoder without a head"
-    where, gaps = model_folder(model), []
+    where = model_folder(model)
     config = load_pretrained(AutoConfig, where, **hp.model_hparam_overrides)
     if hp.from_scratch: encoder = AutoModel.from_config(config)
     else:
         encoder, info = load_pretrained(AutoModel, where, config=config, output_loading_info=True, dtype=torch.float32)
         gaps = sorted(o for o in info['missing_keys'] if 'pooler' not in o)
+        if gaps: raise InputError(f"{where} lacks weights of its encoder, such as {gaps[0]}; was it saved completely?")
         if unfinished(model): encoder.load_state_dict(_newest(model), strict=False)
-    if gaps: raise InputError(f"{where} lacks weights of its encoder, such as {gaps[0]}; was it saved completely?")
     _check_sees_text(encoder, where)
     if not isinstance(encoder, ElectraModel): return encoder
     if hp.from_scratch: official_init_(encoder, config.initializer_range)
@@ -213,8 +210,8 @@ def open_tokenizer(
     else: tok = load_pretrained(AutoTokenizer, where)
     if not tok.is_fast: raise InputError(f"{where} has a slow tokenizer only; give a model with a tokenizer.json")
     if len(tok)>n_embeddings:
-        why = f"has {len(tok)} pieces, its network {n_embeddings}; they do not belong together"
-        raise InputError(f"the tokenizer in {where} {why}")
+        raise InputError(f"the tokenizer in {where} has {len(tok)} pieces, its network {n_embeddings}; "
+                         "they do not belong together")
     return tok
 
 def open_model(
@@ -243,14 +240,9 @@ def settle_recipe(
         if given.get(k, v)!=v: raise InputError(f"hparam `{k}` is {given[k]!r}, but the model's is {v!r}; leave it out")
     hp = finetune_preset(name, size, tasks, **facts | given)
     most = getattr(c, 'max_position_embeddings', hp.max_seq_length)
-    if 'max_seq_length' not in given: hp = _shortened(hp, most, given)
-    if hp.max_seq_length>most:
-        raise InputError(f"hparam `max_seq_length` is {hp.max_seq_length}, but the model has {most} positions")
-    return hp
-
-def _shortened(hp, most, given):
-    "A recipe whose sequences, and the steps between windows, shrink to what a model has positions for"
     if hp.max_seq_length<=most: return hp
-    stride = max(1, hp.doc_stride*most//hp.max_seq_length)
+    if 'max_seq_length' in given:
+        raise InputError(f"hparam `max_seq_length` is {hp.max_seq_length}, but the model has {most} positions")
     print(f"NOTE: the model has {most} positions; sequences have at most that many tokens", flush=True)
+    stride = max(1, hp.doc_stride*most//hp.max_seq_length) # the step between windows shrinks as they do
     return replace(hp, max_seq_length=most, doc_stride=given.get('doc_stride', stride))

@@ -167,13 +167,12 @@ def mlm_step(
     generator:nn.Module, # A Hugging Face masked language model
     hidden:Tensor, # Output of its body, (bs, sl, h)
     mb:MaskedBatch, # Masked batch
-    temperature:float=1., # Of the softmax that replacements are drawn from
-    disallow_correct:bool=False, # Never sample the original token
+    **sampling, # `temperature`, `disallow_correct`, as in `sample_tokens`
 )->tuple: # Sum of the weighted losses []; losses without gradient (bs, n); samples (bs, n)
     "Loss and samples of a training step"
     logits = masked_logits(generator, hidden, mb.positions)
     nll = mlm_nll(logits, mb.targets)
-    sampled = sample_tokens(logits, mb.targets, mb.u, temperature, disallow_correct)
+    sampled = sample_tokens(logits, mb.targets, mb.u, **sampling)
     return (nll*mb.weights).sum(), nll.detach(), sampled
 
 # %% ../nbs/method/02_generator.ipynb #a12bcfd4
@@ -202,13 +201,13 @@ def predict_at(
     **sampling, # `temperature`, `disallow_correct`
 )->Prediction:
     "Predict the masked positions from hidden states"
+    count = mb.weights.sum()
     if generator.training:
-        return Prediction(*_counted(mb, *step(generator, hidden, mb, **sampling)))
+        total, nll, sampled = step(generator, hidden, mb, **sampling)
+        return Prediction(total, count, nll, sampled)
     logits = masked_logits(generator, hidden, mb.positions)
     nll, sampled = mlm_nll(logits, mb.targets), sample_tokens(logits, mb.targets, mb.u, **sampling)
-    return Prediction(*_counted(mb, (nll*mb.weights).sum(), nll, sampled), *top_and_entropy(logits))
-
-def _counted(mb, total, nll, sampled): return total, mb.weights.sum(), nll, sampled
+    return Prediction((nll*mb.weights).sum(), count, nll, sampled, *top_and_entropy(logits))
 
 # %% ../nbs/method/02_generator.ipynb #26a80cfa
 class UniformGenerator:
@@ -222,6 +221,7 @@ class UniformGenerator:
         u:Tensor, # Uniform numbers, (bs, n)
         disallow_correct:bool=False, # Never the original
     )->Tensor: # Sampled ids, (bs, n)
+        "Draw replacements, all tokens with equal probability"
         drawn = (u*(self.vocab_size-disallow_correct)).long()
         return drawn + (drawn>=originals) if disallow_correct else drawn
 

@@ -10,34 +10,28 @@ __all__ = ['LAYOUTS', 'FILES', 'PEERS', 'Layout', 'read_glue', 'GlueTask', 'glue
 
 # %% ../nbs/finetuning/44_glue.ipynb #ac513851
 import zipfile
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-
-import pandas as pd
+from typing import NamedTuple
 
 from .engine.files import InputError, atomic_folder, suggest
 from .finetune import load_finetuned, predict_file
 from .finetune_recipe import FinetuneHParams
-from .tables import BadRows, text_lines
+from .tables import BadRows, from_hub, part_of, text_lines
 from .task_data import text_task
-from .tasks import (SHARE, Feature, TextExample, TextTask, from_hub, official_name, register, say_share,
-                                 task_folder, write_indexed)
-from .text import is_held_out
+from .tasks import Feature, TextExample, TextTask, official_name, register, task_folder, write_indexed
 from .trials import run_trials
 
 # %% ../nbs/finetuning/44_glue.ipynb #4f4ebf62
 _all_ = ['run_trials', 'load_finetuned', 'predict_file', 'text_task', 'FinetuneHParams', 'InputError', 'TextTask']
 
 # %% ../nbs/finetuning/44_glue.ipynb #43147877
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     "Where a task has its texts, and what is measured"
     file:str # GLUE's name of the task, of its folder and of its submission
-    train:tuple # Columns of text, second text (or None) and label
-    test:tuple # Columns of text and second text in the test set, which has a header
-    columns:tuple # Names of text and second text on the hub
-    hub:str # Name on the hub
+    train:tuple=(1, 2, 3) # Columns of text, second text (or None) and label
+    test:tuple=(1, 2) # Columns of text and second text in the test set, which has a header
+    columns:tuple=('sentence1', 'sentence2') # Names of text and second text on the hub
     labels:tuple|None=('0', '1') # Classes; None: a number from 0 to 5
     measures:tuple=('accuracy',) # The first counts
     header:bool=True # Whether train and dev begin with the names of the columns
@@ -49,18 +43,18 @@ class Layout:
         return self.labels[0] if self.labels else '0'
 
 # %% ../nbs/finetuning/44_glue.ipynb #61570550
-_NLI, _F1, _PAIR = ('entailment', 'not_entailment'), ('accuracy', 'f1'), ('sentence1', 'sentence2')
+_NLI, _F1 = ('entailment', 'not_entailment'), ('accuracy', 'f1')
 LAYOUTS = dict(
-    cola=Layout('CoLA', (3, None, 1), (1, None), ('sentence', None), 'cola', measures=('matthews',), header=False),
-    sst=Layout('SST-2', (0, None, 1), (1, None), ('sentence', None), 'sst2'),
-    mrpc=Layout('MRPC', (3, 4, 0), (3, 4), _PAIR, 'mrpc', measures=_F1, unordered=True),
-    sts=Layout('STS-B', (-3, -2, -1), (-2, -1), _PAIR, 'stsb', None, ('spearman', 'pearson', 'mse'), unordered=True),
-    qqp=Layout('QQP', (3, 4, 5), (1, 2), ('question1', 'question2'), 'qqp', measures=_F1),
-    mnli=Layout('MNLI', (8, 9, -1), (8, 9), ('premise', 'hypothesis'), 'mnli',
+    cola=Layout('CoLA', (3, None, 1), (1, None), ('sentence', None), measures=('matthews',), header=False),
+    sst=Layout('SST-2', (0, None, 1), (1, None), ('sentence', None)),
+    mrpc=Layout('MRPC', (3, 4, 0), (3, 4), measures=_F1, unordered=True),
+    sts=Layout('STS-B', (-3, -2, -1), (-2, -1), labels=None, measures=('spearman', 'pearson', 'mse'), unordered=True),
+    qqp=Layout('QQP', (3, 4, 5), columns=('question1', 'question2'), measures=_F1),
+    mnli=Layout('MNLI', (8, 9, -1), (8, 9), ('premise', 'hypothesis'),
                 ('contradiction', 'entailment', 'neutral')),
-    qnli=Layout('QNLI', (1, 2, 3), (1, 2), ('question', 'sentence'), 'qnli', _NLI),
-    rte=Layout('RTE', (1, 2, 3), (1, 2), _PAIR, 'rte', _NLI),
-    wnli=Layout('WNLI', (1, 2, 3), (1, 2), _PAIR, 'wnli'))
+    qnli=Layout('QNLI', columns=('question', 'sentence'), labels=_NLI),
+    rte=Layout('RTE', labels=_NLI),
+    wnli=Layout('WNLI'))
 
 # %% ../nbs/finetuning/44_glue.ipynb #b3e99d78
 def _row_problem(layout, columns, fields):
@@ -103,13 +97,11 @@ def read_glue(
 def _of_folder(folder, layout, skip_bad, split, hp):
     "Examples of a split from the files of a folder"
     read = partial(read_glue, layout=layout, skip_bad=skip_bad)
-    if split=='ax': return read_glue(_diagnostic(folder), replace(layout, test=(1, 2)), test=True)
+    if split=='ax': return read_glue(_diagnostic(folder), layout._replace(test=(1, 2)), test=True)
     if split.startswith('test'): return read(folder/f'{split}.tsv', test=True)
     first = 'dev_matched' if layout.file=='MNLI' else 'dev'
     if split not in ('train', first) or (folder/f'{first}.tsv').is_file(): return read(folder/f'{split}.tsv')
-    train = read(folder/'train.tsv')
-    if split!='train': say_share(folder, 'train.tsv')
-    return [o for o in train if is_held_out([o.text_a, o.text_b or ''], SHARE)==(split!='train')]
+    return part_of(read(folder/'train.tsv'), split, folder, 'train.tsv')
 
 def _diagnostic(folder):
     "The file of AX, in MNLI's folder or beside it; None if there is none"
@@ -120,7 +112,8 @@ def _diagnostic(folder):
 # %% ../nbs/finetuning/44_glue.ipynb #e54be6e8
 def _of_hub(name, layout, split, hp):
     "Examples of a split from `datasets`"
-    config, part = ('ax', 'test') if split=='ax' else (layout.hub, split.replace('dev', 'validation'))
+    config, part = layout.file.lower().replace('-', ''), split.replace('dev', 'validation')
+    if split=='ax': config, part = 'ax', 'test'
     ds = from_hub(name, config, split=part)
     names = getattr(ds.features['label'], 'names', None)
     unknown, named = part.startswith('test'), layout.labels and names and layout.labels[0] in names
@@ -164,7 +157,7 @@ def glue_task(
     scale = 1. if layout.labels else 5.
     return GlueTask(name, layout.labels, layout.measures, layout.columns, scale, layout.unordered, dev, test, source)
 
-for _name in LAYOUTS: register(_name, glue_task, [LAYOUTS[_name].file, LAYOUTS[_name].hub])
+for _name,_layout in LAYOUTS.items(): register(_name, glue_task, [_layout.file])
 register('ax', glue_task, ['diagnostic', 'glue-ax'])
 
 # %% ../nbs/finetuning/44_glue.ipynb #9dd297b3

@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from fastcore.basics import chunked, patch
 from scipy.stats import binomtest, bootstrap
 from torch import Tensor, nn
@@ -29,10 +28,11 @@ from transformers import AutoModelForMaskedLM
 
 from .engine.checkpoint import unfinished
 from .engine.files import InputError, atomic_file
-from .engine.models import complete_network, model_folder, quiet_loading
-from .engine.training import device_of
+from .engine.models import complete_network, device_of, model_folder, quiet_loading
 from .electra import Electra
+from .electric import cloze_nll
 from .generator import hidden_states, masked_logits
+from .masking import Inputs
 from .recipe import kept_folder, load_networks
 from .score import Scorer, max_tokens, model_tokenizer, open_in_training, saved_recipe, windows
 from .text import is_held_out
@@ -46,10 +46,8 @@ def tower_scores(
 )->Tensor: # nats, (bs, sl)
     "Log-probability of each token under the towers, given all others"
     g = model.generator
-    x, head = g.generator_predictions(g.bidirectional_states(ids, mask, torch.zeros_like(ids))), g.generator_lm_head
-    x, chunks = x.flatten(0, 1), nn.LinearCrossEntropyOptions()
-    nll = F.linear_cross_entropy(x, head.weight, ids.flatten(), linear_bias=head.bias, reduction='none', options=chunks)
-    return -nll.view_as(ids)
+    x = g.generator_predictions(g.bidirectional_states(Inputs(ids, mask, torch.zeros_like(ids))))
+    return -cloze_nll(g.generator_lm_head, x, ids)
 
 # %% ../nbs/using/31_likelihood.ipynb #f94bacb4
 def energy_scores(
@@ -62,11 +60,6 @@ def energy_scores(
     logits = model(ids, mask, torch.zeros_like(ids))
     if mask_prob is None: return -logits
     return tower_scores(model, ids, mask) + math.log(mask_prob/(1-mask_prob)) - logits
-
-# %% ../nbs/using/31_likelihood.ipynb #632c4da8
-def _masked_logits(mlm, ids, mask, at):
-    "Logits at one position of each sequence"
-    return masked_logits(mlm, hidden_states(mlm, ids, mask), at[:,None])[:,0]
 
 # %% ../nbs/using/31_likelihood.ipynb #a8850ecc
 def pass_scores(
@@ -81,8 +74,10 @@ def pass_scores(
     inner, out = real.roll(-1, 1) & real, torch.zeros(ids.shape, device=ids.device)
     inner[:,0] = inner[:,-1] = False
     for i,t in (o.T for o in inner.nonzero().split(bs)):
-        logits = _masked_logits(mlm, ids[i].scatter(1, t[:,None], mask_id), None if mask is None else mask[i], t)
-        out[i,t] = logits.float().log_softmax(-1).gather(1, ids[i,t][:,None])[:,0]
+        at, padding = t[:,None], None if mask is None else mask[i]
+        hidden = hidden_states(mlm, ids[i].scatter(1, at, mask_id), padding)
+        logits = masked_logits(mlm, hidden, at)[:,0].float()
+        out[i,t] = logits.log_softmax(-1).gather(1, ids[i,t][:,None])[:,0]
     return out
 
 # %% ../nbs/using/31_likelihood.ipynb #9fbe66ab
@@ -95,15 +90,16 @@ class Likelihood:
     device:str='cpu' # Where the network is
 
 # %% ../nbs/using/31_likelihood.ipynb #ce827f5b
-def _row_scores(model, rows, bs):
-    "Scores of sequences of ids without special tokens, in batches of similar lengths"
-    special, found = special_token_ids(model.tokenizer), [None]*len(rows)
-    for batch in chunked(sorted(range(len(rows)), key=lambda i: len(rows[i])), bs):
-        full = [torch.tensor([special.cls, *rows[i], special.sep]) for i in batch]
-        n = torch.tensor([len(o) for o in full])
-        mask = None if n.min()==n.max() else (torch.arange(n.max())<n[:,None]).to(model.device)
-        ids = nn.utils.rnn.pad_sequence(full, batch_first=True, padding_value=special.pad).to(model.device)
-        for i,o in zip(batch, model.scores(ids, mask).tolist()): found[i] = o[1:len(rows[i])+1]
+def _window_scores(model, rows, bs):
+    "Scores of the ids of windows, without special tokens, in batches of similar lengths; `rows` is {window: ids}"
+    special, found = special_token_ids(model.tokenizer), {}
+    for batch in chunked(sorted(rows, key=lambda o: len(rows[o])), bs):
+        full = [torch.tensor([special.cls, *rows[o], special.sep]) for o in batch]
+        ids = nn.utils.rnn.pad_sequence(full, batch_first=True, padding_value=special.pad)
+        real = ids!=special.pad
+        mask = None if real.all() else real.to(model.device)
+        for o,scores in zip(batch, model.scores(ids.to(model.device), mask).tolist()):
+            found[o] = scores[1:len(rows[o])+1]
     return found
 
 # %% ../nbs/using/31_likelihood.ipynb #0e5667e0
@@ -119,9 +115,8 @@ def pseudo_log_likelihood(
     ids = [o.ids for o in encs]
     _warn_unknown(model.tokenizer, ids)
     cuts = [windows(len(o), size) for o in ids]
-    places = [(i, s) for i,(starts,_) in enumerate(cuts) for s in starts if ids[i]]
-    found = dict(zip(places, _row_scores(model, [ids[i][s:s+size] for i,s in places], bs)))
-    rows = []
+    wanted = {(i, s): ids[i][s:s+size] for i,(starts,_) in enumerate(cuts) for s in starts if ids[i]}
+    found, rows = _window_scores(model, wanted, bs), []
     for i,(enc,(starts,best)) in enumerate(zip(encs, cuts)):
         scores = [found[i,starts[w]][t-starts[w]] for t,w in enumerate(best)]
         rows.append(dict(text=texts[i], score=sum(scores) if scores else None, tokens=enc.tokens, scores=scores))
@@ -133,30 +128,12 @@ def _warn_unknown(tok, ids):
     unknown = sum(o.count(tok.unk_token_id) for o in ids)
     if unknown>n/2: warnings.warn(f"{unknown/n:.0%} of the tokens are [UNK]: the vocabulary does not fit this text")
 
-# %% ../nbs/using/31_likelihood.ipynb #e8d14cb6
-def _electric(run, hp, vocab, by, newer):
-    "Scores, tokenizer and length of a run with two towers"
-    half = run/kept_folder(hp)
-    if (half/'config.json').is_file() and not newer:
-        with quiet_loading(): model = load_networks(run, hp).eval()
-        tok, length = model_tokenizer(half, hp.vocab_size), hp.max_seq_length
-    else: model, tok, length = open_in_training(run, vocab)
-    rate = None if hp.electric_objective else hp.mask_prob
-    return partial(tower_scores, model) if by=='towers' else partial(energy_scores, model, mask_prob=rate), tok, length
-
-def _passes(folder, hp, vocab, newer):
-    "The same of a run with one generator, or of any masked language model"
-    half = folder/'generator' if (folder/'generator').is_dir() else folder
-    saved, mlm = (half/'config.json').is_file(), None
-    if hp and (newer or not saved):
-        model, tok, length = open_in_training(folder, vocab)
-        mlm = model.generator
-    if mlm is None and not saved:
-        raise InputError(f"{folder} holds no model that gives likelihoods; give a run, or a masked language model")
-    if mlm is None:
-        mlm = complete_network(AutoModelForMaskedLM, half)
-        tok, length = model_tokenizer(half, mlm.config.vocab_size), hp.max_seq_length if hp else max_tokens(mlm.config)
-    return partial(pass_scores, mlm.eval(), tok.mask_token_id), tok, length
+# %% ../nbs/using/31_likelihood.ipynb #ced6c1d1
+def _scores(model, by, towers, tok):
+    "Scores by one way; `towers` is the recipe of two towers, None for a masked language model"
+    if not towers: return partial(pass_scores, model, tok.mask_token_id)
+    if by=='towers': return partial(tower_scores, model)
+    return partial(energy_scores, model, mask_prob=None if towers.electric_objective else towers.mask_prob)
 
 # %% ../nbs/using/31_likelihood.ipynb #849af0fd
 def load_likelihood(
@@ -168,13 +145,25 @@ def load_likelihood(
     "Open a trained model that gives likelihoods"
     folder, device = model_folder(path), device_of(device)
     run = folder.parent if (folder/'towers').is_dir() else folder
-    hp, newer = saved_recipe(run), unfinished(folder)
-    ways = ('energy', 'towers') if hp and hp.two_tower_generator else ('passes',)
+    hp = saved_recipe(run)
+    towers = hp and hp.two_tower_generator
+    ways = ('energy', 'towers') if towers else ('passes',)
     if by and by not in ways: raise InputError(f"{path} gives no likelihoods by {by!r}; allowed: {', '.join(ways)}")
-    towers = 'towers' in ways
-    scores, tok, length = _electric(run, hp, vocab, by, newer) if towers else _passes(run, hp, vocab, newer)
-    scores.args[0].to(device)
-    return Likelihood(scores, tok, length, device)
+    half = run/(kept_folder(hp) if towers else 'generator')
+    if not half.is_dir(): half = folder
+    saved = (half/'config.json').is_file()
+    if hp and (unfinished(folder) or not saved):
+        model, tok, length = open_in_training(run, hp, vocab)
+        if not towers: model = model.generator
+    elif saved:
+        with quiet_loading():
+            model = load_networks(run, hp).eval() if towers else complete_network(AutoModelForMaskedLM, half)
+        config = model.discriminator.config if towers else model.config
+        tok, length = model_tokenizer(half, config.vocab_size), max_tokens(hp, config)
+    else: model = None
+    if model is None:
+        raise InputError(f"{folder} holds no model that gives likelihoods; give a run, or a masked language model")
+    return Likelihood(_scores(model.to(device), by, hp if towers else None, tok), tok, length, device)
 
 # %% ../nbs/using/31_likelihood.ipynb #c9fd85fe
 @patch
@@ -232,11 +221,14 @@ def accuracies(
     by:str='phenomenon', # Or `set`
 )->pd.DataFrame: # `pairs`, `accuracy`, `low`, `high`, in per cent
     "Accuracy of each phenomenon and of all, with 95 % intervals"
-    groups = {k: [r['right'] for r in rows if r[by]==k] for k in sorted({r[by] for r in rows})}
-    groups['all pairs'] = [r['right'] for r in rows]
-    tests = {k: binomtest(sum(o), len(o)) for k,o in groups.items() if o}
-    cells = {k: (t.n, 100*t.statistic, *(100*e for e in t.proportion_ci(method='wilson'))) for k,t in tests.items()}
-    return pd.DataFrame(cells, index=['pairs', 'accuracy', 'low', 'high']).T.astype({'pairs': int}).round(1)
+    found, total = {}, 'all pairs'
+    for name in [*sorted({r[by] for r in rows}), total]:
+        right = [r['right'] for r in rows if name in (r[by], total)]
+        if not right: continue
+        test = binomtest(sum(right), len(right))
+        interval = test.proportion_ci(method='wilson')
+        found[name] = len(right), 100*test.statistic, 100*interval.low, 100*interval.high
+    return pd.DataFrame.from_dict(found, 'index', columns=['pairs', 'accuracy', 'low', 'high']).round(1)
 
 # %% ../nbs/using/31_likelihood.ipynb #01bef267
 @dataclass
@@ -255,8 +247,9 @@ def _table_lists(path):
         raise InputError(f"{path}, line 1 needs the columns reference and hypothesis; score and id are optional")
     for _,g in groupby(enumerate(lines, 2), key=lambda o: o[1].get('id') or o[1]['reference']):
         numbers, rows = zip(*g)
-        found = dict(reference=rows[0]['reference'], hypotheses=[o['hypothesis'] for o in rows])
-        yield numbers[0], found | (dict(scores=[o['score'] for o in rows]) if 'score' in rows[0] else {})
+        scores = [o['score'] for o in rows] if 'score' in rows[0] else None
+        hypotheses = [o['hypothesis'] for o in rows]
+        yield numbers[0], dict(reference=rows[0]['reference'], hypotheses=hypotheses, scores=scores)
 
 def _raw_lists(path):
     "Objects of an n-best file, with the number of their line or, in one JSON list, of the item"
@@ -319,8 +312,7 @@ def _choose(o, rows, weight, bonus):
 def _rate(errors, words):
     "Word error rate in per cent, with its 95 % interval by bootstrap over the lists"
     def wer(e, w, axis=-1): return 100*e.sum(axis)/w.sum(axis)
-    errors, words = np.array(errors), np.array(words)
-    if errors.min()==errors.max()==0: return [0., 0., 0.]
+    if not errors.any(): return [0., 0., 0.]
     how = dict(paired=True, vectorized=True, n_resamples=1000, method='percentile', rng=0)
     ci = bootstrap((errors, words), wer, **how).confidence_interval
     return [float(wer(errors, words)), float(ci.low), float(ci.high)]
@@ -335,15 +327,15 @@ def rerank(
     weights = [1.] if lists[0].scores is None else np.logspace(-4, 1, 21).tolist()
     grid = [(0., 0.)] + [(w, b/2) for w in weights for b in range(17)]
     errors = [[_errors(o.reference, h) for h in o.hypotheses] for o in lists]
-    tune = [is_held_out([o.reference], dev) for o in lists]
+    tune = np.array([is_held_out([o.reference], dev) for o in lists])
+    if tune.all(): raise InputError(f"the weights are tuned on all of the {len(lists)} lists; give more of them")
     def picks(how): return [_choose(o, r, *how) for o,r in zip(lists, rows)]
-    def lost(how): return sum(e[i] for e,i,t in zip(errors, picks(how), tune) if t)
-    def rest(o): return [v for v,t in zip(o, tune) if not t]
-    if all(tune): raise InputError(f"the weights are tuned on all of the {len(lists)} lists; give more of them")
-    chosen = picks(best := min(grid, key=lost))
-    of = dict(first=[e[0] for e in errors], reranked=[e[i] for e,i in zip(errors, chosen)], oracle=map(min, errors))
-    words = rest([len(o.reference.split()) for o in lists])
-    return chosen, best, {k: _rate(rest(e), words) for k,e in of.items()} | dict(lists=len(words))
+    def wrong(chosen): return np.array([e[i] for e,i in zip(errors, chosen)])
+    best = min(grid, key=lambda how: wrong(picks(how))[tune].sum())
+    chosen = picks(best)
+    of = dict(first=wrong([0]*len(lists)), reranked=wrong(chosen), oracle=np.array([min(e) for e in errors]))
+    words = np.array([len(o.reference.split()) for o in lists])[~tune]
+    return chosen, best, {k: _rate(e[~tune], words) for k,e in of.items()} | dict(lists=len(words))
 
 # %% ../nbs/using/31_likelihood.ipynb #49b43317
 def _lines(path):
@@ -405,4 +397,4 @@ def score_nbest(
         for o,r,i in zip(lists, rows, chosen):
             write(dict(reference=o.reference, chosen=o.hypotheses[i], index=i, hypotheses=r))
     n = found.pop('lists')
-    return weights, pd.DataFrame(found, index=['WER', 'low', 'high']).T.round(2).assign(lists=n)
+    return weights, pd.DataFrame.from_dict(found, 'index', columns=['WER', 'low', 'high']).round(2).assign(lists=n)

@@ -18,9 +18,10 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
 from fastai.torch_core import num_distrib, rank_distrib
-from fastcore.basics import patch
+from fastcore.basics import patch, store_attr
 from torch import Tensor
 
+from .engine.fields import check_choice
 from .engine.files import InputError
 from .engine.random import KeyedRandom
 from .engine.training import count_updates
@@ -143,8 +144,7 @@ def mask_batch(
     rand:Callable=torch.rand, # `rand(rows, cols)`: uniform numbers on the batch's device
 )->MaskedBatch:
     "Choose positions in every example and mask their tokens"
-    if duplicates not in ('distinct', 'official'):
-        raise InputError(f"duplicates is {duplicates!r}; allowed: distinct, official")
+    check_choice('duplicates', duplicates, ['distinct', 'official'])
     (bs, sl), cand = inp.input_ids.shape, candidates(inp, special_ids)
     width = min(sl, max(1, int((mask_prob+.005) * sl)))
     n = num_masked((inp.input_ids!=special_ids.pad).sum(1), mask_prob, width)
@@ -158,21 +158,16 @@ def mask_batch(
 # %% ../nbs/method/01_masking.ipynb #8076f1e4
 def plot_tokens(
     rows:dict, # {label: list of words}
-    colors:dict|None=None, # {label: list of background colours, None for no colour}
-    ax=None, # Matplotlib axes, made if None
+    colors:dict, # {label: list of background colours, None for no colour}
 ):
     "Aligned rows of words on coloured ground"
     n = max(map(len, rows.values()))
-    if ax is None: ax = plt.subplots(figsize=(.72*n+1, .32*len(rows)))[1]
-    ax.set(xlim=(-.5, n-.5), xticks=[])
-    ax.set(ylim=(len(rows)-.5, -.5), yticks=range(len(rows)), yticklabels=list(rows))
-    for i,(k,ws) in enumerate(rows.items()):
-        for j,w in enumerate(ws):
-            c = ((colors or {}).get(k) or [None]*n)[j]
-            box = dict(fc=c, ec='none', pad=2) if c else None
-            ax.text(j, i, w, ha='center', va='center', fontsize=9, bbox=box)
-    for o in ax.spines.values(): o.set_visible(False)
-    ax.tick_params(length=0)
+    ax = plt.subplots(figsize=(.72*n+1, .32*len(rows)))[1]
+    ax.axis('off')
+    tints = [[c or 'none' for c in colors.get(k, [None]*n)] for k in rows]
+    words = dict(cellText=list(rows.values()), cellColours=tints, cellLoc='center')
+    table = ax.table(**words, rowLabels=list(rows), bbox=(0, 0, 1, 1), fontsize=9)
+    for cell in table.get_celld().values(): cell.set_linewidth(0)
     return ax
 
 # %% ../nbs/method/01_masking.ipynb #0f688aa9
@@ -186,9 +181,7 @@ class MaskTokens(Callback):
         mask_prob:float=0.15, # Masking rate in training
         duplicates:str='distinct', # As in `mask_batch`
         seed:int=0, # Of masks and samples
-    ):
-        self.special_ids, self.mask_prob = special_ids, mask_prob
-        self.duplicates, self.seed = duplicates, seed
+    ): store_attr()
 
     def before_fit(self):
         "Updates have to be counted"

@@ -52,8 +52,8 @@ def auc_200(
     "Area under the ROC curve by 200 thresholds (official: tf.metrics.auc)"
     labels, probs, eps = labels.flatten().bool(), probs.flatten(), 1e-7
     cuts = torch.tensor([-eps, *(i/199 for i in range(1, 199)), 1+eps])
-    above = probs[:,None] > cuts
-    tp, fp = (above & labels[:,None]).sum(0).double(), (above & ~labels[:,None]).sum(0).double()
+    def above(p): return len(p)-torch.searchsorted(p.sort().values, cuts, right=True).double()
+    tp, fp = above(probs[labels]), above(probs[~labels])
     tpr, fpr = (tp+eps)/(labels.sum()+eps), fp/((~labels).sum()+eps)
     return float(((fpr[:-1]-fpr[1:])*(tpr[:-1]+tpr[1:])/2).sum())
 
@@ -66,8 +66,8 @@ def prediction_facts(
 )->dict: # {name: 1-d CPU tensor}, all of one length
     "What is known of every prediction of the generator"
     used, shown = mb.weights>0, mb.masked_ids.gather(1, mb.positions)==mask
-    facts = dict(nll=found.nll, unigram=unigram[mb.targets], entropy=found.entropy, masked=shown)
-    facts |= dict(top_right=found.top==mb.targets, sample_right=found.sampled==mb.targets)
+    facts = dict(nll=found.nll, unigram=unigram[mb.targets], entropy=found.entropy, masked=shown,
+                 top_right=found.top==mb.targets, sample_right=found.sampled==mb.targets)
     return {k: v[used].float().cpu() for k,v in facts.items()}
 
 # %% ../nbs/method/07_metrics.ipynb #74e95f02
@@ -96,11 +96,10 @@ def official_metrics(
         real = d['real']>0
         called, label = (d['logit']>0)[real].float(), d['label'][real]
         hits = (called*label).sum()
-        m |= dict(disc_loss=row_losses.mean(), disc_accuracy=(called==label).float().mean())
-        m['disc_precision'] = hits/called.sum().clamp(min=1)
-        m['disc_recall'] = hits/label.sum().clamp(min=1)
         area = auc_200(d['label'], d['prob']) if count_padding else auc(d['label'], d['logit'])
-        m['disc_auc'] = area
+        m |= dict(disc_loss=row_losses.mean(), disc_accuracy=(called==label).float().mean(),
+                  disc_precision=hits/called.sum().clamp(min=1),
+                  disc_recall=hits/label.sum().clamp(min=1), disc_auc=area)
     return {k: float(v) for k,v in m.items()}
 
 # %% ../nbs/method/07_metrics.ipynb #a04a17b0
@@ -111,8 +110,8 @@ def our_metrics(
     "What tells whether the two networks learn"
     masked = g['masked']>0
     nll, unigram = g['nll'][masked].mean(), g['unigram'][masked].mean()
-    m = dict(gen_loss=nll, unigram_loss=unigram, below_unigram=unigram-nll)
-    m['gen_entropy'] = g['entropy'][masked].mean()
+    m = dict(gen_loss=nll, unigram_loss=unigram, below_unigram=unigram-nll,
+             gen_entropy=g['entropy'][masked].mean())
     if d is not None:
         real = d['real']>0
         called = (d['logit'][real]>0).float().mean()
@@ -137,8 +136,8 @@ class HeldOutMetrics(Callback):
 
     def after_pred(self):
         "Add the predictions of both networks for a batch"
-        mb, device = self.masked, self.masked.targets.device
-        unigram, mask = self.unigram.to(device), self.special_ids.mask
+        mb, mask = self.masked, self.special_ids.mask
+        unigram = self.unigram.to(mb.targets.device)
         self.g.append(prediction_facts(mb, self.generated, unigram, mask))
         if self.model.discriminator is None: return
         labels = self.yb[0]

@@ -18,9 +18,10 @@ from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
 from fastai.optimizer import OptimWrapper
 from fastai.torch_core import even_mults
-from fastcore.basics import patch
+from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
+from .engine.fields import check_choice
 from .engine.files import InputError
 from .engine.training import batches_per_update, count_updates, has_own_schedule
 
@@ -115,8 +116,7 @@ def layer_lrs(
 )->list: # Rates of embeddings, layers from the lowest, head: n_layers+2 numbers
     "Learning rate by depth, to be indexed with `param_depth`"
     gaps = {'official': 2, 'paper': 1}
-    if exponents not in gaps:
-        raise InputError(f"exponents is {exponents!r}; allowed: official, paper")
+    check_choice('exponents', exponents, gaps)
     return [lr*decay**(n_layers-d+gaps[exponents]) for d in range(n_layers+1)] + [lr]
 
 # %% ../nbs/method/06_optimizer.ipynb #42669411
@@ -197,7 +197,7 @@ def warmup_decay(
     step, # Updates done before this one: a number or an array
     lr:float, # Peak rate
     total:int, # Updates of the whole run
-    warmup_steps:int=0, # Updates of linear warm-up
+    warmup_steps:int|float=0, # Updates of linear warm-up
     warmup_proportion:float=0., # The same as a fraction of the run; the longer one counts
     power:float=1., # 1 is a linear decay to zero
 ): # Rate, in the form of `step`
@@ -214,7 +214,7 @@ class LinearWarmupDecay(Callback):
         warmup:int|float=0.1, # Updates of linear warmup (int), or a fraction of all updates (float)
         n_updates:int|None=None, # Updates of the whole run; None: of this fit
         power:float=1., # 1 is a linear decay to zero
-    ): self.warmup, self.n_updates, self.power = warmup, n_updates, power
+    ): store_attr()
 
     def before_fit(self):
         "Note where the fit begins and with which rates"
@@ -231,10 +231,9 @@ class LinearWarmupDecay(Callback):
     def before_step(self):
         "Set the rate"
         if self.aside: return
-        kind = 'warmup_steps' if isinstance(self.warmup, int) else 'warmup_proportion'
         done = self.learn.n_updates - self.first
-        rates = warmup_decay(done, self.rates, self.total, power=self.power, **{kind: self.warmup})
-        self.opt.set_hypers(lr=rates)
+        warm = self.warmup if isinstance(self.warmup, int) else self.total*self.warmup
+        self.opt.set_hypers(lr=warmup_decay(done, self.rates, self.total, warm, power=self.power))
 
 # %% ../nbs/method/06_optimizer.ipynb #04ee48f6
 @patch

@@ -32,9 +32,9 @@ def window_spans(
     stride:int, # From the start of a window to that of the next
 )->list: # (first token, number of tokens) of each window
     "Windows over a passage"
-    starts = [0] if n else []
-    while starts and starts[-1]+room<n: starts.append(starts[-1]+min(room, stride))
-    return [(at, min(room, n-at)) for at in starts]
+    if not n: return []
+    step = min(room, stride)
+    return [(at, min(room, n-at)) for at in range(0, max(n-room, 0)+step, step)]
 
 def best_windows(
     windows:list, # From `window_spans`
@@ -99,14 +99,14 @@ def answer_tokens(
     example:QAExample, # A question
     enc, # Encoding of its passage, with offsets
     pieces:list, # Token ids of the passage
-    spans:tuple, # Words of the passage, from `word_spans`
+    spans:list, # Words of the passage, from `word_spans`
     fast, # Tokenizer, from `text_backend`
 )->tuple[int,int]: # (-1, -1) if it has none
     "First and last token of an answer"
     if example.start<0: return -1, -1
     start, end = example.start, example.start+len(example.answer)
     i, j = answer_words(spans, start, len(example.answer))
-    words = spans[0][i], spans[1][j]
+    words = spans[i][0], spans[j][1]
     first, last = token_range(enc, *words)
     if (start, end)==words: return first, last
     alone = pieces_at(enc, pieces, start, end) or fast.encode(example.answer, add_special_tokens=False).ids
@@ -127,9 +127,7 @@ class Windows(Sequence):
 
     def __len__(self): return len(self.cuts)
 
-    def __getitem__(self, i):
-        if not 0<=i<len(self): raise IndexError(i)
-        return self.row(i)
+    def __getitem__(self, i): return self.row(i)
 
 # %% ../nbs/finetuning/46_passages.ipynb #0af84256
 @patch
@@ -302,6 +300,6 @@ def text_of(self:Windows,
     if type(self.fast.model).__name__!='WordPiece': return context[at[i][0]:end].strip()
     spans = word_spans(context)
     a, b = answer_words(spans, first, end-first)
-    words = ' '.join(context[k:l] for k,l in zip(spans[0][a:b+1], spans[1][a:b+1]))
+    words = ' '.join(context[k:l] for k,l in spans[a:b+1])
     pieces = ' '.join(self.tok.convert_ids_to_tokens(self.tokens[passage+i:passage+j+1].tolist()))
     return final_text(' '.join(pieces.replace(' ##', '').replace('##', '').split()), words, self.fast)

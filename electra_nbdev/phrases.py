@@ -6,10 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/phrases.html.md""
 
 # %% auto #0
 __all__ = ['LETTERS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans', 'tag_problem', 'read_columns', 'Tagged', 'kinds_of',
-           'read_tagged', 'marked', 'conll_text', 'span_scores', 'baseline_scores']
+           'read_tagged', 'marked', 'conll_text', 'span_scores', 'both_scores', 'baseline_scores']
 
 # %% ../nbs/finetuning/49_phrases.ipynb #4f8f7664
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -87,8 +86,10 @@ def tag_problem(
     return ''
 
 # %% ../nbs/finetuning/49_phrases.ipynb #b79b5460
-_SPACES = re.compile(' +')
-def _cells(line): return [o.strip(' ') for o in line.split('\t')] if '\t' in line else _SPACES.split(line.strip(' '))
+def _cells(line):
+    "Columns of a line; one between tabs may be empty"
+    if '\t' in line: return [o.strip(' ') for o in line.split('\t')]
+    return [o for o in line.split(' ') if o]
 
 def read_columns(
     path, # A file
@@ -96,17 +97,14 @@ def read_columns(
     comment:str|None=None, # What a line of comment begins with
 )->tuple[list,bool]: # (line, cells) of each word by sentence, None if unreadable; whether a blank line ended the last
     "Sentences of a file, in columns"
-    found, now, torn = [], [], []
-    def tear(line, why):
-        bad(line, why)
-        torn.append(line)
-    for i,line in text_lines(path, tear):
-        if torn: now.append(None); torn.clear()
+    found, now, n_bad = [], [], bad.n
+    for i,line in text_lines(path, bad):
+        if bad.n>n_bad: now.append(None); n_bad = bad.n
         if comment and line.startswith(comment): continue
         cells = _cells(line) if line.strip() else ['-DOCSTART-']
         if cells[0]!='-DOCSTART-': now.append((i, cells))
         elif now: found.append(now); now = []
-    if torn: now.append(None)
+    if bad.n>n_bad: now.append(None)
     return (found + [now], False) if now else (found, True)
 
 # %% ../nbs/finetuning/49_phrases.ipynb #ca508f61
@@ -114,7 +112,7 @@ class Tagged(NamedTuple):
     "A sentence of a file"
     lines:list # Line of each word
     words:tuple # Words
-    tags:tuple|None # Their tags
+    tags:tuple|None=None # Their tags
 
 def _kind(tag, scheme): return tag[2:] if scheme else tag
 
@@ -173,8 +171,7 @@ def _tagged(sentence, at, width, bad):
             columns = f"{len(cells)} {'column' if len(cells)==1 else 'columns'}"
             return bad(i, f"{columns}, the first line has {width}; each word has a line of its own")
     lines, cells = zip(*sentence)
-    words, *tags = (tuple(c[i] for c in cells) for i in at)
-    return Tagged(list(lines), words, tags[0] if tags else None)
+    return Tagged(list(lines), *(tuple(c[i] for c in cells) for i in at))
 
 # %% ../nbs/finetuning/49_phrases.ipynb #f1064227
 def _of_rows(src, bad, word, tag):
@@ -188,18 +185,17 @@ def _of_rows(src, bad, word, tag):
     for i,row in rows:
         lists = [_list(row.get(o)) for o in columns]
         if None in lists: bad(i, f"`{columns[lists.index(None)]}` is no list"); continue
-        words, *tags = lists
-        tags = tags[0] if tags else None
-        if tags and names: tags = [names[o] for o in tags]
-        if tags is not None and len(words)!=len(tags): bad(i, f"{len(words)} words, {len(tags)} tags")
-        elif not all(isinstance(o, str) for o in (*words, *(tags or ()))): bad(i, "words and tags have to be text")
-        elif words: found.append(Tagged([i]*len(words), tuple(words), tags if tags is None else tuple(tags)))
+        if names: lists[1] = tuple(names[o] for o in lists[1])
+        n, *n_tags = map(len, lists)
+        if n_tags and n_tags!=[n]: bad(i, f"{n} words, {n_tags[0]} tags")
+        elif not all(isinstance(o, str) for part in lists for o in part): bad(i, "words and tags have to be text")
+        elif n: found.append(Tagged([i]*n, *lists))
     return found
 
 def _list(value):
-    "A list from a list, a tuple or an array; None for anything else"
+    "A tuple from a list, a tuple or an array; None for anything else"
     if hasattr(value, 'tolist'): value = value.tolist()
-    return list(value) if isinstance(value, (list, tuple)) else None
+    return tuple(value) if isinstance(value, (list, tuple)) else None
 
 # %% ../nbs/finetuning/49_phrases.ipynb #3beee6cd
 def read_tagged(
@@ -260,6 +256,14 @@ def span_scores(
     def percent(a, b): return 100*a/b if b else 0.
     return dict(f1=percent(2*right, true+said), precision=percent(right, said), recall=percent(right, true))
 
+def both_scores(
+    gold:list, # True tags of each sentence
+    pred:list, # Predicted tags of each sentence
+)->dict: # {measure: number}, those of conlleval begin with `conll_`
+    "Scores of phrases as officially counted and as conlleval counts"
+    conll = span_scores(gold, pred, conll_spans)
+    return span_scores(gold, pred) | {f'conll_{k}': v for k,v in conll.items()}
+
 # %% ../nbs/finetuning/49_phrases.ipynb #c1818cee
 def baseline_scores(
     train:list, # Sentences to learn from, with `words` and `tags`
@@ -273,4 +277,4 @@ def baseline_scores(
             total[t] += 1
     gold = [as_bio(o.tags) for o in dev]
     pred = [[counts.get(w, total).most_common(1)[0][0] for w in o.words] for o in dev]
-    return span_scores(gold, pred) | {f'conll_{k}': v for k,v in span_scores(gold, pred, conll_spans).items()}
+    return both_scores(gold, pred)

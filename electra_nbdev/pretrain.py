@@ -31,6 +31,7 @@ from fastcore.foundation import L
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #41116765
 from .batches import LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls, tokens_of
+from .discriminator import corrupt
 from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
 from .electric import NoiseContrast, TwoTowers, cloze_step
 from .engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout
@@ -41,7 +42,8 @@ from .examples import Examples, build_examples, build_lock, load_examples
 from .generator import mlm_step, sample_inverse_cdf
 from .masking import MaskTokens
 from .metrics import HeldOutMetrics
-from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history, read_history
+from .monitor import (FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history,
+                                   read_history)
 from .optimizer import ClipNorm, EmbeddingsOnly, LinearWarmupDecay, electra_optimizer, param_groups
 from .recipe import (PretrainHParams, build_networks, load_hparams, load_networks, preset, resolve_hparams,
                                   save_networks)
@@ -85,31 +87,28 @@ def objective_callbacks(
     return [MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed), objective]
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #c2a91938
-class EvaluationInterval(Callback):
+class EvaluationInterval(FitCallback):
     "Make an epoch of fastai an evaluation interval of a recipe"
     order = CountUpdates.order+1
     def __init__(self,
         every:int, # Updates of an interval
         n_updates:int, # Of the whole run
         n_batches:int=100, # Held-out batches of an evaluation
-    ): self.every, self.n_updates, self.n_batches = every, n_updates, n_batches
+    ): self.every, self.total, self.n_batches = every, n_updates, n_batches
 
     def before_fit(self):
         "Where the fit ends"
         self.position = self.dls.train.position
-        self.end = math.inf if has_own_schedule(self.learn.cbs) else self.learn.until or self.n_updates
-
-    def before_epoch(self):
-        "A validation outside of a fit is no evaluation of the run"
-        self.trained = False
+        self.end = math.inf if has_own_schedule(self.learn.cbs) else self.until or self.total
 
     def before_train(self):
         "Training batches that the interval has left, and held-out batches"
-        self.trained, start = True, self.learn.interval_start(self.every)
+        super().before_train()
+        start = self.interval_start(self.every)
         self.stop = min(self.end, start+self.every)
-        if finder := finder_of(self.learn): self.stop = self.learn.n_updates + finder.num_it
+        if finder := finder_of(self.learn): self.stop = self.n_updates + finder.num_it
         train, valid = self.dls.train, self.dls.valid
-        train.n_batches = (self.stop-self.learn.n_updates)*batches_per_update(self.learn)
+        train.n_batches = (self.stop-self.n_updates)*batches_per_update(self.learn)
         valid.n_batches = min(valid.per_epoch, self.n_batches, max(2, (self.stop-start)//10))
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #758f6587
@@ -117,14 +116,14 @@ class EvaluationInterval(Callback):
 def after_batch(self:EvaluationInterval):
     "The last update ends the interval, however many batches went into it"
     if not self.training: return
-    cancelled = not (self.learn.n_accumulated or self.count_updates.completed)
+    cancelled = not (self.n_accumulated or self.count_updates.completed)
     if cancelled: self.dls.train.n_batches += batches_per_update(self.learn)
-    if self.learn.n_updates>=self.stop: self.dls.train.n_batches = 0
+    if self.n_updates>=self.stop: self.dls.train.n_batches = 0
 
 @patch
 def after_validate(self:EvaluationInterval):
     "The interval is complete"
-    if self.trained: self.learn.evaluated = self.learn.n_updates
+    if self.trained: self.learn.evaluated = self.n_updates
 
 @patch
 def after_fit(self:EvaluationInterval):
@@ -152,7 +151,7 @@ class ElectraLearner(DeviceLearner):
     ):
         "Train; the recipe's schedule ends with the recipe"
         if hasattr(self, 'evaluation_interval') and not has_own_schedule([*self.cbs, *L(cbs)]):
-            every, end = self.evaluation_interval.every, self.until or self.evaluation_interval.n_updates
+            every, end = self.evaluation_interval.every, self.until or self.evaluation_interval.total
             left = math.ceil(end/every) - self.interval_start(every)//every
             if n_epoch>left:
                 raise InputError(f"{n_epoch} intervals of {every} updates are more than the {left} that the recipe "
@@ -193,23 +192,24 @@ def electra_learner(
     **kwargs, # For `Learner`: `opt_func`, `loss_func`, `lr`, `metrics`, `splitter` ... win over the recipe
 )->ElectraLearner:
     "Networks, objective, optimizer, schedule, metrics and history of a recipe in one fastai learner"
-    ours = isinstance(dls.train, PretrainDL)
-    if not ours and special_ids is None:
-        raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
-    hp = match_examples(preset(recipe), dls.train.dataset) if isinstance(recipe, str) else recipe
-    tokenizer = dls.train.dataset.tokenizer if ours else None
+    hp, tokenizer = preset(recipe) if isinstance(recipe, str) else recipe, None
+    ours, examples = isinstance(dls.train, PretrainDL), dls.train.dataset
     if ours:
-        dls.train.dataset.check(hp)
+        if isinstance(recipe, str): hp = match_examples(hp, examples)
+        examples.check(hp)
+        tokenizer = examples.tokenizer
         hp = with_special_ids(hp, tokenizer)
+        if counts is None: counts = examples.token_counts()
+        dls.train.n_batches = hp.save_checkpoints_steps
+    elif special_ids is None:
+        raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
     special_ids = special_ids or special_token_ids(tokenizer)
-    if counts is None and ours: counts = dls.train.dataset.token_counts()
     model = build_networks(hp) if model is None else model
     if not hp.body: with_packed_dropout(model)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
-    parts = [*_intervals(hp, ours), *objective_callbacks(hp, special_ids), *_training(hp, ours), *held]
-    learn = ElectraLearner(dls, model, **_defaults(hp, held, kwargs) | kwargs, cbs=[*parts, *_watching(hp, out), *cbs])
+    cbs = [*_callbacks(hp, ours, out), *objective_callbacks(hp, special_ids), *held, *cbs]
+    learn = ElectraLearner(dls, model, **_defaults(hp, held, kwargs) | kwargs, cbs=cbs)
     learn.hp, learn.tokenizer, learn.logger = hp, tokenizer, partial(_print_row, learn)
-    if ours: dls.train.n_batches = hp.save_checkpoints_steps
     return learn
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #89f96e55
@@ -221,26 +221,18 @@ def _defaults(hp, held, given):
     splitter = dict(splitter=param_groups) if getattr(opt_func, 'func', opt_func) is electra_optimizer else {}
     return dict(loss_func=loss_func, lr=hp.learning_rate, opt_func=opt_func, metrics=metrics) | splitter
 
-def _intervals(hp, ours):
-    "What counts, and what ends an epoch"
-    if not ours: return [CountUpdates()]
-    schedule = [LengthSchedule(hp.length_schedule, hp.num_train_steps)] if hp.length_schedule else []
-    interval = EvaluationInterval(hp.save_checkpoints_steps, hp.num_train_steps, hp.num_eval_steps)
-    return [CountUpdates(), interval, *schedule]
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #8ed575c2
-def _training(hp, ours):
-    "What happens to gradients and rates; on ordinary loaders the schedule is that of the fit"
-    first = [EmbeddingsOnly(hp.embeddings_only_steps)] if hp.embeddings_only_steps else []
-    schedule = (hp.num_warmup_steps, hp.num_train_steps, hp.lr_decay_power) if ours else ()
-    return [*first, ClipNorm(), LinearWarmupDecay(*schedule)]
-
-def _watching(hp, out):
-    "What is written to the history, and what stops a run"
-    every = hp.iterations_per_loop
-    history = JSONLLogger(out and Path(out)/'history.jsonl', every)
-    skip = SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)
-    return [history, TrainingMonitor(hp.num_train_steps), skip]
+def _callbacks(hp, ours, out):
+    "What counts, clips, writes the history and stops a run; on ordinary loaders schedule and epochs are those of a fit"
+    total, every = hp.num_train_steps, hp.iterations_per_loop
+    cbs = [CountUpdates(), ClipNorm(), JSONLLogger(out and Path(out)/'history.jsonl', every), TrainingMonitor(total),
+           SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)]
+    if hp.embeddings_only_steps: cbs.append(EmbeddingsOnly(hp.embeddings_only_steps))
+    if not ours: return [*cbs, LinearWarmupDecay()]
+    if hp.length_schedule: cbs.append(LengthSchedule(hp.length_schedule, total))
+    return [*cbs, LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power),
+            EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
 
 def _print_row(learn, log):
     "An interval as a line of text"
@@ -271,9 +263,9 @@ def with_special_ids(
     "A recipe whose body, if it is not ELECTRA's, has the special tokens of a tokenizer"
     if not hp.body: return hp
     ids = special_token_ids(tok)
-    ends = dict(bos_token_id=ids.cls, eos_token_id=ids.sep)
-    named = dict(pad_token_id=ids.pad, cls_token_id=ids.cls, sep_token_id=ids.sep)
-    return replace(hp, body=hp.body | named | ends)
+    named = dict(pad_token_id=ids.pad, cls_token_id=ids.cls, sep_token_id=ids.sep,
+                 bos_token_id=ids.cls, eos_token_id=ids.sep)
+    return replace(hp, body=hp.body | named)
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #c79d83b0
 @patch
@@ -287,7 +279,7 @@ def fit_steps(self:ElectraLearner,
         if n is None:
             raise InputError("with these DataLoaders a run has no end of its own; say how many updates: fit_steps(n)")
         passes = math.ceil(n*batches_per_update(self)/len(self.dls.train))
-        return self.fit(passes, cbs=[StopAfter(n), *L(cbs)])
+        return self.fit(passes, cbs=[StopAfter(self.n_updates+n), *L(cbs)])
     total, every = self.hp.num_train_steps, self.hp.save_checkpoints_steps
     until, self.stopped = total if n is None else self.n_updates+n, None
     if until>total:
@@ -301,19 +293,15 @@ def fit_steps(self:ElectraLearner,
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #3c301184
 class StopAfter(Callback):
-    "End a fit after so many updates"
+    "End a fit at an update"
     order, run_valid = CountUpdates.order+1, False
     def __init__(self,
-        n:int, # Updates
-    ): self.n = n
-
-    def before_fit(self):
-        "From here on"
-        self.end = self.learn.n_updates+self.n
+        step:int, # Updates of the learner when the fit ends
+    ): self.step = step
 
     def after_batch(self):
         "Enough"
-        if self.learn.n_updates>=self.end: raise CancelFitException()
+        if self.n_updates>=self.step: raise CancelFitException()
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #cd8f8b8d
 def steps_within(
@@ -336,12 +324,6 @@ def steps_within(
     evaluations = 10*min(hp.num_eval_steps, dls.valid.per_epoch)*(total-n*step)/2
     return max(20, int((60*minutes-evaluations)/step))
 
-# %% ../nbs/pretraining/22_pretrain.ipynb #a2dcb7ce
-class _KeepBatch(Callback):
-    "Keep what a batch was"
-    order = 100
-    def after_pred(self): self.seen = self.masked, self.xb[0], self.yb[0], self.pred
-
 # %% ../nbs/pretraining/22_pretrain.ipynb #7af78514
 @patch
 def show_results(self:ElectraLearner,
@@ -349,12 +331,11 @@ def show_results(self:ElectraLearner,
     n:int=3, # Tokens with the highest P(replaced)
 ):
     "Original and corrupted text, with replaced tokens in brackets, and the tokens of highest P(replaced)"
-    keep, tok = _KeepBatch(), self._known_tokenizer()
-    batch = tuple(o[:max_n] for o in self.dls.valid.one_batch())
-    with self.no_logging(), self.no_mbar(): self.get_preds(dl=[batch], cbs=[keep])
-    mb, seen, labels, pred = keep.seen
-    if self.model.discriminator is None: return display_df(_predicted(tok, mb, self.generated))
-    probs = pred.sigmoid()*(labels>=0)
+    tok, batch = self._known_tokenizer(), tuple(o[:max_n] for o in self.dls.valid.one_batch())
+    with self.no_logging(), self.no_mbar(): logits, (labels, *_) = self.get_preds(dl=[batch])
+    mb, found = self.masked, self.generated
+    if self.model.discriminator is None: return display_df(_predicted(tok, mb, found))
+    seen, probs = corrupt(mb, found.sampled), logits.sigmoid()*(labels>=0)
     def row(original, ids, label, p):
         top = ', '.join(f'{_token(tok, ids[i])} {p[i]:.0%}' for i in p.topk(n).indices)
         return tokens_of(tok, original), tokens_of(tok, ids, label), top
@@ -381,8 +362,8 @@ def predict(self:ElectraLearner,
         raise InputError("a masked language model alone scores no tokens; "
                          "ask `learn.model.generator` for its predictions")
     tok, model = self._known_tokenizer(), self.model.eval()
-    enc = tok(text, truncation=True, max_length=self.hp.max_seq_length, return_tensors='pt')
-    ids = enc['input_ids'].to(next(model.parameters()).device)
+    ids = tok.encode(text, truncation=True, max_length=self.hp.max_seq_length, return_tensors='pt')
+    ids = ids.to(next(model.parameters()).device)
     with torch.no_grad(): logits = model(ids, token_type_ids=torch.zeros_like(ids))[0]
     scores = logits if self.hp.electric_objective else logits.sigmoid()
     return list(zip(tok.convert_ids_to_tokens(ids[0].tolist()), scores.tolist()))[1:-1]

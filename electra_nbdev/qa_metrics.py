@@ -91,12 +91,6 @@ def average_precision(
     return 100*total, p, r
 
 # %% ../nbs/finetuning/47_qa_metrics.ipynb #73f3c1ca
-def _group_scores(name, ids, scores):
-    "Mean scores of some questions, in percent, and how many they are"
-    if not ids: return {}
-    means = {f'{name}{measure}': 100*sum(o[k] for k in ids)/len(ids) for measure,o in scores.items()}
-    return means | {f'{name}total': len(ids)}
-
 def squad2_scores(
     golds:dict, # {id: accepted answers, none if there is no answer}
     said:dict, # {id: the best answer there is}
@@ -106,10 +100,12 @@ def squad2_scores(
     "Measures of SQuAD 2.0 (official: squad_official_eval)"
     has, raw = {k: bool(o) for k,o in golds.items()}, dict(zip(('exact', 'f1'), best_scores(golds, said, True)))
     def refusing(scores): return {k: float(not has[k]) if nulls[k]>threshold else v for k,v in scores.items()}
-    cut = {measure: refusing(o) for measure,o in raw.items()}
-    found = _group_scores('', list(has), cut)
-    found |= _group_scores('HasAns_', [k for k in has if has[k]], cut)
-    found |= _group_scores('NoAns_', [k for k in has if not has[k]], cut)
+    cut, found = {measure: refusing(o) for measure,o in raw.items()}, {}
+    groups = {'': list(has), 'HasAns_': [k for k in has if has[k]], 'NoAns_': [k for k in has if not has[k]]}
+    for group,ids in groups.items():
+        if not ids: continue
+        for measure,o in cut.items(): found[group+measure] = 100*sum(o[k] for k in ids)/len(ids)
+        found[group+'total'] = len(ids)
     for measure,o in raw.items():
         found[f'best_{measure}'], found[f'best_{measure}_thresh'] = best_threshold(o, said, nulls, has)
     if not any(has.values()): return found

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from math import inf
 from pathlib import Path
 
 from .engine.files import InputError
-from .tasks import SHARE, from_hub, say_share
+from .tables import SHARE, check_columns, from_hub, say_share
 from .text import is_held_out
 
 # %% ../nbs/finetuning/45_questions.ipynb #602a3dd2
@@ -73,23 +74,22 @@ WORD = re.compile('[^ \t\r\n\u202f]+') # The official code splits at these blank
 
 def word_spans(
     text:str, # Passage
-)->tuple[list,list]: # First characters, and those after the last
+)->list: # (first character, the one after the last) of each
     "Where the words of a passage are"
-    found = [o.span() for o in WORD.finditer(text)]
-    return [o[0] for o in found], [o[1] for o in found]
+    return [o.span() for o in WORD.finditer(text)]
 
 def answer_words(
-    spans:tuple, # From `word_spans`
+    spans:list, # From `word_spans`
     start:int, # First character of the answer
     n:int, # Characters of the answer
 )->tuple[int,int]: # First and last word
     "Words that contain an answer"
-    return bisect_right(spans[0], start)-1, bisect_right(spans[0], start+n-1)-1
+    return bisect_right(spans, (start, inf))-1, bisect_right(spans, (start+n-1, inf))-1
 
 # %% ../nbs/finetuning/45_questions.ipynb #916f271e
 def is_at(
     context:str, # Passage
-    spans:tuple, # Its words
+    spans:list, # Its words
     answer:str, # Answer
     start:int, # Where the file says that it starts
 )->bool:
@@ -97,7 +97,7 @@ def is_at(
     if not answer.strip() or not 0<=start<=len(context)-len(answer): return False
     if context[start:start+len(answer)]==answer: return True # also with blanks that the official code does not split at
     i, j = answer_words(spans, start, len(answer))
-    words = [context[a:b] for a,b in zip(spans[0][i:j+1], spans[1][i:j+1])]
+    words = [context[a:b] for a,b in spans[i:j+1]]
     return ' '.join(answer.split()).lower() in ' '.join(words).lower()
 
 # %% ../nbs/finetuning/45_questions.ipynb #89e08409
@@ -132,7 +132,7 @@ def _detected(o):
 def read_question(
     q:dict, # A question of a file
     context:str, # Its passage
-    spans:tuple, # The passage's words
+    spans:list, # The passage's words
     part:str|None, # `train`, a split to evaluate on, or None: to predict
     v2:bool, # Some questions have no answer
 )->QAExample:
@@ -161,14 +161,17 @@ def _set_answer(example, answer, start, spans, train, v2):
     example.answer, example.start = answer, start if right else -1
 
 # %% ../nbs/finetuning/45_questions.ipynb #1397d42c
+@dataclass
 class BadQuestions:
     "Questions that cannot be used, and what to do about them"
-    def __init__(self,
-        where, # The file, for messages
-        skip:bool=False, # Leave them out, and report which
-    ): self.where, self.skip, self.found = where, skip, []
+    where:object # The file, for messages
+    skip:bool=False # Leave them out, and report which
+    found:list=field(default_factory=list) # (id, why) of each
 
-    def __call__(self, qid, why):
+    def __call__(self,
+        qid, # Id of a question
+        why, # It cannot be used
+    ):
         "One more"
         self.found.append((qid, why))
 
@@ -186,21 +189,19 @@ class BadQuestions:
                          "fix them, or leave them out with --skip-bad-rows")
 
 # %% ../nbs/finetuning/45_questions.ipynb #08dfb8e8
-def _lines(path, bad):
+def _lines(f, bad):
     "Paragraphs of MRQA's JSON lines"
-    with (gzip.open if path.suffix=='.gz' else open)(path, 'rb') as f:
-        for i,line in enumerate(f, 1):
-            if not line.strip(): continue
-            try: row = json.loads(line)
-            except (ValueError, RecursionError) as e:
-                bad(f'line {i}', f'not JSON: {e}')
-                continue
-            if not isinstance(row, dict) or 'header' not in row: yield f'line {i}', row
+    for i,line in enumerate(f, 1):
+        if not line.strip(): continue
+        try: row = json.loads(line)
+        except (ValueError, RecursionError) as e:
+            bad(f'line {i}', f'not JSON: {e}')
+            continue
+        if not isinstance(row, dict) or 'header' not in row: yield f'line {i}', row
 
-def _articles(path):
+def _articles(f, path):
     "Paragraphs of SQuAD's JSON"
-    data = path.read_bytes()
-    try: data = json.loads(gzip.decompress(data) if path.suffix=='.gz' else data)
+    try: data = json.load(f)
     except (ValueError, RecursionError) as e:
         raise InputError(f"{path} is not JSON ({e}); SQuAD's files are one object with `data`") from None
     try: articles = [_list(o, 'paragraphs') for o in _list(data, 'data')]
@@ -219,7 +220,9 @@ def paragraphs(
     path = Path(path)
     if not path.is_file(): raise InputError(f"there is no file {path}")
     if not path.stat().st_size: raise InputError(f"{path} is empty: it has no questions")
-    try: yield from _lines(path, bad) if '.jsonl' in path.suffixes else _articles(path)
+    unpack = gzip.open if path.suffix=='.gz' else open
+    try:
+        with unpack(path, 'rb') as f: yield from _lines(f, bad) if '.jsonl' in path.suffixes else _articles(f, path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as e:
         raise InputError(f"{path} cannot be unpacked ({e}); was it copied completely?") from None
 
@@ -227,21 +230,23 @@ def paragraphs(
 def collect(
     found, # (where, paragraph) one after the other
     bad:BadQuestions, # For questions that cannot be used
-    part:str|None='train', # `train`, a split to evaluate on, or None: to predict
-    v2:bool=False, # Some questions have no answer
+    part:str|None, # `train`, a split to evaluate on, or None: to predict
+    v2:bool, # Some questions have no answer
+    held_out:bool|None=None, # Only passages that are held out by their hash, or only the others; None: all
 )->Questions:
     "Questions of paragraphs, checked"
-    questions = Questions(_usable(found, bad, part, v2))
+    questions = Questions(_usable(found, bad, part, v2, held_out))
     bad.report()
     return questions
 
-def _usable(found, bad, part, v2):
+def _usable(found, bad, part, v2, held_out):
     "Questions of paragraphs without the bad ones"
     ids = set()
     for where,p in found:
         try: context, asked = _text(p, 'context'), _list(p, 'qas')
         except InputError as e:
             raise InputError(f"{bad.where} {where}: {e}; a paragraph has a `context` and a list `qas`") from None
+        if held_out is not None and is_held_out([context], SHARE)!=held_out: continue
         spans = word_spans(context)
         for q in asked:
             name = q.get('qid', q.get('id', where)) if isinstance(q, dict) else where
@@ -262,18 +267,11 @@ def read_questions(
 )->Questions:
     "Questions of a file"
     bad = BadQuestions(path, skip_bad)
-    found = paragraphs(path, bad)
-    if held_out is not None: found = (o for o in found if _held_out(o[1])==held_out)
-    questions = collect(found, bad, part, v2)
+    questions = collect(paragraphs(path, bad), bad, part, v2, held_out)
     if len(questions): return questions
     if held_out is not None: raise InputError(f"{path} has too few passages: none falls to the part that is "
         f"{'evaluated' if held_out else 'trained'} on; put a dev set beside it")
     raise InputError(f"{path} {'has no questions that can be used' if bad.found else 'is empty: it has no questions'}")
-
-def _held_out(paragraph):
-    "Whether the hash of a paragraph's text puts it into the dev set"
-    context = paragraph.get('context') if isinstance(paragraph, dict) else paragraph
-    return is_held_out([str(context).encode('utf-8', 'replace').decode()], SHARE)
 
 # %% ../nbs/finetuning/45_questions.ipynb #6407273f
 def qa_file(
@@ -291,8 +289,8 @@ def questions_of(
     skip_bad:bool=False, # Leave out questions that cannot be used, and report which
 )->Questions:
     "Questions of a split from the files of a folder"
-    path, whole = qa_file(folder, split), qa_file(folder, 'dev') or split=='test'
-    if not path and split=='dev': path = qa_file(folder, 'train')
+    whole = split=='test' or qa_file(folder, 'dev')
+    path = qa_file(folder, split if whole else 'train')
     if not path: raise InputError(f"{folder} has no {split}.json or {split}.jsonl")
     if not whole and split=='dev': say_share(folder, f'the passages of {path.name}')
     return read_questions(path, None if split=='test' else split, v2, skip_bad, None if whole else split=='dev')
@@ -306,7 +304,7 @@ def questions_of_hub(
     skip_bad:bool=False, # Leave out questions that cannot be used, and report which
 )->Questions:
     "Questions of a split from `datasets`"
-    part = dict(dev='validation').get(split, split)
+    part = split.replace('dev', 'validation')
     ds = from_hub(name, split=part)
     _check_hub(name, ds, v2 and split=='train')
     if 'subset' in ds.column_names: ds = ds.filter(lambda o: o==subset, input_columns='subset')
@@ -317,9 +315,8 @@ def questions_of_hub(
 # %% ../nbs/finetuning/45_questions.ipynb #6f11ef25
 def _check_hub(name, ds, needs_unanswerable):
     "Refuse a dataset of another form"
-    mrqa, columns = 'detected_answers' in ds.column_names, set(ds.column_names)
-    if lacking := {'question', 'context', 'answers', 'qid' if mrqa else 'id'}-columns:
-        raise InputError(f"hf:{name} has no column `{min(lacking)}`; its columns are {', '.join(ds.column_names)}")
+    mrqa = 'detected_answers' in ds.column_names
+    check_columns(f'hf:{name}', ds.column_names, ('answers', 'context', 'qid' if mrqa else 'id', 'question'))
     if mrqa: return
     if not all(isinstance(o, dict) for o in ds[:1]['answers']):
         raise InputError(f"hf:{name}: `answers` has no `text` and `answer_start`; "
@@ -333,6 +330,6 @@ def _hub_question(o):
     if 'detected_answers' in o:
         found = o['detected_answers']
         places = [dict(text=t, char_spans=[[n] for n in c['start']]) for t,c in zip(found['text'], found['char_spans'])]
-        return dict(qid=o['qid'], question=o['question'], answers=a, detected_answers=places)
+        return o | dict(detected_answers=places)
     answers = [dict(text=t, answer_start=n) for t,n in zip(a['text'], a['answer_start'])]
     return dict(id=o['id'], question=o['question'], is_impossible=not answers, answers=answers)

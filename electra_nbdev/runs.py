@@ -10,32 +10,31 @@ __all__ = ['FORMAT', 'LENGTH', 'FREE', 'StopOnSignal', 'SaveCheckpoints', 'learn
            'evaluate_run']
 
 # %% ../nbs/pretraining/23_runs.ipynb #84fe4660
-import errno, math, re, signal, threading, time, warnings
+import math, re, signal, threading, time, warnings
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from fastai.callback.core import Callback, CancelFitException
-from fastai.data.core import DataLoaders
 from fastai.torch_core import num_distrib, set_seed
 from fastcore.basics import patch
 
 from .batches import pretrain_dls
 from .electra import Electra
-from .engine.checkpoint import (file_facts, latest_checkpoint, load_checkpoint, only_writer, rng_state,
+from .engine.checkpoint import (latest_checkpoint, load_checkpoint, only_writer, rng_state,
                                              save_checkpoint, saved_halves, set_rng_state, tensors_of)
-from .engine.files import InputError, remove_leftovers
-from .engine.training import device_of, precision_callbacks, print_line, progress_bars
+from .engine.files import InputError, file_facts, remove_leftovers
+from .engine.models import device_of
+from .engine.training import precision_callbacks, print_line, progress_bars
 from .examples import load_examples
-from .monitor import JSONLLogger, loggers, plot_history
+from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
 from .pretrain import ElectraLearner, electra_learner, sample_examples, steps_within, with_special_ids
 from .recipe import (PretrainHParams, differences, load_hparams, load_weights, preset, read_hparams,
                                   save_hparams, save_networks)
 from .tokenizer import watched
 
 # %% ../nbs/pretraining/23_runs.ipynb #a9345335
-class StopOnSignal(Callback):
+class StopOnSignal(FitCallback):
     "SIGTERM and SIGINT end a run after the current step"
     order, came = JSONLLogger.order+4, None
     def __enter__(self):
@@ -57,15 +56,13 @@ class StopOnSignal(Callback):
 
     def after_batch(self):
         "Stop where an update is complete, which saves"
-        if not self.came or self.learn.n_accumulated: return
-        name = signal.Signals(self.came).name
-        self.learn.stopped = f"Stopped by {name} at step {self.learn.n_updates}; the same command continues there"
+        if not self.came or self.n_accumulated: return
         self.learn.exit_code = 128 + self.came
-        print_line(self.learn.stopped)
-        raise CancelFitException()
+        name = signal.Signals(self.came).name
+        self.end_fit(f"Stopped by {name} at step {self.n_updates}; the same command continues there")
 
 # %% ../nbs/pretraining/23_runs.ipynb #8dcfbc0c
-class SaveCheckpoints(Callback):
+class SaveCheckpoints(FitCallback):
     "Save a checkpoint after every interval, at chosen steps, after some time, and where a run is stopped"
     order = JSONLLogger.order+5
     pause, failed = 60, None # seconds until a failed save is tried again, and why it failed
@@ -82,26 +79,18 @@ class SaveCheckpoints(Callback):
         (self.out/'checkpoints').mkdir(parents=True, exist_ok=True)
         self.due = time.monotonic() + self.secs
 
-    def before_epoch(self):
-        "A validation outside of a fit saves nothing"
-        self.trained = False
-
-    def before_train(self):
-        "This is a fit"
-        self.trained = True
-
 # %% ../nbs/pretraining/23_runs.ipynb #71d6a2e1
 @patch
 def after_batch(self:SaveCheckpoints):
     "Save within an interval; its end is saved after the evaluation"
-    if not self.training or self.learn.n_accumulated: return
-    if self.learn.n_updates>=self.evaluation_interval.stop: return
-    if self.learn.n_updates in self.at or time.monotonic()>=self.due: self.save()
+    if not self.training or self.n_accumulated: return
+    if self.n_updates>=self.evaluation_interval.stop: return
+    if self.n_updates in self.at or time.monotonic()>=self.due: self.save()
 
 @patch
 def after_epoch(self:SaveCheckpoints):
     "Save an interval"
-    if self.trained: self.save(curves=time.monotonic()>=self.redraw or self.learn.n_updates==self.learn.until)
+    if self.trained: self.save(curves=time.monotonic()>=self.redraw or self.n_updates==self.until)
 
 @patch
 def after_cancel_fit(self:SaveCheckpoints):
@@ -118,7 +107,7 @@ def save(self:SaveCheckpoints,
     try: self.write(curves)
     except OSError as e:
         self.failed = str(e)
-        warnings.warn(f"NOT SAVED at step {self.learn.n_updates}: {e}. The last good checkpoint stays; "
+        warnings.warn(f"NOT SAVED at step {self.n_updates}: {e}. The last good checkpoint stays; "
                       f"while training goes on, the next try is in {self.pause} s", stacklevel=2)
     now = time.monotonic()
     self.due = now + (self.pause if self.failed else max(self.secs, 50*(now-start)))
@@ -129,14 +118,13 @@ def write(self:SaveCheckpoints,
     curves:bool, # Draw the curves again
 ):
     "Bring the history up to date, then write the checkpoint that counts its lines"
-    folder = self.out/'checkpoints'
-    if not folder.is_dir(): raise FileNotFoundError(errno.ENOENT, 'the folder is gone', str(folder))
+    require_folder(self.out/'checkpoints')
     if not all(p.isfinite().all() for p in self.model.parameters()):
         raise OSError(f"a weight is not finite; {self.out} keeps its last good checkpoint")
     self.skip_bad_gradients.look()
     self.jsonl_logger.write()
     tensors, state = learner_state(self.learn)
-    save_checkpoint(self.out, self.learn.n_updates, tensors, state, self.keep, self.at)
+    save_checkpoint(self.out, self.n_updates, tensors, state, self.keep, self.at)
     if not curves: return
     start = time.monotonic()
     plot_history(self.jsonl_logger.rows, self.out/'curves.png')
@@ -192,7 +180,7 @@ def restore(
         _restore_random(learn, tensors, state)
         _restore_place(learn, tensors, state)
     except InputError as e: raise InputError(f"{path} does not fit the recipe: {e}") from None
-    except (LookupError, TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as e:
+    except Exception as e: # whatever damaged numbers lead to
         raise InputError(f"{path} is not a checkpoint of this program ({type(e).__name__}: {e}); "
                          "delete it to continue from the one before") from None
 
@@ -259,13 +247,17 @@ def check_resumable(
     raise InputError(f"{out} holds a run of another recipe: {what}; choose another --out{longer}")
 
 # %% ../nbs/pretraining/23_runs.ipynb #c58e646e
-def _check_origin(out, data, init):
-    "Examples and first weights have to be those that the run began with"
+def _facts(out):
+    "What belongs to a run beside its recipe"
     facts = read_hparams(out/'hparams.json').get('run')
     known = isinstance(facts, dict) and isinstance(facts.get('data'), dict) and isinstance(facts.get('init', {}), dict)
-    if not known:
-        raise InputError(f"{out}/hparams.json is damaged: it does not say what the run was trained on; "
-                         "choose another --out")
+    if known: return facts
+    raise InputError(f"{out}/hparams.json is damaged: it does not say what the run was trained on; "
+                     "choose another --out")
+
+def _check_origin(out, data, init):
+    "Examples and first weights have to be those that the run began with"
+    facts = _facts(out)
     if facts['data'] and facts['data']!=data:
         raise InputError(f"{out} was trained on other examples ({_first_difference(facts['data'], data)}); "
                          "choose another --out, or give the examples it began with")
@@ -280,7 +272,7 @@ def _weights(init):
     return f"the weights of {init.get('folder')} ({facts})"
 
 def _first_difference(a, b):
-    k = next(k for k in {**a, **b} if a.get(k)!=b.get(k))
+    k = next(k for k in a|b if a.get(k)!=b.get(k))
     return f'{k}: {a.get(k)!r}, asked for {b.get(k)!r}'
 
 # %% ../nbs/pretraining/23_runs.ipynb #65d9fd36
@@ -371,7 +363,7 @@ def _agree(out, hp, dls, minutes, extend, amp, init):
     if known and minutes:
         print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
     if extend: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
-    before = read_hparams(out/'hparams.json')['run'].get('files') if known else None
+    before = _facts(out).get('files') if known else None
     versions = {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
     files = check_files(data_files(train, dls.valid.dataset), before)
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions)
@@ -423,7 +415,7 @@ def evaluate_run(
         raise InputError(f"{run} holds no run; give the folder that electra_pretrain wrote")
     hp, last = load_hparams(run/'hparams.json'), _evaluable(run)
     held = load_examples(data, hp) if data else open_examples(None, hp)[1]
-    facts = read_hparams(run/'hparams.json')['run']['data']
+    facts = _facts(run)['data']
     if not facts:
         raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
     if held.recipe['tokenizer']!=facts['tokenizer']:

@@ -9,7 +9,8 @@ __all__ = ['required_packages', 'python_files', 'docstrings', 'paragraphs', 'pla
            'Distinct', 'sample_documents', 'sample_corpus']
 
 # %% ../nbs/data/14_sample_corpus.ipynb #6b31b7f3
-import ast, gc, hashlib, inspect, json, platform, re, warnings
+import ast, gc, inspect, json, platform, re, warnings
+from collections import Counter
 from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
@@ -18,7 +19,7 @@ from fastprogress.fastprogress import progress_bar
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from .engine.files import InputError, atomic_folder, cache_dir
+from .engine.files import InputError, atomic_folder, cache_dir, digest
 from .text import is_held_out
 from .tokenizer import watched
 
@@ -181,6 +182,7 @@ class Distinct:
     def __call__(self,
         sentence:str, # One sentence
     )->bool: # Whether it is new; if so, it is remembered
+        "Compare words and five-word sequences with those of all sentences that were new"
         ids = [self.ids.setdefault(w, len(self.ids)) for w in re.findall('[a-z]+', sentence.lower())]
         words = sorted(set(ids))
         but_one = {hash((0, *words[:i], *words[i+1:])) for i in range(len(words)+1)}
@@ -222,7 +224,7 @@ _RULES = 2 # To be raised whenever the rules above change what comes out
 def _sample_key(packages):
     "Short digest of all that decides about the text"
     versions = {name: dist.version for name,dist in packages.items()}
-    return hashlib.sha256(json.dumps([_RULES, platform.python_version(), versions]).encode()).hexdigest()[:12]
+    return digest(_RULES, platform.python_version(), versions)[:12]
 
 @contextmanager
 def _without_collector():
@@ -235,11 +237,12 @@ def _without_collector():
 
 def _write_sample(folder, found):
     "One sentence a line, a blank line between documents; and how much each package gave"
-    for name,side in (('train', False), ('held_out', True)):
-        docs = ['\n'.join(doc)+'\n' for _,held_out,doc in found if held_out==side]
-        (folder/f'{name}.txt').write_bytes('\n'.join(docs).encode())
-    sizes = {}
-    for name,_,doc in found: sizes[name] = sizes.get(name, 0) + sum(len(s)+1 for s in doc)
+    texts, sizes = dict(train=[], held_out=[]), Counter()
+    for name,held_out,doc in found:
+        text = ''.join(s+'\n' for s in doc)
+        texts['held_out' if held_out else 'train'].append(text)
+        sizes[name] += len(text)
+    for part,docs in texts.items(): (folder/f'{part}.txt').write_bytes('\n'.join(docs).encode())
     (folder/'sizes.json').write_text(json.dumps(sizes, indent=1))
 
 # %% ../nbs/data/14_sample_corpus.ipynb #8c31df49

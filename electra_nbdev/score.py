@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/score.html.md"""
 # %% auto #0
 __all__ = ['SCORE_MASK_PROB', 'NEUTRAL', 'RED', 'prior_step', 'Scorer', 'words_of', 'windows', 'replaced_probs', 'whole_words',
            'generator_choices', 'TokenScores', 'score_tokens', 'shade', 'saved_recipe', 'max_tokens', 'model_tokenizer',
-           'open_in_training', 'load_scorer', 'show_scores']
+           'newest_state', 'open_in_training', 'load_scorer', 'show_scores']
 
 # %% ../nbs/using/30_score.ipynb #1afd3e20
 import math
@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClas
 
 from .engine.checkpoint import latest_checkpoint, load_checkpoint, saved_halves, tensors_of, unfinished
 from .engine.files import InputError, cache_dir
-from .engine.models import complete_network, load_pretrained, model_folder, shipped
+from .engine.models import complete_network, device_of, load_pretrained, model_folder
 from .recipe import PretrainHParams, build_networks, load_hparams, load_weights, read_hparams
 from .tokenizer import fingerprint, load_tokenizer, special_token_ids, text_backend
 
@@ -53,31 +53,19 @@ class Scorer:
     def __post_init__(self):
         for o in filter(None, (self.discriminator, self.generator)): o.eval().to(self.device)
 
-    def __call__(self,
-        text:str, # A sentence, or several
-        n:int=3, # Alternatives for each flagged word
-        threshold:float=.5, # P(replaced) from which a word is flagged
-    )->'TokenScores':
-        "P(replaced) of every word"
-        return score_tokens(self, text, n, threshold)
 
 # %% ../nbs/using/30_score.ipynb #9d610764
-def _encode(tok, text):
-    "Pieces of a whole text, none of them special"
-    try: text.encode()
-    except UnicodeEncodeError as e:
-        raise InputError(f"the text to score is not UTF-8 (character {e.start+1}); use a terminal with UTF-8") from None
-    enc = text_backend(tok).encode(text, add_special_tokens=False)
-    if not enc.ids: raise InputError("the text to score has no words; give a sentence, such as `The cat sat.`")
-    return enc
-
 def words_of(
     tok, # Tokenizer
     text:str, # Any text
 )->tuple[list,list,list]: # Token ids; for each word the positions of its pieces; and its start and end in the text
     "Split a text into pieces and group them into words"
-    enc = _encode(tok, text)
+    try: text.encode()
+    except UnicodeEncodeError as e:
+        raise InputError(f"the text to score is not UTF-8 (character {e.start+1}); use a terminal with UTF-8") from None
+    enc = text_backend(tok).encode(text, add_special_tokens=False)
     ids, words, offsets = enc.ids, enc.word_ids, enc.offsets # read once: each access copies the whole list
+    if not ids: raise InputError("the text to score has no words; give a sentence, such as `The cat sat.`")
     groups = [list(g) for _,g in groupby(range(len(ids)), key=words.__getitem__)]
     spans = [(offsets[g[0]][0], offsets[g[-1]][1]) for g in groups]
     return ids, groups, [(b-len(text[a:b].lstrip()), b) for a,b in spans] # in byte-level BPE a word begins with a space
@@ -88,11 +76,10 @@ def windows(
     size:int, # Of a window
 )->tuple[list,list]: # Where each window starts; for each token its window
     "Windows that overlap by half; a token belongs to the one in which it is nearest to the middle"
-    hop = max(1, size//2)
-    starts = sorted({min(o, max(0, n-size)) for o in range(0, max(1, n-size+hop), hop)})
-    middles = torch.tensor(starts, dtype=torch.double) + (size-1)/2
-    borders = (middles[1:]+middles[:-1])/2
-    return starts, torch.searchsorted(borders, torch.arange(n, dtype=torch.double)).tolist()
+    last = max(0, n-size)
+    starts = torch.tensor([*range(0, last, max(1, size//2)), last])
+    borders = starts[1:] + starts[:-1] + size-1 # twice the place halfway between two middles
+    return starts.tolist(), torch.searchsorted(borders, 2*torch.arange(n)).tolist()
 
 # %% ../nbs/using/30_score.ipynb #63efcbce
 @torch.no_grad()
@@ -118,13 +105,6 @@ def whole_words(
     special = {*tok.all_special_ids}
     return sorted(i for o,i in tok.get_vocab().items() if begins(o) and i not in special)
 
-def _input_around(scorer, ids, at):
-    "Input of a network, cut around a position; and where that position is in it"
-    size, special = scorer.max_length-2, special_token_ids(scorer.tokenizer)
-    start = max(0, min(at-size//2, len(ids)-size))
-    row = [special.cls, *ids[start:start+size], special.sep]
-    return torch.tensor([row], device=scorer.device), at-start+1
-
 # %% ../nbs/using/30_score.ipynb #b8c9150a
 @torch.no_grad()
 def generator_choices(
@@ -134,10 +114,13 @@ def generator_choices(
     n:int=3, # How many
 )->list: # (word, probability) pairs, the most probable first
     "What the generator would write instead of a word"
-    tok, first, last = scorer.tokenizer, group[0], group[-1]
-    allowed = torch.tensor([i for i in whole_words(tok) if [i]!=ids[first:last+1]])
-    xb, at = _input_around(scorer, [*ids[:first], tok.mask_token_id, *ids[last+1:]], first)
-    probs = scorer.generator(xb).logits[0,at].float().softmax(-1).cpu()[allowed]
+    tok, size, first, end = scorer.tokenizer, scorer.max_length-2, group[0], group[-1]+1
+    special, allowed = special_token_ids(tok), torch.tensor([i for i in whole_words(tok) if [i]!=ids[first:end]])
+    masked = [*ids[:first], special.mask, *ids[end:]]
+    start = max(0, min(first-size//2, len(masked)-size)) # of a window around the mask
+    row = [special.cls, *masked[start:start+size], special.sep]
+    logits = scorer.generator(torch.tensor([row], device=scorer.device)).logits[0,first-start+1]
+    probs = logits.float().softmax(-1).cpu()[allowed]
     best = probs.topk(min(n, len(allowed)))
     words = [tok.convert_tokens_to_string([o]).strip() for o in tok.convert_ids_to_tokens(allowed[best.indices])]
     return list(zip(words, best.values.tolist()))
@@ -177,10 +160,12 @@ def score_tokens(
     if scorer.generator: v.alternatives = {i: generator_choices(scorer, ids, groups[i], n) for i in v.flagged}
     return v
 
+Scorer.__call__ = score_tokens
+
 # %% ../nbs/using/30_score.ipynb #1cbf137e
 def _percent(p): return f'{100*p:.0f} %' if p>=.01 else '<1 %'
 
-def _joined(v, show): return v.gaps[0] + ''.join(show(i)+o for i,o in enumerate(v.gaps[1:]))
+def _joined(v, words): return v.gaps[0] + ''.join(w+o for w,o in zip(words, v.gaps[1:]))
 
 def _notes(v):
     "A line for each flagged word"
@@ -188,16 +173,16 @@ def _notes(v):
         others = ' · '.join(f'{w} {_percent(p)}' for w,p in v.alternatives.get(i, ()))
         yield f'{v.words[i]} {_percent(v.probs[i])}' + (f'; the generator would write {others}' if others else '')
 
-@patch
-def __str__(self:TokenScores)->str:
-    "Plain text"
-    marked = {i: f'{self.words[i]} [{_percent(self.probs[i])}]' for i in self.flagged}
-    return '\n'.join([_joined(self, lambda i: marked.get(i, self.words[i])), *(f'  {o}' for o in _notes(self))])
+def _as_text(v, words):
+    "The text with its words as they are shown, and the lines"
+    return '\n'.join([_joined(v, words), *(f'  {o}' for o in _notes(v))])
 
 @patch
 def __repr__(self:TokenScores)->str:
     "Plain text"
-    return str(self)
+    words = list(self.words)
+    for i in self.flagged: words[i] += f' [{_percent(self.probs[i])}]'
+    return _as_text(self, words)
 
 # %% ../nbs/using/30_score.ipynb #0a8ea808
 NEUTRAL, RED = (238, 238, 238), (222, 70, 55)
@@ -212,21 +197,21 @@ def shade(
 @patch
 def ansi(self:TokenScores)->str:
     "Text with coloured words for a terminal"
-    def show(i):
-        r, g, b = shade(self.probs[i])
-        return f'\x1b[48;2;{r};{g};{b}m\x1b[38;2;0;0;0m{self.words[i]}\x1b[0m'
-    return '\n'.join([_joined(self, show), *(f'  {o}' for o in _notes(self))])
+    def coloured(word, p):
+        r, g, b = shade(p)
+        return f'\x1b[48;2;{r};{g};{b}m\x1b[38;2;0;0;0m{word}\x1b[0m'
+    return _as_text(self, map(coloured, self.words, self.probs))
 
 # %% ../nbs/using/30_score.ipynb #1cd6237d
 @patch
 def _repr_html_(self:TokenScores)->str:
     "The same for a notebook"
-    def show(i):
-        p, word = escape(_percent(self.probs[i])), escape(self.words[i])
-        style = f'background:rgb{shade(self.probs[i])};color:#000;padding:.1em .2em;border-radius:.2em'
-        return f'<span style="{style}" title="{p}">{word}</span>' + (f'<sub>{p}</sub>' if i in flagged else '')
-    flagged = {*self.flagged}
-    text = _joined(replace(self, gaps=[escape(o) for o in self.gaps]), show)
+    words = []
+    for word,p in zip(self.words, self.probs):
+        style = f'background:rgb{shade(p)};color:#000;padding:.1em .2em;border-radius:.2em'
+        words.append(f'<span style="{style}" title="{escape(_percent(p))}">{escape(word)}</span>')
+    for i in self.flagged: words[i] += f'<sub>{escape(_percent(self.probs[i]))}</sub>'
+    text = _joined(replace(self, gaps=[escape(o) for o in self.gaps]), words)
     notes = ''.join(f'<div><small>{escape(o)}</small></div>' for o in _notes(self))
     return f'<div style="white-space:pre-wrap;line-height:1.9">{text}</div>{notes}'
 
@@ -238,10 +223,11 @@ def saved_recipe(
     return load_hparams(run/'hparams.json') if (run/'hparams.json').is_file() else None
 
 def max_tokens(
+    hp:PretrainHParams|None, # Recipe, if there is one
     config, # Of a network of `transformers`
 )->int:
-    "Longest input of a network without a recipe"
-    return min(512, getattr(config, 'max_position_embeddings', 512))
+    "Longest input of a network"
+    return hp.max_seq_length if hp else min(512, getattr(config, 'max_position_embeddings', 512))
 
 # %% ../nbs/using/30_score.ipynb #bd806db7
 def model_tokenizer(
@@ -255,16 +241,14 @@ def model_tokenizer(
     return tok
 
 # %% ../nbs/using/30_score.ipynb #a720f0a4
-def _from_folders(run, disc, device):
-    "Networks that were saved for `transformers`"
+def _from_folders(run, disc, hp):
+    "Networks that were saved for `transformers`, their tokenizer, and the length of their inputs"
     electra = load_pretrained(AutoConfig, disc).model_type=='electra'
     d = complete_network(ElectraForPreTraining if electra else AutoModelForTokenClassification, disc)
     if not electra and d.config.num_labels!=1:
         raise InputError(f"{disc} has {d.config.num_labels} labels; a discriminator has one, the logit of `replaced`")
     g = complete_network(AutoModelForMaskedLM, run/'generator') if (run/'generator').is_dir() else None
-    tok, hp = model_tokenizer(disc, d.config.vocab_size), saved_recipe(run)
-    known = (hp.max_seq_length, hp.mask_prob) if hp else (max_tokens(d.config), SCORE_MASK_PROB)
-    return Scorer(d, g, tok, *known, device)
+    return d, g, model_tokenizer(disc, d.config.vocab_size), max_tokens(hp, d.config)
 
 # %% ../nbs/using/30_score.ipynb #621dd017
 def _tokenizer_of(run, hp, vocab):
@@ -277,24 +261,26 @@ def _tokenizer_of(run, hp, vocab):
     raise InputError(f"{run} is still in training and has no tokenizer yet; give its vocabulary with --vocab")
 
 # %% ../nbs/using/30_score.ipynb #afbb76a3
+def newest_state(
+    run:Path, # Folder of a run
+)->tuple: # Tensors and state, as in `load_checkpoint`
+    "The newest checkpoint of a run"
+    if last := latest_checkpoint(run): return load_checkpoint(last)
+    raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
+
 def open_in_training(
     run:Path, # Folder of a run
+    hp:PretrainHParams, # Its recipe
     vocab=None, # Its vocabulary, if it is not the sample's
 )->tuple: # Networks, tokenizer, length of the longest sequences so far
-    "The newest checkpoint of a run"
-    hp, last = saved_recipe(run), latest_checkpoint(run)
-    if not last: raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
-    model, tok, (tensors, state) = build_networks(hp), _tokenizer_of(run, hp, vocab), load_checkpoint(last)
-    load_weights(dict(model.named_parameters()), tensors_of(tensors, 'model'), last)
-    return model.eval(), tok, _longest(hp, (state['step']-1)/hp.num_train_steps)
-
-def _longest(hp, done):
-    "Tokens of the longest sequences up to a fraction of training"
-    begun, lengths = 0., []
-    for length,share in hp.length_schedule:
-        if begun<=done+1e-9: lengths.append(length)
+    "What a run has trained until its newest checkpoint"
+    (tensors, state), model = newest_state(run), build_networks(hp)
+    load_weights(dict(model.named_parameters()), tensors_of(tensors, 'model'), run)
+    done, begun, length = (state['step']-1)/hp.num_train_steps, 0., 0
+    for n,share in hp.length_schedule:
+        if begun<=done+1e-9: length = max(length, n)
         begun += share
-    return max(lengths, default=hp.max_seq_length)
+    return model.eval(), _tokenizer_of(run, hp, vocab), length or hp.max_seq_length
 
 # %% ../nbs/using/30_score.ipynb #1071b7de
 def load_scorer(
@@ -302,28 +288,20 @@ def load_scorer(
     vocab=None, # Vocabulary of a run that is still in training, if it is not the sample's
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Scorer:
-    "Open a trained model for scoring"
-    from electra_nbdev.engine.training import device_of
+    "Open a trained model for scoring, or for likelihoods if it is an Electric"
     folder, device = model_folder(path), device_of(device)
     run = folder.parent if folder.name=='discriminator' or (folder/'towers').is_dir() else folder
     hp, found = saved_recipe(run), [o for o in (run/'discriminator', run) if (o/'config.json').is_file()]
-    if hp and not hp.electra_objective: scorer = Scorer(None, None, None, hp.max_seq_length, device=device)
-    elif found and not unfinished(folder): scorer = _from_folders(run, found[0], device)
+    rate, source = hp.mask_prob if hp else SCORE_MASK_PROB, (folder, vocab)
+    if hp and not hp.electra_objective: opened = None, None, None, hp.max_seq_length
+    elif found and not unfinished(folder): opened = _from_folders(run, found[0], hp)
     elif hp:
-        model, tok, length = open_in_training(run, vocab)
-        generator = None if hp.two_tower_generator else model.generator
-        scorer = Scorer(model.discriminator, generator, tok, length, hp.mask_prob, device)
+        model, *rest = open_in_training(run, hp, vocab)
+        opened = model.discriminator, None if hp.two_tower_generator else model.generator, *rest
     else: raise InputError(f"{folder} holds no model; give the folder of a run or of a discriminator")
-    return replace(scorer, source=(folder, vocab))
+    return Scorer(*opened, rate, device, source)
 
-@patch(cls_method=True)
-def from_pretrained(cls:Scorer,
-    path='tiny', # As in `load_scorer`
-    vocab=None, # As in `load_scorer`
-    device:str|None=None, # As in `load_scorer`
-)->Scorer:
-    "Open a trained model for scoring, or for likelihoods if it is an Electric"
-    return load_scorer(path, vocab, device)
+Scorer.from_pretrained = staticmethod(load_scorer)
 
 # %% ../nbs/using/30_score.ipynb #048968b2
 def show_scores(

@@ -12,7 +12,7 @@ __all__ = ['TagExample', 'TagTask', 'word_pieces', 'row_cuts', 'whole_rows', 'of
 # %% ../nbs/finetuning/50_tagging.ipynb #39bcc533
 import re
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -28,12 +28,10 @@ from .engine.files import InputError, atomic_write
 from .finetune import load_finetuned, predict_file
 from .finetune_recipe import FinetuneHParams
 from .passages import row_ends
-from .phrases import (as_bio, conll_spans, conll_text, kinds_of, marked, read_tagged,
-                                   span_scores, spans_of, tags_of)
-from .qa import dense
-from .tables import BadRows, read_table
-from .tasks import SHARE, Feature, Task, encode_texts, from_hub, register, say_share, task_folder
-from .text import is_held_out
+from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, marked, read_tagged,
+                                   spans_of, tags_of)
+from .tables import BadRows, from_hub, part_of, read_table
+from .tasks import Feature, Task, dense, encode_texts, register, task_folder
 from .trials import run_trials
 
 # %% ../nbs/finetuning/50_tagging.ipynb #9a10d7a8
@@ -51,6 +49,11 @@ class TagExample(NamedTuple):
         "The tags as a text, for tables"
         return ' '.join(self.tags or ())
 
+    @property
+    def texts(self)->tuple:
+        "The words, for the hash"
+        return self.words
+
 # %% ../nbs/finetuning/50_tagging.ipynb #007a04c3
 @dataclass
 class TagTask(Task):
@@ -63,17 +66,6 @@ class TagTask(Task):
     source:object=None # From (split, hp) to a list of `TagExample`
     list_is_batch = False # a list of words is one sentence
 
-    def settings(self)->dict: # For `TagTask(**settings)`
-        "All but the data"
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name!='source'}
-
-    def examples(self,
-        split:str, # `train`, `dev` or `test`
-        hp:FinetuneHParams, # `tag_rows`
-    )->list: # `TagExample`s
-        "Sentences of a split"
-        return self.source(split, hp)
-
 # %% ../nbs/finetuning/50_tagging.ipynb #d0dc0a24
 def word_pieces(
     tok, # Tokenizer
@@ -81,11 +73,12 @@ def word_pieces(
     official:bool=False, # Lower-cased, without accents, Chinese characters together
 )->dict: # {word: ids of its pieces}
     "Pieces of each word (official: tagging_tasks.tokenize_and_align)"
+    words, none = list(dict.fromkeys(words)), [tok.unk_token_id]
     if official:
-        tok, normal = deepcopy(tok), dict(handle_chinese_chars=False, strip_accents=True, lowercase=True)
+        tok, none = deepcopy(tok), []
+        normal = dict(handle_chinese_chars=False, strip_accents=True, lowercase=True)
         tok.backend_tokenizer.normalizer = BertNormalizer(**normal)
-    words = list(dict.fromkeys(words))
-    return {w: o.ids for w,o in zip(words, encode_texts(tok, [' '+w for w in words]))}
+    return {w: o.ids or none for w,o in zip(words, encode_texts(tok, [' '+w for w in words]))}
 
 # %% ../nbs/finetuning/50_tagging.ipynb #b67c7cf4
 def row_cuts(
@@ -105,11 +98,10 @@ def whole_rows(
     head:list, # Ids before the text
     tail:list, # Ids after it
     max_length:int, # Tokens that fit
-    unknown:int, # Id for a word without pieces
 )->list: # (ids, place of each word's first piece) of each row
     "Rows in which every word has its place"
     room, found = max_length-len(head)-len(tail), []
-    pieces = [o[:room] or [unknown] for o in pieces]
+    pieces = [o[:room] for o in pieces]
     for a,b in row_cuts([len(o) for o in pieces], room):
         ids, at = list(head), []
         for o in pieces[a:b]: at.append(len(ids)); ids += o
@@ -122,7 +114,6 @@ def official_rows(
     head:list, # Ids before the text
     tail:list, # Ids after it
     max_length:int, # Tokens that fit
-    unknown:int, # Not used
 )->list: # (ids, place of each word's first piece) of the one row
     "A row that ends early (official: TaggingTask.featurize)"
     ids, at = [], []
@@ -146,7 +137,7 @@ def features(self:TagTask,
     pieces, found = word_pieces(tok, [w for o in examples for w in o.words], official), []
     for o in examples:
         labels = [index.get(t, 0) for t in o.tags] if o.tags else [0]*len(o.words)
-        rows = rows_of([pieces[w] for w in o.words], head, tail, hp.max_seq_length, tok.unk_token_id)
+        rows = rows_of([pieces[w] for w in o.words], head, tail, hp.max_seq_length)
         done, cut = 0, sum(len(at) for _,at in rows)<len(o.words)
         for ids,at in rows:
             found.append(Feature(ids, 0, dict(positions=at, labels=labels[done:done+len(at)]), o, cut))
@@ -237,9 +228,7 @@ def metrics(self:TagTask,
     losses = [F.cross_entropy(o, torch.tensor(f.target['labels'], dtype=torch.long), reduction='sum')
               for f,o in zip(features, outs)]
     words = dict(accuracy=100*right/max(sum(map(len, gold)), 1), loss=sum(map(float, losses))/len(features))
-    if not self.scheme: return words
-    conll = {f'conll_{k}': v for k,v in span_scores(gold, pred, conll_spans).items()}
-    return span_scores(gold, pred) | conll | words
+    return both_scores(gold, pred) | words if self.scheme else words
 
 # %% ../nbs/finetuning/50_tagging.ipynb #194f2872
 def to_labels(
@@ -269,11 +258,10 @@ def tag_task(
     skip_bad:bool=False, # Leave sentences with errors out, and count them
 )->TagTask:
     "A task of tags"
-    read = partial(read_tagged, word=word, scheme=scheme, comment=comment)
-    tagged = {'train': read(train, tag=tag, skip_bad=skip_bad)}
-    known = kinds_of(tagged['train'][0], scheme)
-    if dev is not None: tagged['dev'] = read(dev, tag=tag, skip_bad=skip_bad, known=known)
-    if test is not None: tagged['test'] = _with_tags_if_any(read, test, tag)
+    read = partial(read_tagged, word=word, tag=tag, scheme=scheme, comment=comment, skip_bad=skip_bad)
+    tagged = {'train': read(train)}
+    if dev is not None: tagged['dev'] = read(dev, known=kinds_of(tagged['train'][0], scheme))
+    if test is not None: tagged['test'] = _with_tags_if_any(partial(read, skip_bad=False), test)
     found, used = {}, []
     for split,(rows,closed) in tagged.items():
         rows = [TagExample(i, o.words, o.tags and to_labels(o.tags, scheme)) for i,o in enumerate(rows)]
@@ -285,9 +273,9 @@ def tag_task(
     return TagTask(name, labels, scheme, word, comment, partial(_of_split, name, found))
 
 # %% ../nbs/finetuning/50_tagging.ipynb #80529f6d
-def _with_tags_if_any(read, path, tag):
+def _with_tags_if_any(read, path):
     "Sentences of a test set"
-    try: return read(path, tag=tag)
+    try: return read(path)
     except InputError as e: why = e
     found = read(path, tag=None)
     print(f"NOTE: the test set is read without tags: {why}", flush=True)
@@ -298,11 +286,10 @@ def _of_split(name, found, split, hp):
     "Examples of a split; officially without a last sentence that no blank line ends"
     if split=='test' and 'test' not in found: raise InputError(f"{name} has no test set; "
         "give one (test.txt beside train.txt), or do without predicting it")
-    rows, closed = found[split if split in found else 'train']
+    rows, closed = found.get(split, found['train'])
     if hp.tag_rows=='official' and not closed: rows = rows[:-1]
-    if split in found and ('dev' in found or split!='train'): return rows
-    if split=='dev': say_share(name, 'the training sentences')
-    return [o for o in rows if is_held_out(list(o.words), SHARE)==(split=='dev')]
+    if 'dev' in found or split=='test': return rows
+    return part_of(rows, split, name, 'the training sentences')
 
 # %% ../nbs/finetuning/50_tagging.ipynb #bb6d54fe
 def chunk_task(
@@ -353,19 +340,19 @@ def unlabelled(self:TagTask,
 
 # %% ../nbs/finetuning/50_tagging.ipynb #2d62aeb7
 @patch
-def predictions(self:TagTask,
+def predicted(self:TagTask,
     features:list, # Rows
     outs:list, # Head outputs, one for each row
-)->list: # A `TagPrediction` of each sentence
+)->list: # (sentence, its `TagPrediction`)
     "Words with their tags"
     found = []
     for e,_,logits in self.joined(features, outs):
-        probs, best = logits.softmax(-1).max(-1) if len(logits) else (torch.zeros(0), [])
+        probs, best = logits.softmax(-1).max(-1)
         tags, phrases = [self.labels[i] for i in best] + ['O']*(len(e.words)-len(best)), None
         if self.scheme:
             tags = as_bio(tags)
             phrases = tuple((kind, ' '.join(e.words[a:b+1])) for a,b,kind in spans_of(tags))
-        found.append(TagPrediction(e.words, tuple(tags), tuple(probs.tolist()), phrases))
+        found.append((e, TagPrediction(e.words, tuple(tags), tuple(probs.tolist()), phrases)))
     return found
 
 # %% ../nbs/finetuning/50_tagging.ipynb #1f25fefa
@@ -378,23 +365,21 @@ def merge(self:TagTask,
 
 # %% ../nbs/finetuning/50_tagging.ipynb #f5f95e27
 @patch
-def answers(self:TagTask,
-    features:list, # Rows
-    outs:list, # Head outputs, one for each row
-)->list: # A dict for each sentence
+def answer(self:TagTask,
+    example:TagExample, # A sentence
+    pred:TagPrediction, # The prediction for it
+)->dict:
     "Words and tags"
-    return [dict(words=list(o.words), tags=list(o.tags)) for o in self.predictions(features, outs)]
+    return dict(words=list(pred.words), tags=list(pred.tags))
 
 @patch
-def compared(self:TagTask,
-    features:list, # Rows with the right targets
-    outs:list, # Head outputs, one for each row
-)->list: # A dict for each sentence
-    "Sentences with true and predicted phrases"
-    found, spans = [], bool(self.scheme)
-    for (e,*_),o in zip(self.joined(features, outs), self.predictions(features, outs)):
-        found.append(dict(label=marked(o.words, e.tags or (), spans), predicted=marked(o.words, o.tags, spans)))
-    return found
+def comparison(self:TagTask,
+    example:TagExample, # A sentence with its true tags
+    pred:TagPrediction, # The prediction for it
+)->dict:
+    "A sentence with true and with predicted phrases"
+    gold, said = (marked(pred.words, o, bool(self.scheme)) for o in (example.tags or (), pred.tags))
+    return dict(label=gold, predicted=said)
 
 # %% ../nbs/finetuning/50_tagging.ipynb #deff38e3
 @patch
@@ -406,9 +391,9 @@ def write(self:TagTask,
 ):
     "Words, true tags if there are any, and predicted ones, in columns"
     rows = []
-    for (e,*_),o in zip(self.joined(features, outs), self.predictions(features, outs)):
+    for e,pred in self.predicted(features, outs):
         gold = as_bio(e.tags) if e.tags and self.scheme else e.tags
-        rows.append(dict(words=o.words, gold=gold, tags=o.tags))
+        rows.append(dict(words=e.words, gold=gold, tags=pred.tags))
     atomic_write(Path(folder)/f'{self.name}-{split}.txt', conll_text(rows))
 
 @patch

@@ -22,15 +22,14 @@ from fastai.data.core import DataLoaders, TfmdDL
 from fastai.data.transforms import CategoryMap
 from fastai.text.data import SortedDL, TensorText
 from fastai.torch_core import TensorCategory, TitledStr, display_df
-from fastcore.basics import patch
+from fastcore.basics import attrdict, patch, store_attr
 from fastcore.foundation import L
 
 from .engine.files import InputError
-from .engine.training import device_of
+from .engine.models import device_of
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
-from .tables import check_columns, read_table
-from .tasks import SHARE, Feature, Task, TextExample, TextTask, say_share
-from .text import is_held_out
+from .tables import SHARE, check_columns, part_of, read_table
+from .tasks import Feature, Task, TextExample, TextTask
 
 # %% ../nbs/finetuning/41_task_data.ipynb #fd6c275d
 def task_batch(
@@ -41,7 +40,7 @@ def task_batch(
 )->tuple[dict,dict]: # Inputs of the network (an attention mask only where there is padding), targets by task
     "Sequences as tensors, of any mixture of tasks"
     features = [o[2] for o in items]
-    lens, first = (torch.tensor(o) for o in ([len(f.input_ids) for f in features], [f.n_first for f in features]))
+    lens, first = torch.tensor([(len(f.input_ids), f.n_first) for f in features]).T
     width = width or int(lens.max())
     at = torch.arange(width)
     real = at<lens[:,None]
@@ -62,7 +61,7 @@ class Rows(Sequence):
     def __len__(self): return int(self.ends[-1])
 
     def __getitem__(self, i):
-        if not 0<=i<len(self): raise IndexError(i)
+        i = range(len(self))[i] # or an IndexError
         k = int(np.searchsorted(self.ends, i, side='right'))
         name, at = list(self.features)[k], i-int(self.ends[k-1]) if k else i
         return i, name, self.features[name][at]
@@ -74,8 +73,13 @@ class Rows(Sequence):
         return np.concatenate([of(o) for o in self.features.values()])
 
     @property
-    def items(self)->list: return [f for *_,f in self] # what fastai's `Interpretation` picks from
-    def new_empty(self)->'Rows': return Rows({n: [] for n in self.features}) # what `export` keeps
+    def items(self)->list:
+        "All features, of which fastai's `Interpretation` picks some"
+        return [f for *_,f in self]
+
+    def new_empty(self)->'Rows':
+        "The same tasks without features: what `export` keeps"
+        return Rows({n: [] for n in self.features})
 
 # %% ../nbs/finetuning/41_task_data.ipynb #2dec51ef
 class FinetuneDL(SortedDL):
@@ -94,14 +98,16 @@ class FinetuneDL(SortedDL):
         **kwargs, # Of fastai's `DataLoader`
     ):
         rows = dataset if isinstance(dataset, Rows) else Rows(dataset)
-        self.tasks, self.tok, self.similar, self.hp, self.labelled = tasks, tok, similar, hp, labelled
+        store_attr('tasks,tok,similar,hp,labelled')
         res = rows.lens if res is None else res
         super().__init__(rows, res=res, bs=bs, shuffle=shuffle, **dict(num_workers=0) | kwargs)
 
-    def new(self, dataset=None, **kwargs):
+    def new(self,
+        dataset=None, # Other features
+        **kwargs, # Other settings
+    )->'FinetuneDL':
         "The same with other features or settings"
-        own = {k: getattr(self, k) for k in ('tasks', 'tok', 'similar', 'hp', 'labelled')}
-        return super().new(dataset, **own | kwargs)
+        return super().new(dataset, **attrdict(self, 'tasks', 'tok', 'similar', 'hp', 'labelled') | kwargs)
 
 # %% ../nbs/finetuning/41_task_data.ipynb #d7f3ec45
 @patch
@@ -177,10 +183,8 @@ def show_results(self:FinetuneDL,
     b, # Token ids, and classes or numbers
     out, # Predicted classes or numbers, in a tuple
     max_n:int=9, # Examples
-    show:bool=True, # Not used: TensorBoard asks without
 ):
     "Texts, labels and predictions"
-    if not show: raise InputError("texts are not drawn; give TensorBoardCallback(trace_model=False, log_preds=False)")
     its, outs = (self._pre_show_batch((b[0], o), max_n)[2] for o in (b[1], out[0]))
     _frame([dict(text=t, label=y, predicted=p) for (t,y),(_,p) in zip(its, outs)])
 
@@ -189,20 +193,18 @@ class TaskDataLoaders(DataLoaders):
     "Training and validation batches of tasks"
     def test_dl(self,
         test_items, # Texts or pairs of texts; or `Feature`s
-        rm_type_tfms=None, # fastai's; not used
         with_labels:bool=False, # Whether the targets of `Feature`s are to be used; keeps their order
         task:str|None=None, # Name of the task, the first if None
-        bs:int|None=None, # Sequences of a batch
-        process=None, # fastai's; not used
-        num_workers=0, # fastai's; not used
+        bs:int|None=None, # Sequences of a batch, `predict_batch_size` if None
+        **kwargs, # Other settings of the loader, such as `num_workers`
     )->FinetuneDL:
         "Batches to predict"
         if isinstance(test_items, str): raise InputError("test_dl takes a list of texts, one text came; use predict")
         dl, items = self.valid, list(test_items)
         task = dl.tasks[task or next(iter(dl.tasks))]
         if not all(isinstance(o, Feature) for o in items): items = task.features(task.unlabelled(items), dl.tok, dl.hp)
-        bs = bs or dl.hp.predict_batch_size
-        return dl.new(Rows({task.name: items}), labelled=with_labels, similar=not with_labels, bs=bs)
+        kwargs['bs'] = bs or dl.hp.predict_batch_size
+        return dl.new(Rows({task.name: items}), labelled=with_labels, similar=not with_labels, **kwargs)
 
 # %% ../nbs/finetuning/41_task_data.ipynb #9ee8d35b
 def capped(
@@ -229,9 +231,10 @@ def read_examples(
     hp:FinetuneHParams, # Recipe
 )->dict: # {'train', 'dev' and further splits: {task: examples}}
     "All examples that training and evaluation need"
-    found = {'train': {n: split_examples(t, 'train', hp) for n,t in tasks.items()} if hp.do_train else {},
-             'dev': {n: split_examples(t, t.dev[0], hp) for n,t in tasks.items()}}
+    found = dict(train={}, dev={})
     for n,t in tasks.items():
+        if hp.do_train: found['train'][n] = split_examples(t, 'train', hp)
+        found['dev'][n] = split_examples(t, t.dev[0], hp)
         for split in t.dev[1:]: found.setdefault(split, {})[n] = split_examples(t, split, hp)
     return found
 
@@ -349,8 +352,7 @@ def _of_rows(name, found, share, split, hp):
     "Examples of a split from rows in memory"
     if split in found and ('dev' in found or split!='train'): return found[split]
     if split=='test': raise InputError(f"{name} has no test rows; give them as `test`")
-    if split=='dev': say_share(name, 'the training rows', share)
-    return [o for o in found['train'] if is_held_out([o.text_a, o.text_b or ''], share)==(split=='dev')]
+    return part_of(found['train'], split, name, 'the training rows', share)
 
 # %% ../nbs/finetuning/41_task_data.ipynb #012a4fca
 @patch(cls_method=True)

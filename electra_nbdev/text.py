@@ -11,18 +11,19 @@ __all__ = ['text_files', 'file_kind', 'file_blocks', 'TextChunk', 'chunks', 'sou
 import glob, hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 from fastcore.basics import patch
 
-from .engine.files import InputError, one_line, suggest
+from .engine.files import InputError, file_facts, one_line, suggest
 
 # %% ../nbs/data/10_text.ipynb #3314cfd5
 def _folder_files(path):
     "All files below a folder in the order of their names, hidden ones left out"
-    found = [(p.relative_to(path).parts, p) for p in path.rglob('*') if p.is_file()]
-    return [p for parts,p in sorted(found) if not any(o.startswith('.') for o in parts)]
+    names = {p: p.relative_to(path).parts for p in path.rglob('*')}
+    return [p for p in sorted(names, key=names.get) if not any(o.startswith('.') for o in names[p])]
 
 def text_files(
     corpus, # File, folder, glob or `hf:` name, or a list of them
@@ -77,11 +78,6 @@ class TextChunk:
     end:int|None=None # Byte or row after the last; None where all is read
     blank_lines_separate_docs:bool=True # A blank line ends a document; otherwise only the end of the chunk does
 
-    @property
-    def name(self)->str: # Unique in a corpus
-        "For messages and progress bars"
-        return f'{self.path}@{self.start}' if self.start else self.path
-
 # %% ../nbs/data/10_text.ipynb #7e35900d
 _LONGEST = 2**24 # Bytes of a line
 
@@ -112,16 +108,13 @@ def _file_lines(self:TextChunk, on_bad):
     try:
         for n,line in enumerate(self._byte_lines(), 1):
             try: text = _decode(line)
-            except ValueError as e: on_bad(InputError(f'{self.path}, line {self._lines_before()+n} {e}.'))
+            except ValueError as e:
+                before = sum(o.count(b'\n') for o in file_blocks(self.path, end=self.start))
+                on_bad(InputError(f'{self.path}, line {before+n} {e}.'))
             else: yield text
     except OSError as e:
         if e.errno is not None: raise
         raise InputError(f'{self.path} is damaged after line {n}: {e}. Compress or fetch it again.') from None
-
-@patch
-def _lines_before(self:TextChunk):
-    "Line ends of the file before this chunk"
-    return sum(block.count(b'\n') for block in file_blocks(self.path, end=self.start)) if self.start else 0
 
 # %% ../nbs/data/10_text.ipynb #e78339f4
 def _raise(error):
@@ -148,12 +141,8 @@ def documents(
     self:TextChunk,
 ): # Yields lists of `str`
     "The documents of a chunk as lists of lines, one document in memory at a time"
-    doc = []
-    for line in self.lines():
-        if line: doc.append(line)
-        else:
-            yield doc
-            doc = []
+    for filled,doc in groupby(self.lines(), bool):
+        if filled: yield list(doc)
 
 # %% ../nbs/data/10_text.ipynb #159dd87b
 @lru_cache(maxsize=4)
@@ -204,11 +193,11 @@ def _source_chunks(path, chunk_bytes, blank):
     "Chunks of one file or dataset"
     path = str(path)
     kind = 'hf' if path.startswith('hf:') else file_kind(path)
-    if kind in ('gzip', 'zstd'): return [TextChunk(path, kind, blank_lines_separate_docs=blank)]
     if kind=='plain': cuts = _cuts(path, Path(path).stat().st_size, chunk_bytes, blank)
-    else:
+    elif kind=='hf':
         n = len(_dataset(path)[0])
         cuts = [*range(0, n, _ROWS), n]
+    else: cuts = 0, None
     return [TextChunk(path, kind, a, b, blank) for a,b in zip(cuts, cuts[1:])]
 
 def chunks(
@@ -227,9 +216,7 @@ def _facts(path):
     if str(path).startswith('hf:'):
         ds = _dataset(path)[0]
         return dict(name=path, rows=len(ds), fingerprint=ds._fingerprint)
-    digest = hashlib.sha256()
-    for block in file_blocks(path): digest.update(block)
-    return dict(name=str(path), bytes=path.stat().st_size, sha256=digest.hexdigest())
+    return dict(name=str(path), **file_facts(path))
 
 def source_facts(
     corpus, # What `chunks` takes

@@ -10,7 +10,7 @@ __all__ = ['SPECIALS', 'wordpiece', 'check_vocab', 'read_vocab', 'special_token_
            'save_tokenizer', 'watched', 'train_vocab']
 
 # %% ../nbs/data/11_tokenizer.ipynb #31e2a030
-import hashlib, json, os, re, sys, warnings
+import json, os, re, sys, warnings
 from collections import Counter
 from copy import deepcopy
 from pathlib import Path
@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
-from .engine.files import InputError, atomic_folder, one_line
+from .engine.files import InputError, atomic_folder, digest, one_line
 from .text import chunks
 
 # %% ../nbs/data/11_tokenizer.ipynb #d6c6f64a
@@ -31,8 +31,8 @@ def wordpiece(
     strip_accents:bool=True, # Remove accents; only done when lower-casing
 )->BertTokenizerFast:
     "The tokenizer of BERT and ELECTRA over a vocabulary"
-    strip_accents = strip_accents and lower_case
-    return BertTokenizerFast(vocab=vocab, do_lower_case=lower_case, strip_accents=strip_accents, model_max_length=512)
+    return BertTokenizerFast(vocab=vocab, do_lower_case=lower_case, strip_accents=lower_case and strip_accents,
+                             model_max_length=512)
 
 # %% ../nbs/data/11_tokenizer.ipynb #fca1a0cb
 SPECIALS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']
@@ -122,11 +122,12 @@ def load_tokenizer(
 )->PreTrainedTokenizerFast:
     "Open and check a tokenizer"
     path = Path(path)
-    file = path/'vocab.txt' if path.is_dir() else path
-    if path.is_dir() and (any(path.glob('tokenizer*.json')) or not file.is_file()): return open_tokenizer(path)
-    if not file.is_file():
-        raise InputError(f"there is no vocabulary at {file}; give a vocab.txt, or a folder that electra_vocab wrote")
-    return wordpiece(read_vocab(file), lower_case, strip_accents)
+    if path.is_dir():
+        if any(path.glob('tokenizer*.json')) or not (path/'vocab.txt').is_file(): return open_tokenizer(path)
+        path = path/'vocab.txt'
+    if not path.is_file():
+        raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, or a folder that electra_vocab wrote")
+    return wordpiece(read_vocab(path), lower_case, strip_accents)
 
 # %% ../nbs/data/11_tokenizer.ipynb #50cb1ce7
 def text_backend(
@@ -180,7 +181,7 @@ def fingerprint(
     spec = json.loads(tok.backend_tokenizer.to_str())
     parts = [vocab_list(tok), spec['normalizer']]
     if tokenizer_kind(tok)!='WordPiece': parts += [spec['pre_tokenizer'], spec['model']]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(*parts, sort_keys=True)
 
 def save_tokenizer(
     tok, # Tokenizer

@@ -6,15 +6,16 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/trials.html.md"""
 
 # %% auto #0
 __all__ = ['FREE', 'run_trial', 'statistics_of', 'Trials', 'recipe_facts', 'rows_facts', 'check_facts', 'save_trial',
-           'settle_trials', 'Plan', 'make_plan', 'run_trials', 'evaluate_trials', 'predict_test', 'results_table',
-           'plot_trials', 'finetune_tasks', 'report']
+           'settle_trials', 'Plan', 'run_trials', 'evaluate_trials', 'predict_test', 'results_table', 'plot_trials',
+           'finetune_tasks', 'report']
 
 # %% ../nbs/finetuning/43_trials.ipynb #014fbef8
 import hashlib, json, os, shutil, time
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from statistics import mean, median, stdev
 
@@ -23,14 +24,16 @@ import numpy as np
 import pandas as pd
 import torch
 from fastai.basics import no_random, patch
+from fastcore.meta import delegates
 from safetensors import SafetensorError
 from torch import nn
 
 # %% ../nbs/finetuning/43_trials.ipynb #b99c266a
 from .engine.files import InputError, atomic_file, atomic_folder, atomic_write
-from .engine.training import device_of, precision_callbacks
-from .finetune import FinetuneLearner, TaskNetwork, finetune_learner, load_finetuned
-from .finetune import save_model, task_groups
+from .engine.models import device_of
+from .engine.training import precision_callbacks
+from .finetune import FinetuneLearner, TaskNetwork, finetune_learner, finetuned_folder
+from .finetune import load_finetuned, save_model, task_groups
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
 from .generator import official_init_
 from .task_data import finetune_dls, n_steps, read_examples, read_rows, read_split, split_examples
@@ -43,9 +46,9 @@ def evaluate(self:FinetuneLearner,
 )->dict: # {task: {measure: number}}
     "Metrics of every task on all its splits but `train`; those of a second split carry its name"
     found = {n: {} for n in self.tasks}
-    for split in rows:
+    for split,of_tasks in rows.items():
         if split=='train': continue
-        for n,fs in rows[split].items():
+        for n,fs in of_tasks.items():
             scores = self.tasks[n].metrics(fs, self.outputs(n, fs, self.hp.eval_batch_size))
             found[n] |= scores if split=='dev' else {f'{split}_{k}': v for k,v in scores.items()}
     return found
@@ -89,8 +92,8 @@ def statistics_of(
     lower:bool=False, # Whether smaller is better
 )->dict:
     "Median, mean, standard deviation (None for a single trial) and best"
-    found = dict(median=median(values), mean=mean(values), sd=stdev(values) if len(values)>1 else None)
-    return found | dict(best=min(values) if lower else max(values), values=values)
+    return dict(median=median(values), mean=mean(values), sd=stdev(values) if len(values)>1 else None,
+                best=min(values) if lower else max(values), values=values)
 
 # %% ../nbs/finetuning/43_trials.ipynb #795e0c9f
 class Trials:
@@ -103,9 +106,13 @@ class Trials:
         self.records = {k: json.loads(found[k].read_text()) for k in sorted(found)}
 
     @property
-    def first(self)->dict: return next(iter(self.records.values())) # the record of the first trial
+    def first(self)->dict:
+        "The record of the first trial"
+        return next(iter(self.records.values()))
     @property
-    def tasks(self)->list: return list(self.first['metrics']) # names of the tasks of the network
+    def tasks(self)->list:
+        "Names of the tasks of the network"
+        return list(self.first['metrics'])
 
     def values(self,
         task:str, # Name of a task
@@ -122,6 +129,12 @@ class Trials:
 
 # %% ../nbs/finetuning/43_trials.ipynb #15e83d44
 @patch(as_prop=True)
+def models(self:Trials)->dict: # {name: folder}
+    "The models of the trials, or that of the best one if it alone was kept"
+    found = {f'trial-{k}': self.out/f'trial-{k}'/'model' for k in self.records}
+    return {k: o for k,o in found.items() if o.is_dir()} or dict(model=self.out/'model')
+
+@patch(as_prop=True)
 def best(self:Trials)->int: # Its number
     "The trial with the highest mean of what counts"
     def score(k): return mean(self.records[k]['metrics'][t][self.main(t)] for t in self.tasks)
@@ -136,23 +149,14 @@ def summary(self:Trials)->dict: # As in results.json
 
 # %% ../nbs/finetuning/43_trials.ipynb #bf7be85e
 @patch
-def shown(self:Trials,
-    task:str, # Name of a task
-)->list:
-    "Measures that a table shows"
-    return self.first.get('shown', {}).get(task) or [self.main(task)]
-
-@patch
 def table(self:Trials)->pd.DataFrame: # A row for each task, or several
     "The statistics of the measures that count"
-    records, rows = list(self.records.values()), []
-    cost = dict(trials=len(records), steps=records[0]['steps'], seconds=mean(o['seconds'] for o in records))
+    seconds, rows = mean(o['seconds'] for o in self.records.values()), []
     for t in self.tasks:
-        for m in self.shown(t):
-            found = statistics_of(self.values(t, m))
-            found.pop('values')
-            rows.append(dict(task=t, measure=m) | found | cost)
-    return pd.DataFrame(rows).round(2)
+        for m in self.first.get('shown', {}).get(t, [self.main(t)]):
+            rows.append(dict(task=t, measure=m) | statistics_of(self.values(t, m)))
+    cost = dict(trials=len(self.records), steps=self.first['steps'], seconds=seconds)
+    return pd.DataFrame(rows).drop(columns='values').assign(**cost).round(2)
 
 # %% ../nbs/finetuning/43_trials.ipynb #9febb44c
 FREE = ('num_trials', 'keep_all_models', 'write_test_outputs', 'n_writes_test', 'do_train', 'log_examples',
@@ -164,7 +168,7 @@ def recipe_facts(
 )->dict:
     "Recipe and model, which trials of one folder share"
     sha = hashlib.sha256()
-    for p in encoder.state_dict().values(): sha.update(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    for p in encoder.state_dict().values(): sha.update(p.cpu().reshape(-1).view(torch.uint8).numpy())
     recipe = {k: v for k,v in json.loads(json.dumps(asdict(hp))).items() if k not in FREE}
     return dict(recipe=recipe, model='random' if hp.from_scratch else sha.hexdigest()[:16])
 
@@ -185,13 +189,12 @@ def check_facts(
     facts:dict, # From `recipe_facts` and `rows_facts`
 ):
     "Refuse to mix trials of different recipes, models or data"
+    asked, defaults = facts['recipe'] | facts, asdict(FinetuneHParams()) # which older records may lack
+    del asked['recipe']
     for o in trials.records.values():
-        recipe = asdict(FinetuneHParams()) | o['facts']['recipe'] # one that is not in an older record had its default
-        diff = {k: (recipe[k], v) for k,v in facts['recipe'].items() if recipe[k]!=v}
-        diff |= {k: (o['facts'][k], facts[k]) for k in ('model', 'rows') if k in facts and o['facts'][k]!=facts[k]}
-        if not diff: continue
-        why = '; '.join(f'{k} is {a!r}, asked for {b!r}' for k,(a,b) in diff.items())
-        raise InputError(f"{trials.out} holds trials of something else: {why}; choose another --out")
+        known = defaults | o['facts']['recipe'] | o['facts']
+        why = '; '.join(f'{k} is {known[k]!r}, asked for {v!r}' for k,v in asked.items() if known[k]!=v)
+        if why: raise InputError(f"{trials.out} holds trials of something else: {why}; choose another --out")
 
 # %% ../nbs/finetuning/43_trials.ipynb #5761700d
 def save_trial(
@@ -204,7 +207,6 @@ def save_trial(
     versions = {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
     try:
         with atomic_folder(out/f'trial-{k}') as tmp:
-            (tmp/'model').mkdir()
             save_model(learn, tmp/'model')
             for n,t in learn.tasks.items():
                 t.write_dev(tmp/'predictions', learn.dls.valid.dataset.features[n], learn.dev_outputs[n])
@@ -218,8 +220,7 @@ def settle_trials(
     keep_all:bool=True, # Whether models of other trials than the best stay
 ):
     "Write results.json, and make `model` the model of the best trial"
-    best = trials.out/f'trial-{trials.best}'/'model'
-    if best.is_dir():
+    if best := trials.models.get(f'trial-{trials.best}'):
         with atomic_folder(trials.out/'model') as tmp:
             shutil.copytree(best, tmp, dirs_exist_ok=True, copy_function=_copy)
     if not keep_all:
@@ -232,50 +233,44 @@ def _copy(src, dst):
     except OSError: shutil.copy2(src, dst)
 
 # %% ../nbs/finetuning/43_trials.ipynb #7775bfdf
-@dataclass
 class Plan:
-    "What is needed to train, checked"
-    encoder:nn.Module # Pre-trained
-    tok:object # Its tokenizer
-    tasks:dict # {name: Task}
-    hp:FinetuneHParams # Recipe
-    examples:dict # {split: {task: examples}}
-    out:Path # Folder of the task
-    facts:dict # From `recipe_facts`
-    device:object=None # Where to train
-    precision:str|None=None # `fp32`, `bf16` or `fp16`
+    "What is needed to train, read and checked"
+    def __init__(self,
+        encoder:nn.Module, # Pre-trained
+        tok, # Its tokenizer
+        tasks:list, # `Task`s that one network learns together
+        out, # Folder of the task
+        preset:str='official', # `official` or `paper`
+        device=None, # `cpu`, `cuda` ...; a GPU if there is one
+        precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
+        **hparams, # Changes to the recipe
+    ):
+        self.encoder, self.tok, self.out, self.device = encoder, tok, Path(out), device_of(device)
+        self.new_callbacks = partial(precision_callbacks, precision, self.device)
+        self.new_callbacks()
+        self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
+        self.tasks = {t.name: t.settled(self.hp) for t in tasks}
+        task_groups(TaskNetwork(encoder, self.tasks), self.hp)
+        _check_out(self.out)
+        self.facts = recipe_facts(encoder, self.hp)
+        check_facts(Trials(out), self.facts)
+        self.examples = read_examples(self.tasks, self.hp)
+        self._check_examples()
 
 # %% ../nbs/finetuning/43_trials.ipynb #5f7b2ebc
-def make_plan(
-    encoder:nn.Module, # Pre-trained
-    tok, # Its tokenizer
-    tasks:list, # `Task`s that one network learns together
-    out, # Folder of the task
-    preset:str='official', # `official` or `paper`
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
-    **hparams, # Changes to the recipe
-)->Plan:
-    "Read and check everything"
-    out, device, tasks = Path(out), device_of(device), {t.name: t for t in tasks}
-    precision_callbacks(precision, device)
-    hp = settle_recipe(encoder, tok, list(tasks), preset, **hparams)
-    tasks = {n: t.settled(hp) for n,t in tasks.items()}
-    task_groups(TaskNetwork(encoder, tasks), hp)
-    _check_out(out)
-    facts = recipe_facts(encoder, hp)
-    check_facts(Trials(out), facts)
-    examples, n = read_examples(tasks, hp), 0
-    for t in tasks.values():
-        n += len(examples['train'][t.name])
-        for split in t.test if hp.write_test_outputs else (): split_examples(t, split, hp)
-    if not n_steps(n, hp): raise InputError(f"num_train_epochs {hp.num_train_epochs} of {n} is not one step; raise it")
-    return Plan(encoder, tok, tasks, hp, examples, out, facts, device, precision)
+@patch
+def _check_examples(self:Plan):
+    "Refuse too few training examples for one step, and test sets that cannot be read"
+    if self.hp.write_test_outputs:
+        for t in self.tasks.values():
+            for split in t.test: split_examples(t, split, self.hp)
+    n = sum(map(len, self.examples['train'].values()))
+    if n_steps(n, self.hp): return
+    raise InputError(f"num_train_epochs {self.hp.num_train_epochs} of {n} is not one step; raise it")
 
-# %% ../nbs/finetuning/43_trials.ipynb #73869cd1
 def _check_out(out):
     "Refuse to write among other things"
-    other = out.is_dir() and any(not o.name.startswith('.') for o in out.iterdir()) and not list(out.glob('trial-*'))
+    other = any(out.glob('[!.]*')) and not any(out.glob('trial-*'))
     if out.is_file() or other: raise InputError(f"{out} holds something else than trials; choose another --out")
 
 # %% ../nbs/finetuning/43_trials.ipynb #46d123c2
@@ -283,15 +278,13 @@ def _check_out(out):
 def trial(self:Plan,
     k:int, # Number of the trial
     rows:dict, # {split: {task: features}}
-    facts:dict, # From `recipe_facts` and `rows_facts`
 ):
     "Run a trial and save it, unless it is there"
     name, hp, n = '+'.join(self.tasks), self.hp, sum(map(len, rows['train'].values()))
     if k in Trials(self.out).records: return print(f'{name} trial {k}: finished already', flush=True)
     print(f'{name} trial {k}, seed {hp.seed+k}: {n} rows, {n_steps(n, hp)} steps on {self.device}', flush=True)
-    cbs = precision_callbacks(self.precision, self.device)
-    learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, cbs)
-    save_trial(learn, self.out, k, facts)
+    learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, self.new_callbacks())
+    save_trial(learn, self.out, k, self.facts)
     settle_trials(Trials(self.out))
 
 @patch
@@ -299,26 +292,24 @@ def run(self:Plan)->Trials:
     "All trials that are not there yet, and the predictions of the test sets"
     rows = read_rows(self.tasks, self.tok, self.hp, self.examples)
     self.examples = None # free their memory
-    facts = self.facts | dict(rows=rows_facts(rows))
-    check_facts(Trials(self.out), facts)
+    self.facts['rows'] = rows_facts(rows)
+    check_facts(Trials(self.out), self.facts)
     if self.hp.log_examples: finetune_dls(self.tasks, rows['train'], rows['dev'], self.tok, self.hp).train.show_batch()
-    for k in range(self.hp.num_trials): self.trial(k, rows, facts)
+    for k in range(self.hp.num_trials): self.trial(k, rows)
     settle_trials(Trials(self.out), self.hp.keep_all_models)
     if self.hp.write_test_outputs: predict_test(self.out, self.tasks.values(), self.device, self.hp.n_writes_test)
     return Trials(self.out)
 
 # %% ../nbs/finetuning/43_trials.ipynb #020fd32b
+@delegates(Plan, keep=True)
 def run_trials(
     model, # `tiny`, a folder, or `hf:name`
     tasks:list, # `Task`s that one network learns together
     out, # Folder of the task
-    preset:str='official', # `official` or `paper`
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
-    **hparams, # Changes to the recipe
+    **kwargs, # For `Plan`, and changes to the recipe
 )->Trials:
     "Fine-tune as many times as the recipe asks for; finished trials are kept"
-    return make_plan(*open_model(model, **hparams), tasks, out, preset, device, precision, **hparams).run()
+    return Plan(*open_model(model, **kwargs), tasks, out, **kwargs).run()
 
 # %% ../nbs/finetuning/43_trials.ipynb #544a39e3
 def evaluate_trials(
@@ -329,18 +320,15 @@ def evaluate_trials(
     **hparams, # `max_eval_rows`, `eval_batch_size`
 )->dict: # {trial: {task: {measure: number}}}
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
-    out, found = Path(out), {}
-    models = {f'trial-{k}': out/f'trial-{k}'/'model' for k in Trials(out).records} or {'model': model}
-    if 'model' in models and not any((Path(model)/o).is_file() for o in ('tasks.json', 'model/tasks.json')):
+    out, trials, found = Path(out), Trials(out), {}
+    if not trials.records and finetuned_folder(model) is None:
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task with --model")
     changes = {k: v for k,v in hparams.items() if k in ('max_eval_rows', 'eval_batch_size')}
-    for name,o in models.items():
-        if o!=model and not o.is_dir(): continue
+    for name,o in (trials.models if trials.records else dict(model=model)).items():
         learn = load_finetuned(o, device)
         hp = replace(learn.hp, do_train=False, **changes)
         found[name] = learn.evaluate(read_rows({t.name: _checked(t, learn) for t in tasks}, learn.tok, hp))
-    out.mkdir(parents=True, exist_ok=True)
     atomic_write(out/'evaluation.json', json.dumps(found, indent=1))
     return found
 
@@ -364,13 +352,11 @@ def predict_test(
     most:int=5, # Trials to predict with
 )->Path: # Folder of the predictions: one for each trial, and `ensemble`
     "Predict the test sets with each trial, and with their ensemble"
-    out, device = Path(out), device_of(device)
-    models = {o.parent.name: o for k in Trials(out).records if (o := out/f'trial-{k}'/'model').is_dir()}
-    models = dict(list(models.items())[:most]) or {'model': out/'model'}
-    with atomic_folder(out/'predictions') as tmp:
+    folder, models = Path(out)/'predictions', dict(islice(Trials(out).models.items(), most))
+    with atomic_folder(folder) as tmp:
         for task in tasks:
             for split in task.test: _predict_split(task, split, models, tmp, device)
-    return out/'predictions'
+    return folder
 
 def _predict_split(task, split, models, folder, device):
     "Each model's file, and that of the ensemble"
@@ -397,12 +383,11 @@ def plot_trials(
     "A box for each task, a point for each trial, a mark for what others report"
     names, values = zip(*[(t, o.values(t)) for o in results for t in o.tasks])
     fig, ax = plt.subplots(figsize=(1.2+.8*len(names)+(2.2 if peers else 0), 3), dpi=100)
-    ax.boxplot(values, widths=.5, medianprops=dict(color='C1'))
+    ax.boxplot(values, tick_labels=names, widths=.5, medianprops=dict(color='C1'))
     for i,v in enumerate(values, 1): ax.plot(np.linspace(i-.1, i+.1, len(v)), v, 'o', color='C0', ms=4)
     for j,(who,o) in enumerate(peers.items()):
         at = {i+.33: o[t] for i,t in enumerate(names, 1) if t in o}
         if at: ax.plot(list(at), list(at.values()), 'v^sD<>'[j%6], color=f'C{j+2}', ms=5, ls='', label=who)
-    ax.set_xticks(range(1, len(names)+1), names)
     ax.set(ylabel='per cent')
     if ax.get_legend_handles_labels()[0]: ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
     if path:
@@ -410,26 +395,24 @@ def plot_trials(
     return fig
 
 # %% ../nbs/finetuning/43_trials.ipynb #9e825740
+@delegates(Plan, keep=True)
 def finetune_tasks(
     model, # `tiny`, a folder, or `hf:name`
     names:list, # Names of tasks; joined by `+` they share a network
     data_dir, # Where their data are
     out, # Folder that gets a folder for each network
-    preset:str='official', # `official` or `paper`
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
     skip_bad:bool=False, # Leave unreadable rows out, and count them
     peers:dict={}, # {who: {task: number}}, for the picture
-    **hparams, # Changes to the recipe
+    **kwargs, # For `Plan`, and changes to the recipe
 )->list: # `Trials` of each network
     "Fine-tune on several tasks"
     groups = [[open_task(o, data_dir, skip_bad) for o in n.split('+')] for n in names]
-    groups = {'+'.join(t.name for t in g): g for g in groups}
-    out, hparams = Path(out), {k: v for k,v in hparams.items() if k!='task_names'}
-    if hparams.get('do_train') is False:
-        return [evaluate_trials(model, g, out/n, device, **hparams) for n,g in groups.items()]
-    opened = open_model(model, **hparams)
-    plans = [make_plan(*opened, g, out/n, preset, device, precision, **hparams) for n,g in groups.items()]
+    out, groups = Path(out), {'+'.join(t.name for t in g): g for g in groups}
+    kwargs.pop('task_names', None)
+    if kwargs.get('do_train') is False:
+        return [evaluate_trials(model, g, out/n, **kwargs) for n,g in groups.items()]
+    opened = open_model(model, **kwargs)
+    plans = [Plan(*opened, g, out/n, **kwargs) for n,g in groups.items()]
     results = [o.run() for o in plans]
     atomic_write(out/'results.json', json.dumps({n: o.summary() for n,o in zip(groups, results)}, indent=1))
     plot_trials(results, peers, out/'results.png')
@@ -445,6 +428,5 @@ def report(
         found = [(t, name, o) for r in results for name,scores in r.items() for t,o in scores.items()]
         lines = [f'{t} {name}: ' + ', '.join(f'{k} {v:.2f}' for k,v in o.items()) for t,name,o in found]
         return '\n'.join([*lines, f'In evaluation.json of each task in {out}'])
-    table = results_table(results)
-    table['sd'] = ['-' if o!=o else f'{o:.2f}' for o in table['sd'].astype(float)]
-    return f"{table.to_string(index=False)}\nTables, models and picture: {out}\n{Path(out)/'results.png'}"
+    table = results_table(results).astype(dict(sd=float)).to_string(index=False, na_rep='-')
+    return f"{table}\nTables, models and picture: {out}\n{Path(out)/'results.png'}"

@@ -13,3 +13,10 @@ def golden():
     "Folder of the official implementation's numbers"
     assert GOLDEN.is_dir(), f"no golden numbers at {GOLDEN}: ELECTRA_GOLDEN names the folder that holds them"
     return GOLDEN
+
+@pytest.fixture
+def shown(monkeypatch):
+    "Tables as they are displayed"
+    seen = []
+    monkeypatch.setattr('IPython.display.display', lambda o: seen.append(o.data))
+    return seen

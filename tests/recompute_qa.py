@@ -1,7 +1,8 @@
 """Exact match and F1 of a predictions file, counted from the definitions alone: nothing of the package is imported.
 
-recompute_qa.py DATA PREDICTIONS [NULL_ODDS [THRESHOLD]] prints both as JSON, in per cent. DATA is a file of SQuAD or MRQA;
-with NULL_ODDS a question whose odds are above THRESHOLD (-2.75) is taken as left without an answer, as in SQuAD 2.0."""
+recompute_qa.py DATA PREDICTIONS [NULL_ODDS [THRESHOLD]] prints both as JSON, in per cent. DATA is a file of SQuAD or
+MRQA; with NULL_ODDS a question whose odds are above THRESHOLD (-2.75) is taken as left without an answer, as in SQuAD
+2.0."""
 import gzip, json, sys
 from string import punctuation
 

@@ -12,11 +12,12 @@ from electra_nbdev import runs # what a run imports, once for all the children
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.monitor import read_history
 
-tqdm.set_lock(threading.RLock()) # its own is shared by all forks: one that is killed while it draws would stop the others
+# Forks share the lock of tqdm, and one that is killed while it draws would stop the others
+tqdm.set_lock(threading.RLock())
 
 @dataclass
 class Child:
-    "A forked process that runs a function; what it prints comes through a pipe, which no full disk and no limit concerns"
+    "A forked process that runs a function; its output comes through a pipe, which no full disk and no limit concerns"
     pid:int
     pipe:int
     code:int|None = None # as a shell counts: 128+9 for a SIGKILL
@@ -77,7 +78,8 @@ def fork(f):
         sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
         warnings.simplefilter('always') # pytest keeps those of its own process to itself
         warnings.showwarning = lambda message, *_: print(f'Warning: {message}', file=sys.stderr, flush=True)
-        torch.set_num_threads(1) # the thread pool is renewed at its first use after a fork; two threads at once would race for that
+        # The thread pool is renewed at its first use after a fork; two threads at once would race for that
+        torch.set_num_threads(1)
         code = f() or 0
     except SystemExit as e: code = e.code
     except BaseException: traceback.print_exc()
@@ -93,7 +95,7 @@ def train(out, examples, hp, cbs=(), curves=False, **kwargs):
     learn = runs.run_pretraining(examples, out, hp, device='cpu', cbs=cbs, **kwargs)
     return learn.exit_code if learn.stopped else 0
 
-def checkpoints(out): return sorted(o.name for o in (out/'checkpoints').glob('step-*')) if (out/'checkpoints').is_dir() else []
+def checkpoints(out): return sorted(o.name for o in out.glob('checkpoints/step-*'))
 
 def timeless(row): return {k: v for k,v in row.items() if k!='tokens_per_s'}
 

@@ -69,7 +69,8 @@ def test_golden_seed(name, tok):
     run = INFO['runs'][name]
     b = ExampleBuilder(run['max_length'], tok.cls_token_id, tok.sep_token_id, random.Random(run['seed']))
     made = list(examples_of(b, encode_lines(tok, TextChunk(str(BUILD/'corpus.txt'), 'plain', 0, None).lines())))
-    np.testing.assert_array_equal([padded(o, run['max_length']) for o in made], np.load(BUILD/'examples.npz')[f'{name}.input_ids'])
+    want = np.load(BUILD/'examples.npz')[f'{name}.input_ids']
+    np.testing.assert_array_equal([padded(o, run['max_length']) for o in made], want)
 
 # TFRecord: length, checksum, message, checksum. A message is a tree of (number << 3 | type) keys; types 0 and 2 occur.
 def records(path):

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from electra_nbdev.engine import checkpoint
-from electra_nbdev.engine.checkpoint import checkpoint_path, find_damage, latest_checkpoint, load_checkpoint, save_checkpoint
+from electra_nbdev.engine.checkpoint import (checkpoint_path, find_damage, latest_checkpoint, load_checkpoint,
+    save_checkpoint)
 from electra_nbdev.engine.files import InputError
 
 def value(v, n=1000): return {'model/w': torch.full((n,), float(v)), 'optimizer/w/step': torch.tensor(2.**24)}
@@ -47,7 +48,8 @@ def test_full_disk_leaves_the_old_checkpoint(tmp_path, full):
     assert read(tmp_path)==1
 
 def test_full_disk_is_named(tmp_path, monkeypatch):
-    def refuse(*_): raise checkpoint.SafetensorError('Error while serializing: I/O error: No space left on device (os error 28)')
+    said = 'Error while serializing: I/O error: No space left on device (os error 28)'
+    def refuse(*_): raise checkpoint.SafetensorError(said)
     monkeypatch.setattr(checkpoint, 'save_file', refuse)
     with pytest.raises(OSError, match='cannot write checkpoint .*step-00000001: .*No space left'): save(tmp_path, 1)
     assert listing(tmp_path)==[]
@@ -55,7 +57,7 @@ def test_full_disk_is_named(tmp_path, monkeypatch):
 # Kills. Every call that changes the disk is a point to die at: before it, and for a deletion also in its middle.
 
 def die_at(n):
-    "Replace what changes the disk by versions that end the process at the n-th call, as a kill would: no `finally` runs"
+    "Replace what changes the disk by versions that end the process at the n-th call, as a kill does: no `finally` runs"
     calls = [0]
     def mortal(f, half=lambda *a: None):
         def g(*args, **kwargs):
@@ -72,7 +74,9 @@ def die_at(n):
     checkpoint.save_file = mortal(checkpoint.save_file, lambda tensors, path: path.write_bytes(b'half'))
     checkpoint.json.dumps = mortal(json.dumps)
 
-@pytest.mark.parametrize('what,keep', [('next', 1), ('next', 2), ('next', None), ('same', 1), ('same', 2), ('first', 5)])
+KILLED = [('next', 1), ('next', 2), ('next', None), ('same', 1), ('same', 2), ('first', 5)]
+
+@pytest.mark.parametrize('what,keep', KILLED)
 def test_killed_at_any_moment_there_is_the_old_or_the_new(tmp_path, what, keep):
     seen, n = set(), 0
     while True:
@@ -104,8 +108,12 @@ def flip(path, at):
     path.write_bytes(data)
 
 DAMAGES = dict(
-    flipped=lambda p: flip(p, len(p.read_bytes())//2), first=lambda p: flip(p, 0), cut=lambda p: p.write_bytes(p.read_bytes()[:-1]),
-    empty=lambda p: p.write_bytes(b''), longer=lambda p: p.write_bytes(p.read_bytes()+b'x'), gone=lambda p: p.unlink(),
+    flipped=lambda p: flip(p, len(p.read_bytes())//2),
+    first=lambda p: flip(p, 0),
+    cut=lambda p: p.write_bytes(p.read_bytes()[:-1]),
+    empty=lambda p: p.write_bytes(b''),
+    longer=lambda p: p.write_bytes(p.read_bytes()+b'x'),
+    gone=lambda p: p.unlink(),
     a_folder=lambda p: (p.unlink(), p.mkdir()))
 
 @pytest.mark.parametrize('file', ['tensors.safetensors', 'state.json', 'checksums.json'])
@@ -122,14 +130,16 @@ def test_all_damaged_one_after_another(tmp_path):
     for again in range(3):
         save(tmp_path, 1)
         (checkpoint_path(tmp_path, 1)/'state.json').unlink()
-        with pytest.warns(UserWarning, match='damaged'), pytest.raises(InputError, match='every checkpoint in'): latest_checkpoint(tmp_path)
+        with pytest.warns(UserWarning, match='damaged'), pytest.raises(InputError, match='every checkpoint in'):
+            latest_checkpoint(tmp_path)
         with pytest.raises(InputError, match='every checkpoint in'): latest_checkpoint(tmp_path)
     assert listing(tmp_path)==['step-00000001.2.damaged', 'step-00000001.3.damaged', 'step-00000001.damaged']
 
 def test_an_empty_folder_or_none(tmp_path):
     assert latest_checkpoint(tmp_path) is None
     checkpoint_path(tmp_path, 1).mkdir(parents=True)
-    with pytest.warns(UserWarning, match='FileNotFoundError'), pytest.raises(InputError, match='every checkpoint'): latest_checkpoint(tmp_path)
+    with pytest.warns(UserWarning, match='FileNotFoundError'), pytest.raises(InputError, match='every checkpoint'):
+        latest_checkpoint(tmp_path)
     with pytest.raises(InputError, match='cannot be used'): load_checkpoint(tmp_path/'nowhere')
 
 def test_loading_checks_sizes(tmp_path):
@@ -139,7 +149,9 @@ def test_loading_checks_sizes(tmp_path):
 
 # How many stay
 
-@pytest.mark.parametrize('keep,left', [(None, [1, 2, 3, 4]), (0, [1, 2, 3, 4]), (1, [4]), (3, [2, 3, 4]), (9, [1, 2, 3, 4])])
+KEPT = [(None, [1, 2, 3, 4]), (0, [1, 2, 3, 4]), (1, [4]), (3, [2, 3, 4]), (9, [1, 2, 3, 4])]
+
+@pytest.mark.parametrize('keep,left', KEPT)
 def test_keep(tmp_path, keep, left):
     for step in (1, 2, 3, 4): save(tmp_path, step, keep=keep)
     assert listing(tmp_path)==[f'step-{o:08d}' for o in left]
@@ -158,10 +170,13 @@ def test_more_than_eight_digits(tmp_path):
 
 # What goes in comes out
 
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool])
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
+
+@pytest.mark.parametrize('dtype', DTYPES)
 def test_types_and_shapes_survive(tmp_path, dtype):
     x = (torch.arange(24)%2).to(dtype).view(2, 3, 4)
-    given = {'a': x, 'tied': x, 'view': x[:, 1], 'turned': x.transpose(0, 2), 'one': x[0, 0, 0], 'none': x[:0], 'param': x.float().requires_grad_()}
+    given = dict(a=x, tied=x, view=x[:, 1], turned=x.transpose(0, 2), one=x[0, 0, 0], none=x[:0],
+                 param=x.float().requires_grad_())
     back, state = load_checkpoint(save_checkpoint(tmp_path, 0, given, {'ä': [1, None, 0.1, 'ß']}))
     assert state=={'ä': [1, None, 0.1, 'ß']} and set(back)==set(given)
     for k,t in given.items(): assert back[k].dtype==t.dtype and torch.equal(back[k], t)
@@ -180,7 +195,8 @@ def test_a_second_writer_is_told_who_is_the_first(tmp_path):
         with checkpoint.only_writer(tmp_path/'run'): pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    with checkpoint.only_writer(tmp_path/'run'): assert (tmp_path/'run/.lock').read_text()==f'process {os.getpid()} on {socket.gethostname()}'
+    with checkpoint.only_writer(tmp_path/'run'):
+        assert (tmp_path/'run/.lock').read_text()==f'process {os.getpid()} on {socket.gethostname()}'
 
 def test_a_folder_that_cannot_be_locked_is_written_with_a_warning(tmp_path, monkeypatch):
     def refuse(self): raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -64,7 +64,8 @@ def home(tmp_path_factory):
         assert said.code==0, said.err
     recipe = RECIPE | dict(vocab_size=len((d/'vocab/vocab.txt').read_text().splitlines()))
     (d/'recipe.json').write_text(json.dumps(recipe))
-    said = typed('electra_pretrain --data examples --hparams recipe.json --steps 20 --out run --device cpu', d, curves=True)
+    line = 'electra_pretrain --data examples --hparams recipe.json --steps 20 --out run --device cpu'
+    said = typed(line, d, curves=True)
     assert said.code==0, said.err
     (d/'.said').write_text(said.out)
     return d
@@ -293,7 +294,7 @@ def test_folder_of_another_recipe(home):
 HPARAMS = {'{"mask_probs": 0.2}': 'Did you mean `mask_prob`?', '{"mask_prob": "high"}': 'float',
            '{"mask_prob": 15}': '0.9', '{"train_batch_size": 0}': 'at least 1',
            '{"mask_prob": 0.2': 'line 1', 'nowhere.json': 'nowhere.json',
-           '{"length_schedule": [[7, 1.0]]}': 'divide', '{"length_schedule": 3}': 'pairs',
+           '{"length_schedule": [[7, 1.0]]}': 'divide', '{"length_schedule": 3}': 'of type list',
            '{"use_tpu": true}': '--device', '{"model_hparam_overrides": {"hiden_size": 64}}': 'hidden_size',
            '{"seed": true}': 'int', '[1]': 'does not exist'}
 

@@ -8,13 +8,20 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.continue_pretraining import Origin, bits_per_byte, continue_pretraining, graft, of_vocabulary, old_rows, open_origin, restarted, vocabulary_report
+from electra_nbdev.continue_pretraining import (Origin, bits_per_byte, continue_pretraining, graft, of_vocabulary,
+    old_rows, open_origin, restarted, vocabulary_report)
 from electra_nbdev.monitor import read_history
 from electra_nbdev.recipe import build_networks, preset
 from electra_nbdev.tokenizer import SPECIALS, wordpiece
 from test_commands import at, bad, home, tales, typed, write
 
-CONTINUE = 'electra_pretrain --init run --data examples --steps 12 --device cpu --hparams \'{"save_checkpoints_steps": 4}\''
+def continued(data='examples', **changes):
+    hparams = json.dumps(dict(save_checkpoints_steps=4, **changes))
+    return f"electra_pretrain --init run --data {data} --steps 12 --device cpu --hparams '{hparams}'"
+
+CONTINUE = continued()
+
+def vocabulary(*pieces): return wordpiece({o: i for i,o in enumerate(pieces)})
 
 def weights(run):
     tensors, _ = load_checkpoint(latest_checkpoint(run))
@@ -29,10 +36,12 @@ def began(home):
 
 def test_a_run_from_a_run(began):
     home, said = began
-    assert 'Beginning with the weights of run' in said and 'their vocabulary' in said and 'Starting at step 0 of 12' in said
+    for o in ('Beginning with the weights of run', 'their vocabulary', 'Starting at step 0 of 12'): assert o in said
     saved, old = (json.loads((home/o/'hparams.json').read_text()) for o in ('began', 'run'))
-    assert saved['run']['init']['folder']=='run' and saved['run']['init']['optimizer']=='fresh' and old['run']['init']=={}
-    assert (saved['num_train_steps'], saved['num_warmup_steps'], saved['learning_rate'])==(12, 1, old['learning_rate']/4)
+    init = saved['run']['init']
+    assert init['folder']=='run' and init['optimizer']=='fresh' and old['run']['init']=={}
+    assert (saved['num_train_steps'], saved['num_warmup_steps'])==(12, 1)
+    assert saved['learning_rate']==old['learning_rate']/4
     assert 'Finished already' in typed(f'{CONTINUE} --out began', home).out
     assert open_origin(home/'began').recipe().learning_rate==saved['learning_rate'] # no quarter of a quarter
 
@@ -63,14 +72,16 @@ def test_other_weights_are_refused(began):
     said = typed(CONTINUE.replace('run', 'moved', 1) + ' --out began', home) # the same weights elsewhere
     assert said.code==0 and 'Finished already' in said.out
     init = json.loads((home/'began/hparams.json').read_text())['run']['init']
-    bad(home, CONTINUE.replace('--init run', '--init began') + ' --out began', 'weights of moved', init['weights'], 'weights of began', '--out')
-    bad(home, 'electra_pretrain --data examples --hparams began/hparams.json --steps 12 --out began --device cpu', 'weights of moved', 'new weights')
+    itself = CONTINUE.replace('--init run', '--init began')
+    bad(home, f'{itself} --out began', 'weights of moved', init['weights'], 'weights of began', '--out')
+    fresh = 'electra_pretrain --data examples --hparams began/hparams.json --steps 12 --out began --device cpu'
+    bad(home, fresh, 'weights of moved', 'new weights')
     bad(home, f'{CONTINUE} --out run', 'new weights', 'weights of run')
     bad(home, f'{CONTINUE} --carry-optimizer --out began', 'fresh', 'carried')
 
 def test_carried_moments(home):
     "With a rate of 0 only moments move, and they go on from where the old run left them"
-    said = typed(CONTINUE.replace('"save', '"learning_rate": 0.0, "weight_decay_rate": 0.0, "save') + ' --carry-optimizer --out carried', home)
+    said = typed(f'{continued(learning_rate=0., weight_decay_rate=0.)} --carry-optimizer --out carried', home)
     assert said.code==0, said.err
     old, new = weights(home/'run'), weights(home/'carried')
     for k in (o for o in old if o.startswith('model/')): assert torch.equal(old[k], new[k]), k
@@ -81,17 +92,27 @@ def test_recipe_is_inherited(home):
     assert origin.recipe()==replace(origin.hp, length_schedule=(), learning_rate=origin.hp.learning_rate/4)
     assert origin.recipe('small').disc_weight==50 and origin.recipe('small').untied_generator is False
 
-BAD = {'--init nowhere': ('nowhere',), '--init vocab': ('no model', 'vocab'), '--init tales.txt': ('tales.txt',), '--init damaged': ('damaged',),
-       '--init run --hparams \'{"untied_generator": true}\'': ('untied_generator', 'False', 'True'), '--init mute': ('mute', 'vocabulary'), '--init other': ('other', 'bert', 'electra'),
-       '--init run --hparams \'{"model_hparam_overrides": {"num_hidden_layers": 5}}\'': ('num_hidden_layers', '2', '5'), '--carry-optimizer': ('--init',),
-       '--init tiny --carry-optimizer': ('no checkpoint',), '--init run --preset tinny': ('Did you mean `tiny`',)}
+LAYERS = '{"model_hparam_overrides": {"num_hidden_layers": 5}}'
+BAD = {'--init nowhere': ('nowhere',),
+       '--init vocab': ('no model', 'vocab'),
+       '--init tales.txt': ('tales.txt',),
+       '--init damaged': ('damaged',),
+       '--init run --hparams \'{"untied_generator": true}\'': ('untied_generator', 'False', 'True'),
+       '--init mute': ('mute', 'vocabulary'),
+       '--init other': ('other', 'bert', 'electra'),
+       f"--init run --hparams '{LAYERS}'": ('num_hidden_layers', '2', '5'),
+       '--carry-optimizer': ('--init',),
+       '--init tiny --carry-optimizer': ('no checkpoint',),
+       '--init run --preset tinny': ('Did you mean `tiny`',)}
 
 @pytest.mark.parametrize('flags', BAD)
 def test_bad_beginnings(home, flags):
     for name in ('damaged', 'mute'): shutil.copytree(home/'run', home/name, dirs_exist_ok=True)
     (home/'damaged/discriminator/model.safetensors').write_bytes(b'nonsense')
     for o in (home/'mute').glob('*/tokenizer*'): o.unlink()
-    BertForMaskedLM(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16, vocab_size=120)).save_pretrained(home/'other')
+    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16,
+                        vocab_size=120)
+    BertForMaskedLM(config).save_pretrained(home/'other')
     bad(home, f'electra_pretrain {flags} --data examples --steps 4 --device cpu --out r9', *BAD[flags])
 
 def test_rows_longer_than_the_weights_know(home):
@@ -101,15 +122,21 @@ def test_rows_longer_than_the_weights_know(home):
 def test_out_folder_that_is_something_else(home):
     bad(home, f'{CONTINUE} --out vocab', 'something else')
 
-VARIANTS = {'tied': {}, 'untied embeddings': dict(untied_generator=True, untied_generator_embeddings=True), 'tied embeddings': dict(untied_generator=True),
-            'uniform': dict(uniform_generator=True), 'BERT': dict(electra_objective=False),
-            'Electric': dict(electra_objective=False, electric_objective=True, two_tower_generator=True, untied_generator=True),
-            'ELECTRA-TT untied': dict(two_tower_generator=True, untied_generator=True, untied_generator_embeddings=True)}
+UNTIED = dict(untied_generator=True, untied_generator_embeddings=True)
+ELECTRIC = dict(electra_objective=False, electric_objective=True, two_tower_generator=True, untied_generator=True)
+VARIANTS = {'tied': {},
+            'untied embeddings': UNTIED,
+            'tied embeddings': dict(untied_generator=True),
+            'uniform': dict(uniform_generator=True),
+            'BERT': dict(electra_objective=False),
+            'Electric': ELECTRIC,
+            'ELECTRA-TT untied': dict(two_tower_generator=True, **UNTIED)}
 
 @pytest.mark.parametrize('name', VARIANTS)
 def test_vocabulary_of_every_variant(name):
     "Every table and every output bias gets its rows; all else is copied"
-    old, new = (wordpiece({o: i for i,o in enumerate(v)}) for v in ([*SPECIALS, 'sea', '##s', 'ship'], ['ship', '[MASK]', 'seas', *SPECIALS[:4], '7']))
+    old = vocabulary(*SPECIALS, 'sea', '##s', 'ship')
+    new = vocabulary('ship', '[MASK]', 'seas', *SPECIALS[:4], '7')
     hp = replace(preset('tiny'), vocab_size=8, **VARIANTS[name])
     origin = Origin('x', build_networks(hp), hp, old)
     with torch.no_grad():
@@ -117,7 +144,8 @@ def test_vocabulary_of_every_variant(name):
     model, had = graft(origin, replace(hp, seed=1), rows := old_rows(old, new)), dict(origin.model.named_parameters())
     assert rows==[[7], [4], [5, 6], [0], [1], [2], [3], []]
     tables = [n for n in had if of_vocabulary(n)]
-    assert len(tables)=={'tied embeddings': 2, 'uniform': 1, 'untied embeddings': 3, 'ELECTRA-TT untied': 4}.get(name, 2)
+    n_tables = {'uniform': 1, 'untied embeddings': 3, 'ELECTRA-TT untied': 4}
+    assert len(tables)==n_tables.get(name, 2)
     for n,p in model.named_parameters():
         want = torch.stack([had[n][o].mean(0) for o in rows[:-1]]) if n in tables else had[n]
         assert torch.equal(p[:-1] if n in tables else p, want), n
@@ -126,7 +154,7 @@ def test_vocabulary_of_every_variant(name):
 def test_half_a_model(home):
     "A discriminator alone, as a hub would give it: the generator's head is made, and the user is told"
     shutil.copytree(home/'run/discriminator', home/'alone', dirs_exist_ok=True)
-    said = typed(f'electra_pretrain --init alone --data examples --preset tiny --steps 2 --device cpu --out whole', home)
+    said = typed('electra_pretrain --init alone --data examples --preset tiny --steps 2 --device cpu --out whole', home)
     assert said.code==0, said.err
     assert 'made    generator' in said.out and 'Beginning with the weights of alone' in said.out
     assert (home/'whole/generator/model.safetensors').is_file()
@@ -139,29 +167,37 @@ SPANISH = 'el capitán vio la tormenta y se fue.\nera la carta del viejo moliner
 def spanish(home):
     "Examples of another language with a vocabulary of their own"
     (home/'spanish.txt').write_text('\n\n'.join(SPANISH.replace('viejo', f'viejo {o}') for o in tales().split()[:120]))
-    for line in ('electra_vocab --corpus spanish.txt --out palabras --vocab-size 150', 'electra_data --corpus spanish.txt --vocab palabras --out ejemplos --max-length 16 --held-out 0.1'):
+    for line in ('electra_vocab --corpus spanish.txt --out palabras --vocab-size 150',
+                 'electra_data --corpus spanish.txt --vocab palabras --out ejemplos --max-length 16 --held-out 0.1'):
         assert typed(line, home).code==0
     return home
 
-OTHER = 'electra_pretrain --init run --data ejemplos --steps 12 --device cpu --hparams \'{"save_checkpoints_steps": 4, "embeddings_only_steps": 6}\''
+OTHER = continued('ejemplos', embeddings_only_steps=6)
 
-def domain(run): return {k: v for o in read_history(run/'history.jsonl') for k,v in o.get('domain', {}).items()}
+def domain(run):
+    found = {}
+    for o in read_history(run/'history.jsonl'): found |= o.get('domain', {})
+    return found
 
 def test_another_vocabulary(spanish):
     said = typed(f'{OTHER} --out otro', spanish)
     assert said.code==0, said.err
-    assert 'pieces keep their rows' in said.out and 'composed' in said.out and 'Held-out text, bits per byte: ' in said.out
+    for o in ('pieces keep their rows', 'composed', 'Held-out text, bits per byte: '): assert o in said.out
     found = domain(spanish/'otro')
     assert list(found)==['before', 'start', 'after'] and found['before']['bytes']==found['after']['bytes']>1000
-    assert json.loads((spanish/'otro/hparams.json').read_text())['vocab_size']==len((spanish/'palabras/vocab.txt').read_text().splitlines())
+    saved = json.loads((spanish/'otro/hparams.json').read_text())
+    assert saved['vocab_size']==len((spanish/'palabras/vocab.txt').read_text().splitlines())
     again = typed(f'{OTHER} --out otro', spanish)
-    assert 'Finished already' in again.out and f"{found['after']['bits_per_byte']:.3f} after" in again.out and domain(spanish/'otro')==found
+    assert 'Finished already' in again.out and f"{found['after']['bits_per_byte']:.3f} after" in again.out
+    assert domain(spanish/'otro')==found
     bad(spanish, f'{OTHER} --carry-optimizer --out r9', 'vocabulary', 'run/discriminator')
 
 def test_killed_while_only_embeddings_learn(spanish):
     assert typed(f'{OTHER} --out roto', spanish, at(3, signal.SIGTERM)).code==143
     frozen = load_checkpoint(latest_checkpoint(spanish/'roto'))[0]
-    assert {k.split('/')[1] for k in frozen if k.startswith('optimizer/')}=={k.split('/')[1] for k in frozen if k.startswith('model/') and of_vocabulary(k)}
+    moments = {k.split('/')[1] for k in frozen if k.startswith('optimizer/')}
+    tables = {k.split('/')[1] for k in frozen if k.startswith('model/') and of_vocabulary(k)}
+    assert moments==tables
     assert typed(f'{OTHER} --out roto', spanish, at(8, signal.SIGTERM)).code==143
     assert typed(f'{OTHER} --out roto', spanish).code==0
     a, b = weights(spanish/'otro'), weights(spanish/'roto')
@@ -169,17 +205,22 @@ def test_killed_while_only_embeddings_learn(spanish):
     assert domain(spanish/'otro')==domain(spanish/'roto')
 
 def test_nothing_in_common_is_a_warning(home):
-    old, new = (wordpiece({o: i for i,o in enumerate([*SPECIALS, *v])}) for v in (['a', '##b'], ['ж', '##щ']))
-    with pytest.warns(UserWarning, match='nothing in common'): assert '2 are made new' in vocabulary_report(old_rows(old, new), old, new)
+    old, new = vocabulary(*SPECIALS, 'a', '##b'), vocabulary(*SPECIALS, 'ж', '##щ')
+    rows = old_rows(old, new)
+    with pytest.warns(UserWarning, match='nothing in common'):
+        assert '2 are made new' in vocabulary_report(rows, old, new)
 
 def test_vocabularies_compare(home):
-    "A network that knows nothing pays the same for a word however it is cut, in proportion to its pieces; what [UNK] hides is paid byte by byte"
+    "A network that knows nothing pays in proportion to the pieces of a word; what [UNK] hides is paid byte by byte"
     model = build_networks(preset('tiny', vocab_size=8)).generator
-    with torch.no_grad(): model.generator_lm_head.bias.zero_(); model.generator_predictions.LayerNorm.weight.zero_()
-    whole, cut = (wordpiece({o: i for i,o in enumerate([*SPECIALS, *v])}) for v in (['seas', 'x', 'y'], ['sea', '##s', 'y']))
-    bits = {k: bits_per_byte(model, tok, ['seas seas', 'seas é'], 8) for k,tok in (('whole', whole), ('cut', cut))}
-    assert bits['whole']['bits']==pytest.approx(4*3+16, abs=1e-3) and bits['cut']['bits']==pytest.approx(7*3+16, abs=1e-3)
-    assert bits['whole']['bytes']==bits['cut']['bytes']==16 and bits['cut']['unknown_bytes']==2
+    with torch.no_grad():
+        model.generator_lm_head.bias.zero_()
+        model.generator_predictions.LayerNorm.weight.zero_()
+    lines = ['seas seas', 'seas é']
+    whole = bits_per_byte(model, vocabulary(*SPECIALS, 'seas', 'x', 'y'), lines, 8)
+    cut = bits_per_byte(model, vocabulary(*SPECIALS, 'sea', '##s', 'y'), lines, 8)
+    assert whole['bits']==pytest.approx(4*3+16, abs=1e-3) and cut['bits']==pytest.approx(7*3+16, abs=1e-3)
+    assert whole['bytes']==cut['bytes']==16 and cut['unknown_bytes']==2
 
 def test_an_optimizer_of_other_weights_is_not_carried(home, tmp_path):
     "Networks and checkpoint of one run may be of different steps: extended, and stopped half-way"

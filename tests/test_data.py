@@ -16,8 +16,8 @@ from electra_nbdev.examples import ExampleBuilder, build_lock, build_examples, e
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.recipe import preset
 from electra_nbdev.text import chunks
-from electra_nbdev.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids, train_vocab,
-    vocab_list, wordpiece)
+from electra_nbdev.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids,
+    train_vocab, vocab_list, wordpiece)
 
 VOCAB = GOLDEN/'vocab.txt'
 ARROW = 'data-00000-of-00001.arrow'
@@ -28,7 +28,8 @@ def write_text(path, n_docs, seed=0):
     "Documents of 1 to 12 sentences of 3 to 20 words"
     rng = random.Random(seed)
     def sentence(): return ' '.join(rng.choices(WORDS, k=rng.randint(3, 20))) + '.'
-    path.write_text('\n\n'.join('\n'.join(sentence() for _ in range(rng.randint(1, 12))) for _ in range(n_docs)) + '\n', encoding='utf-8')
+    def document(): return '\n'.join(sentence() for _ in range(rng.randint(1, 12)))
+    path.write_text('\n\n'.join(document() for _ in range(n_docs)) + '\n', encoding='utf-8')
     return path
 
 @pytest.fixture
@@ -37,9 +38,17 @@ def corpus(tmp_path):
     for i in range(4): write_text(tmp_path/'text'/f'{i}.txt', 30, seed=i)
     return tmp_path/'text'
 
-def files_of(folder): return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
+def files_of(folder):
+    files = [o for o in sorted(Path(folder).rglob('*')) if o.is_file()]
+    return {str(o.relative_to(folder)): o.read_bytes() for o in files}
+
 def left_beside(path): return sorted(o.name for o in path.parent.iterdir() if path.name in o.name)
-def lines_of(corpus): return [l for o in sorted(corpus.iterdir()) for l in o.read_text(encoding='utf-8').split('\n') if l]
+
+def lines_of(corpus):
+    lines = []
+    for o in sorted(corpus.iterdir()): lines += o.read_text(encoding='utf-8').split('\n')
+    return [o for o in lines if o]
+
 def rows_of(path): return [o for o in load_from_disk(path)]
 
 # The result depends on the text and on nothing else
@@ -58,12 +67,16 @@ def test_a_file_gives_the_same_examples_whatever_its_neighbours(corpus, tmp_path
     assert rows_of(build_examples(elsewhere, VOCAB, tmp_path/'moved'))==together
 
 def test_seed_makes_a_difference(corpus, tmp_path):
-    assert rows_of(build_examples(corpus, VOCAB, tmp_path/'a'))!=rows_of(build_examples(corpus, VOCAB, tmp_path/'b', seed=1))
+    a, b = build_examples(corpus, VOCAB, tmp_path/'a'), build_examples(corpus, VOCAB, tmp_path/'b', seed=1)
+    assert rows_of(a)!=rows_of(b)
 
 def test_document_boundaries_can_be_switched_off(tmp_path):
     text = tmp_path/'t.txt'
     text.write_text('the dog\n\nthe cat\n\nthe tree\n')
-    counts = {o: load_examples(build_examples(text, VOCAB, tmp_path/str(o), blank_lines_separate_docs=o)).counts for o in (True, False)}
+    counts = {}
+    for o in (True, False):
+        path = build_examples(text, VOCAB, tmp_path/str(o), blank_lines_separate_docs=o)
+        counts[o] = load_examples(path).counts
     assert (counts[True]['examples'], counts[False]['examples'])==(3, 1)
     assert (counts[True]['documents'], counts[False]['documents'])==(3, 1)
 
@@ -81,7 +94,8 @@ def test_counts_add_up(corpus, tmp_path):
     assert c['tokens']==sum(len(o['input_ids']) for o in rows)==ex.token_counts().sum()==ex.lengths().sum()
     tok,text = ex.tokenizer,lines_of(corpus)
     specials = sum(o['input_ids'].count(i) for o in rows for i in (tok.cls_token_id, tok.sep_token_id))
-    assert sum(len(o.ids) for o in tok.backend_tokenizer.encode_batch(text, add_special_tokens=False))==c['tokens']-specials+c['dropped_tokens']
+    encoded = tok.backend_tokenizer.encode_batch(text, add_special_tokens=False)
+    assert sum(len(o.ids) for o in encoded)==c['tokens']-specials+c['dropped_tokens']
 
 def test_large_vocabularies_get_wide_integers(tmp_path):
     save_tokenizer(wordpiece({o: i for i,o in enumerate([*SPECIALS, *map(str, range(70_000))])}), tmp_path/'v')
@@ -119,7 +133,8 @@ def trained(model, trainer, pre, decoder, corpus):
     return tok,json.loads(tok.to_str())['model']
 
 def bpe(corpus, specials):
-    trainer = BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
+    trainer = BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=ByteLevel.alphabet(),
+                         show_progress=False)
     return trained(models.BPE(), trainer, ByteLevel(add_prefix_space=False), decoders.ByteLevel(), corpus)
 
 def unigram(corpus, specials, unk):
@@ -160,11 +175,13 @@ def test_any_fast_tokenizer(make, corpus, tmp_path):
     assert [(o['input_ids'], o['segment_a_length']) for o in rows_of(tmp_path/'rows')]==want and len(want)>30
     ids,a = ex[:]
     for row,n,(example,size) in zip(ids.tolist(), a.tolist(), want):
-        assert row==example+[special.pad]*(32-len(example)) and n==size and row[0]==special.cls and row[n-1]==special.sep
+        assert row==example+[special.pad]*(32-len(example)) and n==size
+        assert row[0]==special.cls and row[n-1]==special.sep
     (tmp_path/'t.txt').write_text(lines[0])
     path = build_examples(tmp_path/'t.txt', tmp_path/'tok', tmp_path/'one', max_length=128)
     assert load_examples(path).decode(0)==(lines[0], '')
-    assert (ex.unknown(), ex.recipe['vocab_size'], ex.dataset.features['input_ids'].feature.dtype)==(0, len(tok), 'uint16')
+    assert (ex.unknown(), ex.recipe['vocab_size'])==(0, len(tok))
+    assert ex.dataset.features['input_ids'].feature.dtype=='uint16'
     assert len(rows_of(build_examples(corpus, tmp_path/'tok', tmp_path/'split', num_proc=2, held_out=.2)/'held_out'))
     assert fingerprint(ex.tokenizer)==fingerprint(tok)!=fingerprint(load_tokenizer(VOCAB))
 
@@ -188,11 +205,13 @@ NAMES = dict(pad='<pad>', mask='<mask>', cls='<s>', sep='</s>')
 @pytest.mark.parametrize('name', NAMES)
 def test_a_tokenizer_without_a_special_token(name, corpus, tmp_path):
     tok = gpt(corpus, **{f'{k}_token': o for k,o in NAMES.items() if k!=name})
-    refuse(f'{tmp_path}/tok has no {name}_token; add what is missing', corpus, saved(tok, tmp_path/'tok'), tmp_path/'rows')
+    vocab = saved(tok, tmp_path/'tok')
+    refuse(f'{tmp_path}/tok has no {name}_token; add what is missing', corpus, vocab, tmp_path/'rows')
     assert left_beside(tmp_path/'rows')==[]
 
 def test_a_folder_without_a_tokenizer(corpus, tmp_path):
-    refuse(f'{corpus} does not open as a tokenizer .*; give a folder that electra_vocab', corpus, corpus, tmp_path/'rows')
+    match = f'{corpus} does not open as a tokenizer .*; give a folder that electra_vocab'
+    refuse(match, corpus, corpus, tmp_path/'rows')
 
 def test_a_slow_tokenizer(corpus, tmp_path):
     refuse('holds a slow tokenizer; give a fast one', corpus, saved(CanineTokenizer(), tmp_path/'tok'), tmp_path/'rows')
@@ -236,9 +255,11 @@ def test_interrupted_build_of_another_recipe_is_not_continued(corpus, tmp_path, 
 def test_killed_worker_keeps_what_is_done(corpus, tmp_path, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(data, '_write_arrow', dies_at(3, kill_me))
-        with pytest.raises(ChildProcessError, match='smaller num_proc'): build_examples(corpus, VOCAB, tmp_path/'rows', num_proc=2)
+        with pytest.raises(ChildProcessError, match='smaller num_proc'):
+            build_examples(corpus, VOCAB, tmp_path/'rows', num_proc=2)
     path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows')
-    assert '0000003' in made and len(made)<4 and files_of(path)==files_of(build_examples(corpus, VOCAB, tmp_path/'whole'))
+    assert '0000003' in made and len(made)<4
+    assert files_of(path)==files_of(build_examples(corpus, VOCAB, tmp_path/'whole'))
 
 @pytest.fixture
 def locks(tmp_path, monkeypatch):
@@ -277,7 +298,8 @@ def at_once(n, f):
 
 def test_builds_of_the_same_folder_wait_for_each_other(corpus, tmp_path, locks):
     at_once(3, lambda: build_examples(corpus, VOCAB, tmp_path/'rows'))
-    assert files_of(tmp_path/'rows')==files_of(build_examples(corpus, VOCAB, tmp_path/'whole')) and left_beside(tmp_path/'rows')==['rows']
+    assert files_of(tmp_path/'rows')==files_of(build_examples(corpus, VOCAB, tmp_path/'whole'))
+    assert left_beside(tmp_path/'rows')==['rows']
     assert not any(locks.iterdir())
 
 def test_one_at_a_time_though_locks_are_removed(tmp_path, locks):
@@ -312,7 +334,8 @@ def test_full_disk_leaves_nothing(stage, num_proc, tmp_path, small_disk):
     joined = sizes.pop(ARROW)
     assert max(sizes.values())<joined//5
     small_disk(dict(vocab=1000, shard=joined//5, joined=joined//2)[stage])
-    with pytest.raises(OSError, match='nothing of it is left') as e: build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'rows', num_proc=num_proc)
+    with pytest.raises(OSError, match='nothing of it is left') as e:
+        build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'rows', num_proc=num_proc)
     assert e.value.errno==errno.EFBIG and str(tmp_path/'rows') in str(e.value)
     assert left_beside(tmp_path/'rows')==[]
 
@@ -331,7 +354,10 @@ def test_vocabularies(corpus, tmp_path):
     refuse('is not UTF-8', corpus, shutil.which('true'), tmp_path/'rows')
     assert left_beside(tmp_path/'rows')==[]
 
-@pytest.mark.parametrize('content,match', [(b'\n \n\n', 'no examples came out'), (b'', 'empty'), (b'fine\n\xff\xfe\n', 'line 2'), (b'a\0b', 'line 1')])
+BAD_CORPORA = [(b'\n \n\n', 'no examples came out'), (b'', 'empty'), (b'fine\n\xff\xfe\n', 'line 2'),
+               (b'a\0b', 'line 1')]
+
+@pytest.mark.parametrize('content,match', BAD_CORPORA)
 def test_corpora(content, match, tmp_path):
     (tmp_path/'t.txt').write_bytes(content)
     refuse(match, tmp_path/'t.txt', VOCAB, tmp_path/'rows')
@@ -343,7 +369,9 @@ def test_bad_rows_are_skipped_and_reported_where_asked_for(tmp_path):
         path = build_examples(tmp_path/'t.txt', VOCAB, tmp_path/'rows', skip_bad_rows=True)
     assert load_examples(path).counts['skipped_lines']==2 and load_examples(path).decode(0)[0]=='the dog the cat'
 
-@pytest.mark.parametrize('name,value', dict(max_length=64, seed=3, blank_lines_separate_docs=False, held_out=.1).items())
+OTHER_RECIPE = dict(max_length=64, seed=3, blank_lines_separate_docs=False, held_out=.1)
+
+@pytest.mark.parametrize('name,value', OTHER_RECIPE.items())
 def test_other_recipe_in_the_folder(name, value, corpus, tmp_path):
     path = build_examples(corpus, VOCAB, tmp_path/'rows')
     was = files_of(path)
@@ -368,11 +396,14 @@ def test_numbers(args, corpus, tmp_path): refuse(f'{next(iter(args))} is', corpu
 
 def test_examples_of_another_vocabulary_or_length(corpus, tmp_path):
     path = build_examples(corpus, VOCAB, tmp_path/'rows')
-    with pytest.raises(InputError, match='have vocab_size 200, the recipe asks for 30522'): load_examples(path, preset('small'))
-    with pytest.raises(InputError, match='have max_seq_length 128, the recipe asks for 512'): load_examples(path, preset('base', vocab_size=200))
+    with pytest.raises(InputError, match='have vocab_size 200, the recipe asks for 30522'):
+        load_examples(path, preset('small'))
+    with pytest.raises(InputError, match='have max_seq_length 128, the recipe asks for 512'):
+        load_examples(path, preset('base', vocab_size=200))
     backwards = wordpiece({o: i for i,o in enumerate(reversed(vocab_list(load_tokenizer(VOCAB))))})
     other = load_examples(build_examples(corpus, save_tokenizer(backwards, tmp_path/'v'), tmp_path/'other'))
-    with pytest.raises(InputError, match='different vocabularies'): pretrain_dls(load_examples(path), other, preset('small', vocab_size=200), 'cpu')
+    with pytest.raises(InputError, match='different vocabularies'):
+        pretrain_dls(load_examples(path), other, preset('small', vocab_size=200), 'cpu')
 
 @pytest.mark.parametrize('name', [ARROW, 'data.json', 'vocab/tokenizer.json'])
 def test_damaged_folders(name, corpus, tmp_path):
@@ -390,14 +421,17 @@ def test_a_damaged_example_is_named(what, corpus, tmp_path):
     ex = load_examples(path)
     (ids,a),n = ex[7],ex.lengths()
     at = int(n[:7].sum())
-    here = dict(id=ids[0].numpy().astype('uint16')[:n[7]], length=n[:9].cumsum(dtype='int32')[5:], segment=ex[5:9][1].numpy().astype('int32'))[what].tobytes()
+    columns = dict(id=ids[0].numpy().astype('uint16')[:n[7]], length=n[:9].cumsum(dtype='int32')[5:],
+                   segment=ex[5:9][1].numpy().astype('int32'))
+    here = columns[what].tobytes()
     raw = (path/ARROW).read_bytes()
     assert raw.count(here)==1
     place = raw.index(here) + dict(id=0, length=8, segment=8)[what]
     (path/ARROW).write_bytes(raw[:place] + b'\xff\x7f' + raw[place+2:])
     ex = load_examples(path)
     first = dict(id=7, length=8, segment=7)[what]
-    with pytest.raises(InputError, match=f'example {first} in {path} is damaged; delete'): ex[[3, 1, 8, 7] if what=='length' else [3, 1, 7, 2]]
+    rows = [3, 1, 8, 7] if what=='length' else [3, 1, 7, 2]
+    with pytest.raises(InputError, match=f'example {first} in {path} is damaged; delete'): ex[rows]
     assert len(ex[[3, 1, 2]][0])==3
 
 def test_a_library_with_a_long_story_gives_one_line(corpus, tmp_path):

@@ -38,7 +38,6 @@ def batch(hp, *args):
 
 def towers_of(hp): return build_networks(hp).generator
 
-def text_of(mb): return mb.input_ids, mb.attention_mask, mb.token_type_ids
 
 def step_of(hp, *args):
     "A learner that has made a step on such rows, and what was seen"
@@ -57,7 +56,7 @@ def test_no_position_sees_itself_or_padding():
     hook = towers.ltr.embeddings.register_forward_hook(watch)
     for t in range(16):
         seen.clear()
-        context = towers.bidirectional_states(*text_of(mb))
+        context = towers.bidirectional_states(mb)
         (context[:,t]*torch.randn(context.shape[-1], generator=torch.Generator().manual_seed(t))).sum().backward()
         left, right = (o.grad.abs().sum(-1)>0 for o in seen)
         for row,n in enumerate(mb.attention_mask.sum(1).tolist()):
@@ -75,7 +74,7 @@ def test_no_state_notices_its_own_token_in_training(dropout):
     towers, mb = with_packed_dropout(towers_of(hp)).train(), batch(hp)
     for m in towers.modules():
         if isinstance(m, nn.Dropout): m.p = dropout
-    def states(ids): return towers.bidirectional_states(ids, *text_of(mb)[1:])
+    def states(ids): return towers.bidirectional_states(mb._replace(input_ids=ids))
     with torch.no_grad():
         was = states(mb.input_ids)
         for t in range(1, 10): # the first two examples have a token there
@@ -89,7 +88,7 @@ def test_towers_are_the_masked_towers():
     "The causal flag and the turned rows give what explicit masks give: `official` in the middle of full rows"
     hp = recipe()
     towers, mb = towers_of(hp).eval(), batch(hp, (16, 16))
-    with torch.no_grad(): a, b = (f(*text_of(mb)) for f in (towers.bidirectional_states, towers.official_states))
+    with torch.no_grad(): a, b = (f(mb) for f in (towers.bidirectional_states, towers.official_states))
     close(a[:,1:-1], b[:,1:-1])
     assert (a[:,0]-b[:,0]).abs().max()>1e-2 and (a[:,-1]-b[:,-1]).abs().max()>1e-2
 
@@ -147,7 +146,7 @@ def test_samples_come_from_the_towers():
     many = many._replace(u=KeyedRandom(1)(4000, mb.positions.shape[1]))
     with torch.no_grad():
         x, head = towers(mb), towers.generator_lm_head
-        sampled = cloze_step(head, x.expand(4000, -1, -1), many, many.candidates, 2.)[2]
+        sampled = cloze_step(head, x.expand(4000, -1, -1), many, many.candidates, temperature=2.)[2]
         p = (head(gather_positions(x, mb.positions))[0]/2).softmax(-1)
     share = F.one_hot(sampled, hp.vocab_size).float().mean(0)
     used = mb.weights[0]>0

@@ -17,7 +17,7 @@ import electra_nbdev.trials as tr
 from conftest import GOLDEN
 from electra_nbdev.glue import glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
+from electra_nbdev.finetune_recipe import FinetuneHParams, open_model, settle_recipe
 from electra_nbdev.tokenizer import load_tokenizer, save_tokenizer
 from test_commands import bad, small_disk, typed, write
 
@@ -329,7 +329,7 @@ def test_other_encoders(home, tmp_path, name):
     hparams = SHORT | dict(layerwise_lr_decay=0. if name=='albert' else .8)
     trials = tr.run_trials(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
     learn, tok = ft.load_finetuned(tmp_path/'out', 'cpu'), open_model(tmp_path/name)[1]
-    again = learn.evaluate(dict(dev=ft.read_rows({'rte': task}, tok, learn.hp)['dev']))
+    again = learn.evaluate(dict(dev=td.read_rows({'rte': task}, tok, learn.hp)['dev']))
     assert again['rte']==pytest.approx(trials.records[0]['metrics']['rte'])
     if name=='albert':
         hparams['layerwise_lr_decay'] = .8
@@ -376,8 +376,8 @@ def losses(home, monkeypatch, width=None, **hparams):
         encoder, tok = open_model(home/'model', model_hparam_overrides=still)
         tasks = {n: glue_task(n, home/'glue') for n in ('rte', 'sts')}
         hparams = SHORT | dict(learning_rate=1e-3, warmup_proportion=.01) | hparams
-        hp = ft.settle_recipe(encoder, tok, list(tasks), **hparams)
-        rows = ft.read_rows(tasks, tok, hp)
+        hp = settle_recipe(encoder, tok, list(tasks), **hparams)
+        rows = td.read_rows(tasks, tok, hp)
         with no_random(0):
             dls = ft.finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, device='cpu')
             learn = ft.finetune_learner(dls, encoder, hp)

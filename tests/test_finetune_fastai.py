@@ -28,6 +28,7 @@ from electra_nbdev.finetune import (FinetuneLearner, TextTaskDataLoaders, electr
 from electra_nbdev.optimizer import ClipNorm, LinearWarmupDecay
 from electra_nbdev.task_data import TaskDataLoaders, finetune_dls, read_rows
 from electra_nbdev.tokenizer import load_tokenizer
+from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
 
 WORDS = 'dog walks king town river red one two three people cat house'.split()
 DIMS = dict(vocab_size=200, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -63,16 +64,6 @@ def learn(dls):
     learn.remove_cb(learn.progress) if hasattr(learn, 'progress') else None
     learn.logger = lambda *o: None
     return learn
-
-@pytest.fixture
-def shown(monkeypatch):
-    "Tables as they are displayed"
-    seen = []
-    monkeypatch.setattr('IPython.display.display', lambda o: seen.append(o.data))
-    return seen
-
-def weights(learn): return {k: v.clone() for k,v in learn.model.state_dict().items()}
-def moved(learn, before): return {k for k,v in learn.model.state_dict().items() if not torch.equal(v, before[k])}
 
 # A table
 
@@ -144,15 +135,11 @@ def test_recipe_counts_its_own_updates(model, table):
     learn.fit(2)
     assert learn.n_updates==28, "a fit after the recipe trains whole passes"
 
-class Interrupt(Callback):
-    def after_batch(self):
-        if self.training and self.train_iter==2: raise KeyboardInterrupt
-
 def test_fit_steps(learn):
     learn.fit_steps(6, lr=1e-3)
     assert learn.n_updates==6 and len(learn.recorder.values)==2
     with pytest.raises(KeyboardInterrupt): learn.fit_steps(6, cbs=Interrupt())
-    for o in learn.cbs.filter(lambda o: isinstance(o, Interrupt)): learn.remove_cb(o)
+    remove(learn, Interrupt)
     n = learn.n_updates
     learn.fit(2)
     assert learn.n_updates==n+2*len(learn.dls.train), "an interrupted fit_steps limits nothing afterwards"
@@ -171,30 +158,16 @@ def test_a_schedule_of_the_fit_wins(learn, capsys):
 
 def test_lr_find_suggests_from_its_own_sweep(learn):
     before = weights(learn)
-    found = learn.lr_find(show_plot=False, num_it=60)
-    lrs = learn.recorder.lrs
-    assert np.allclose(np.diff(np.log(lrs)), np.log(1e8)/60, atol=1e-4) and len(lrs)>30
-    assert min(lrs)<=found.valley<=max(lrs)
+    assert_swept(learn, learn.lr_find(show_plot=False, num_it=60), 60)
+    assert len(learn.recorder.lrs)>30
     assert not moved(learn, before) and learn.n_updates==0
 
-class Watch(Callback):
-    "What moved in each epoch"
-    order = 100
-    def before_fit(self): self.seen = []
-    def before_epoch(self): self.before = weights(self.learn)
-    def after_epoch(self): self.seen.append(moved(self.learn, self.before))
-
 def test_fine_tune_freezes_the_body_first(learn):
-    watch, fits = Watch(), []
+    watch = Watch()
     learn.add_cb(watch)
-    real = learn.fit
-    def fit(*args, **kwargs):
-        real(*args, **kwargs)
-        fits.append(watch.seen)
-    learn.fit = fit
     learn.fine_tune(2, 1e-3)
-    assert [len(o) for o in fits]==[1, 2] and learn.n_updates==12
-    assert fits[0][0]=={HEAD, HEAD.replace('weight', 'bias')} and {BODY, TOP, HEAD} <= fits[1][0]
+    assert len(watch.seen)==3 and learn.n_updates==12
+    assert watch.seen[0]=={HEAD, HEAD.replace('weight', 'bias')} and {BODY, TOP, HEAD} <= watch.seen[1]
 
 def test_freeze_goes_by_depth(learn):
     for first,still,move in ((-1, {BODY, TOP}, {HEAD}), (-2, {BODY}, {TOP, HEAD}), (0, set(), {BODY, TOP, HEAD})):
@@ -207,11 +180,6 @@ def test_freeze_goes_by_depth(learn):
     assert learn.opt.hypers[0]['lr']<learn.opt.hypers[-1]['lr']/50
 
 # Gradients
-
-class Norms(Callback):
-    run_valid, order = False, 90
-    def before_fit(self): self.seen = []
-    def after_step(self): self.seen.append(float(self.learn.grad_norm))
 
 def in_order(dls, bs):
     train = dls.train.new(bs=bs, shuffle=False, similar=False)
@@ -279,7 +247,7 @@ def test_tensorboard(learn, tmp_path):
     for args in ({}, dict(trace_model=False)):
         with pytest.raises(InputError, match='trace_model=False, log_preds=False'):
             learn.fit(1, cbs=TensorBoardCallback(tmp_path/'tb', **args))
-    for o in learn.cbs.filter(lambda o: isinstance(o, TensorBoardCallback)): learn.remove_cb(o)
+    assert not learn.cbs.filter(lambda o: isinstance(o, TensorBoardCallback))
     learn.fit(1, cbs=TensorBoardCallback(tmp_path/'tb', trace_model=False, log_preds=False))
     assert list((tmp_path/'tb').iterdir())
 

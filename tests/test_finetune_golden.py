@@ -7,11 +7,12 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetune import FinetuneDL, TaskLoss, TaskNetwork, n_steps
+from electra_nbdev.finetune import TaskLoss, TaskNetwork
 from electra_nbdev.tasks import TextExample, TextTask
 from electra_nbdev.glue import LAYOUTS, glue_task
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetune_recipe import FinetuneHParams, finetune_preset
+from electra_nbdev.task_data import FinetuneDL, n_steps
 from electra_nbdev.tasks import MEASURES, shares
 from electra_nbdev.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars

@@ -1,6 +1,4 @@
 "Checkpoints that the official code wrote, opened without TensorFlow, give the official logits"
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -17,6 +15,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.tf_checkpoint import read_bundle, tensorflow_prefix
 from electra_nbdev.generator import hidden_states, masked_logits
 from electra_nbdev.interop import open_pretrained
+from electra_nbdev.masking import Inputs
 from conftest import GOLDEN
 from official import info, load, pretrain_vars
 
@@ -61,8 +60,7 @@ def test_golden_logits(name):
     fake = tensor(want['updated_input_ids']).long()
     logits = model(fake, mask, segments)
     if 'cloze_logits' in want:
-        batch = SimpleNamespace(input_ids=ids, attention_mask=mask, token_type_ids=segments)
-        head, x = model.generator.generator_lm_head, model.generator(batch)
+        head, x = model.generator.generator_lm_head, model.generator(Inputs(ids, mask, segments))
         close(head(x), want['cloze_logits'], atol=1e-3)
         nll = F.cross_entropy(head(x).flatten(0, 1), ids.flatten(), reduction='none').view_as(ids)
         logits = nce_logits(logits, log_q(head, x, ids, nll, fake), torch.full((len(ids), 1), out.hp.mask_prob))
@@ -111,7 +109,7 @@ def finetuned(run, folder):
     heads = {o: arrays[f'var/{o}'] for o in facts[run]['head_variables']}
     np.savez(folder/'ckpt.npz', **{o: base[o] for o in names}, **heads)
     (folder/'vocab.txt').write_bytes((GOLDEN/'vocab.txt').read_bytes())
-    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS, known=_glue_facts)
+    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS, tasks=_glue_facts())
     features = ('input_ids', 'segment_ids', 'input_mask', 'task_id')
     return arrays, {k: torch.from_numpy(arrays[f'feat/{k}']).long() for k in features}
 

@@ -26,8 +26,9 @@ def made(tmp_path_factory):
     (d/'tales.txt').write_text(tales())
     tok = train_vocab(d/'tales.txt', d/'vocab', 120)
     build_examples(d/'tales.txt', d/'vocab', d/'examples', max_length=16, held_out=.1)
-    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=(), train_batch_size=8, eval_batch_size=8, num_train_steps=12,
-                num_warmup_steps=2, save_checkpoints_steps=4, iterations_per_loop=2, num_eval_steps=2)
+    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=(), train_batch_size=8,
+                eval_batch_size=8, num_train_steps=12, num_warmup_steps=2, save_checkpoints_steps=4,
+                iterations_per_loop=2, num_eval_steps=2)
     return d, hp
 
 def learner(made, out=None, cbs=(), **kw):
@@ -59,7 +60,8 @@ def test_weights_that_are_not_finite_are_not_saved(made, tmp_path):
     learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path)])
     learn.fit_steps(4)
     with torch.no_grad(): next(learn.model.parameters())[0, 0] = float('inf')
-    with pytest.warns(UserWarning, match='NOT SAVED at step 4: a weight is not finite'): learn.save_checkpoints.after_epoch()
+    with pytest.warns(UserWarning, match='NOT SAVED at step 4: a weight is not finite'):
+        learn.save_checkpoints.after_epoch()
     assert latest_checkpoint(tmp_path).name.endswith('4') and len(list((tmp_path/'checkpoints').iterdir()))==1
 
 def test_tensorboard_by_name(made, tmp_path):
@@ -101,7 +103,8 @@ class Dtypes(Callback):
 def test_bf16_trains(made, tmp_path, precision, dtype):
     "Both networks multiply in bfloat16, their weights stay in float32, and the losses fall"
     d, hp = made
-    learn = run_pretraining(d/'examples', tmp_path/'run', replace(hp, untied_generator=True), device='cpu', precision=precision, cbs=[Dtypes()])
+    hp = replace(hp, untied_generator=True)
+    learn = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu', precision=precision, cbs=[Dtypes()])
     assert learn.dtypes.seen=={('generator', dtype), ('discriminator', dtype)}
     assert all(p.dtype==torch.float32 for p in learn.model.parameters())
     rows = read_history(tmp_path/'run/history.jsonl')
@@ -111,11 +114,19 @@ def test_bf16_trains(made, tmp_path, precision, dtype):
     assert held[-1]['gen_loss']<.9*held[0]['gen_loss']
 
 ELECTRIC = dict(electra_objective=False, electric_objective=True, two_tower_generator=True)
-VARIANTS = {'default': {}, 'untied embeddings': dict(untied_generator_embeddings=True), 'one network': dict(untied_generator=False), 'uniform': dict(uniform_generator=True),
-            'BERT': dict(electra_objective=False), 'official duplicates': dict(duplicates='official'), 'no correct samples': dict(disallow_correct=True),
-            'Electric': ELECTRIC, 'official Electric': ELECTRIC | dict(duplicates='official', cloze_mode='official'), 'Electric untied': ELECTRIC | dict(untied_generator_embeddings=True),
+VARIANTS = {'default': {},
+            'untied embeddings': dict(untied_generator_embeddings=True),
+            'one network': dict(untied_generator=False),
+            'uniform': dict(uniform_generator=True),
+            'BERT': dict(electra_objective=False),
+            'official duplicates': dict(duplicates='official'),
+            'no correct samples': dict(disallow_correct=True),
+            'Electric': ELECTRIC,
+            'official Electric': ELECTRIC | dict(duplicates='official', cloze_mode='official'),
+            'Electric untied': ELECTRIC | dict(untied_generator_embeddings=True),
             'ELECTRA-TT': dict(two_tower_generator=True),
-            'length schedule': dict(length_schedule=((8, .5), (16, .5))), 'official AUC': dict(count_padding=True)}
+            'length schedule': dict(length_schedule=((8, .5), (16, .5))),
+            'official AUC': dict(count_padding=True)}
 
 NARROW = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, embedding_size=8, max_position_embeddings=16)
 
@@ -126,10 +137,12 @@ def predictions(learn):
 
 @pytest.mark.parametrize('name', VARIANTS)
 def test_variants_train_save_and_load(made, tmp_path, monkeypatch, name):
-    "The networks that were saved give the same logits as those that were trained, through the learner's own forward pass"
+    "Saved networks give the same logits as those that were trained, through the learner's own forward pass"
     d, hp = made
     monkeypatch.setattr(runs, 'plot_history', lambda *_: None) # half a second each
-    hp = replace(hp, model_hparam_overrides=NARROW, num_train_steps=3, save_checkpoints_steps=3, num_warmup_steps=1, **dict(untied_generator=True) | VARIANTS[name])
+    variant = dict(untied_generator=True) | VARIANTS[name]
+    hp = replace(hp, model_hparam_overrides=NARROW, num_train_steps=3, save_checkpoints_steps=3, num_warmup_steps=1,
+                 **variant)
     learn = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     found = learn.held_out
     assert learn.n_updates==3 and ('disc_auc' in found)==hp.has_discriminator
@@ -156,7 +169,8 @@ def test_a_validation_is_no_part_of_a_run(made, tmp_path):
     learn.validate(); learn.get_preds()
     assert files()==before and learn.jsonl_logger.rows==rows and learn.evaluated==evaluated==6 and learn.n_updates==6
     learn.fit_steps()
-    for (n,a),b in zip(learn.model.named_parameters(), plain.model.parameters(), strict=True): assert torch.equal(a, b), n
+    pairs = zip(learn.model.named_parameters(), plain.model.parameters(), strict=True)
+    for (n,a),b in pairs: assert torch.equal(a, b), n
     assert [o['step'] for o in learn.jsonl_logger.rows]==[o['step'] for o in plain.jsonl_logger.rows]
 
 def test_judged_alike_at_any_temperature(made):
@@ -170,7 +184,9 @@ def test_judged_alike_at_any_temperature(made):
     assert hot.held_out==learn.held_out and hot.replace_tokens.temperature==3
 
 def test_initial_weights():
-    "Every weight of both networks comes from the official family (n is at least 4,096, so 4 % is over three standard errors)"
+    """Every weight of both networks comes from the official family
+
+    n is at least 4,096, so 4 % is over three standard errors."""
     model = build_networks(preset('small'))
     for name,p in model.named_parameters():
         if name.endswith('LayerNorm.weight'): assert (p==1).all(), name
@@ -189,6 +205,10 @@ def test_networks_without_a_checkpoint_are_not_written_over(made, tmp_path):
     d, hp = made
     run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     shutil.rmtree(tmp_path/'run/checkpoints')
-    was = {str(o): o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock'}
-    with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with --init'): run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
-    assert {str(o): o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock'}==was
+    def files():
+        found = [o for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock']
+        return {str(o): o.read_bytes() for o in found}
+    was = files()
+    with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with --init'):
+        run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
+    assert files()==was

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 import electra_nbdev.finetune as ft
+import electra_nbdev.task_data as td
 import electra_nbdev.trials as tr
 from conftest import GOLDEN
 from electra_nbdev import passages, qa, questions
 from electra_nbdev.glue import glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
+from electra_nbdev.finetune_recipe import FinetuneHParams, open_model, settle_recipe
+from electra_nbdev.tables import PREDICTION_FORMS, as_table
 from electra_nbdev.tokenizer import load_tokenizer
 from recompute_qa import recompute
 from test_commands import bad, typed, write
@@ -132,7 +134,7 @@ def test_every_head_goes_the_whole_way(home, tmp_path, switch):
     trials = tr.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     task = qa.qa_task('squad', home/'data')
-    rows = ft.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
+    rows = td.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
     assert learn.evaluate(dict(dev=rows))['squad']==pytest.approx(trials.records[0]['metrics']['squad'])
     assert learn.tasks['squad'].joint==switch.get('joint_prediction', True) and len(rows['squad'].examples)==6
 
@@ -152,16 +154,16 @@ def test_one_network_for_questions_and_texts(home):
     assert learn.predict('red dog', task='cola').label in '01'
     assert found.answer=='' or found.example.context[slice(*found.span)]==found.answer
     tasks = {'squad': qa.qa_task('squad', home/'data'), 'cola': glue_task('cola', home/'data')}
-    rows = {n: ft.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
-    dl = ft.FinetuneDL(rows, tasks, learn.tok, 8, True)
+    rows = {n: td.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    dl = td.FinetuneDL(rows, tasks, learn.tok, 8, True)
     assert any(len(b['rows'])==2 for b,_ in dl), "rows of both kinds meet in a batch"
     dl.show_batch(max_n=2)
 
 def test_results_are_shown(home, monkeypatch):
     task = qa.qa_task('squadv1', home/'data')
     encoder, tok = open_model(home/'model')
-    hp = ft.settle_recipe(encoder, tok, ['squadv1'], **json.loads((home/'recipe.json').read_text()))
-    rows = ft.read_rows({'squadv1': task}, tok, hp)
+    hp = settle_recipe(encoder, tok, ['squadv1'], **json.loads((home/'recipe.json').read_text()))
+    rows = td.read_rows({'squadv1': task}, tok, hp)
     dls = ft.finetune_dls({'squadv1': task.settled(hp)}, rows['train'], rows['dev'], tok, hp, device='cpu')
     learn = ft.finetune_learner(dls, encoder, hp)
     tables = []
@@ -370,8 +372,8 @@ def test_three_kinds_in_one_network(home):
 
 def test_whole_numbers_stay_whole_beside_none():
     rows = [dict(answer='a b', start=14), dict(answer='', start=None)]
-    assert ft.as_table(rows)=='answer\tstart\na b\t14\n\t\n'
-    assert ft.PREDICTION_FORMS['.jsonl'](rows).splitlines()[0]=='{"answer":"a b","start":14}'
+    assert as_table(rows)=='answer\tstart\na b\t14\n\t\n'
+    assert PREDICTION_FORMS['.jsonl'](rows).splitlines()[0]=='{"answer":"a b","start":14}'
 
 def test_votes():
     "Of probabilities where scores are logarithms, of scores where they are not; the nearly impossible warns of nothing"

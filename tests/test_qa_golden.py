@@ -16,7 +16,8 @@ from electra_nbdev.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')
-HP = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=16, n_best_size=5, max_answer_length=20, beam_size=5)
+HP = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=16, n_best_size=5, max_answer_length=20,
+                     beam_size=5)
 DATA = GOLDEN/'finetune'/'data'
 FILES = dict(squad='json', squadv1='json', newsqa='jsonl')
 
@@ -27,16 +28,18 @@ def read(name, part, skip_bad=True):
 
 EXAMPLES = info('finetune/qa_examples')
 
-def words(context): return [context[a:b] for a,b in zip(*questions.word_spans(context))]
+def words(context): return [context[a:b] for a,b in questions.word_spans(context)]
 
 @pytest.mark.parametrize('split', EXAMPLES)
 def test_golden_readers(split):
     name, part = split.split('/')
+    official_id = 'qid' if name=='newsqa' else 'qas_id'
     got, tokens = read(name, part), None
     assert len(got)==len(EXAMPLES[split]['examples'])
     for o,want in zip(got, EXAMPLES[split]['examples']):
         tokens = want.get('doc_tokens', tokens)
-        assert (o.eid, o.id, o.question)==(want['eid'], want['qid' if name=='newsqa' else 'qas_id'], want['question_text']) and tokens in (None, words(o.context))
+        assert (o.eid, o.id, o.question)==(want['eid'], want[official_id], want['question_text'])
+        assert tokens in (None, words(o.context))
         if part!='train': continue
         assert (o.answer, o.impossible)==(want['orig_answer_text'], want['is_impossible'])
         at = questions.answer_words(questions.word_spans(o.context), o.start, len(o.answer)) if o.start>=0 else (-1, -1)
@@ -45,7 +48,8 @@ def test_golden_readers(split):
 @pytest.mark.parametrize('name', FILES)
 def test_golden_bad_questions_are_refused(name):
     n = int(EXAMPLES[f'{name}/train']['log'][-1].split()[-2])
-    with pytest.raises(InputError, match=f'{n} questions cannot be used: m?p5q3.*m?p5q4'): read(name, 'train', skip_bad=False)
+    with pytest.raises(InputError, match=f'{n} questions cannot be used: m?p5q3.*m?p5q4'):
+        read(name, 'train', skip_bad=False)
 
 # Windows
 
@@ -54,22 +58,28 @@ FEATURES = ['train', 'dev', 'train_stride128_p3p8']
 @pytest.mark.parametrize('name', FEATURES)
 def test_golden_windows(name):
     want, part = load(f'finetune/qa_featurize_squad_{name}'), name.split('_')[0]
-    hp = FinetuneHParams(**dict(max_seq_length=64, max_query_length=12, doc_stride=128 if 'stride128' in name else 16))
+    hp = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=128 if 'stride128' in name else 16)
     found = read('squad', part)
     if 'p3p8' in name: found = [o for o in found if o.id[:2] in ('p3', 'p8')]
     wins = passages.build_windows(found, TOK, hp)
     assert len(wins)==len(want['eid'])
     for k,f in enumerate(wins):
-        (e, at, size), n, (start, end, impossible, first, _) = wins.window(k), want['n_mask'][k], f.target
-        assert f.example==found[e] and 1000*f.example.eid+k-wins.of(e)[0]==want['eid'][k]
-        assert f.input_ids==want['input_ids'][k][:n].tolist() and not want['input_ids'][k][n:].any() and n-f.n_first==want['n_segment1'][k]
+        (e, at, size), n = wins.window(k), want['n_mask'][k]
+        start, end, impossible, first, _ = f.target
+        here = k-wins.of(e)[0] # the window's number among those of its question
+        assert f.example==found[e] and 1000*f.example.eid+here==want['eid'][k]
+        ids = want['input_ids'][k]
+        assert f.input_ids==ids[:n].tolist() and not ids[n:].any() and n-f.n_first==want['n_segment1'][k]
         spans, at_chars = questions.word_spans(f.example.context), wins.located(e)
-        place, best = [questions.answer_words(spans, b-1, 1)[0] for _,b in at_chars], passages.best_windows(wins.spans(e), len(at_chars))
+        place = [questions.answer_words(spans, b-1, 1)[0] for _,b in at_chars]
+        best = passages.best_windows(wins.spans(e), len(at_chars))
         for t in range(64):
             inside = first<=t<first+size
             assert want['token_to_orig_map'][k][t]==(place[t-first+at] if inside else -1)
-            assert want['token_is_max_context'][k][t]==(best[t-first+at]==k-wins.of(e)[0] if inside else -1)
-        if part=='train': assert (start, end, impossible)==(want['start_positions'][k], want['end_positions'][k], bool(want['is_impossible'][k]))
+            assert want['token_is_max_context'][k][t]==(best[t-first+at]==here if inside else -1)
+        if part=='train':
+            assert (start, end)==(want['start_positions'][k], want['end_positions'][k])
+            assert impossible==bool(want['is_impossible'][k])
 
 def test_golden_max_context():
     for spans,position,flags in info('finetune/qa_max_context'):
@@ -82,7 +92,10 @@ def test_golden_max_context():
 FACTS = info('finetune/heads')
 RUNS = [o for o in FACTS if o.startswith('qa_')]
 
-def recipe(run): return FinetuneHParams(**{k: v for k,v in FACTS[run]['config_different_from_small_defaults'].items() if k not in ('model_name', 'use_tfrecords_if_existing')})
+def recipe(run):
+    changes = dict(FACTS[run]['config_different_from_small_defaults'])
+    for o in ('model_name', 'use_tfrecords_if_existing'): changes.pop(o, None)
+    return FinetuneHParams(**changes)
 
 def our_parameter(official, run):
     "Name in `TaskNetwork`, and whether the matrix is transposed"
@@ -102,7 +115,9 @@ def network(run):
     config = ElectraConfig(**FACTS['_shared']['model_hparam_overrides'], embedding_size=16)
     model, base = TaskNetwork(ElectraModel(config), tasks), pretrain_vars('electra_base')
     values = {o: base[o] for o in FACTS['_shared']['encoder_variables_in_creation_order']}
-    for o,shape in facts['head_variables'].items(): values[o] = next(d[f'var/{o}'] for d in (arrays, joint) if f'var/{o}' in d and list(d[f'var/{o}'].shape)==shape)
+    for o,shape in facts['head_variables'].items():
+        found = [d[f'var/{o}'] for d in (arrays, joint) if f'var/{o}' in d]
+        values[o] = next(v for v in found if list(v.shape)==shape)
     params = dict(model.named_parameters())
     with torch.no_grad():
         for o,v in values.items():
@@ -112,11 +127,14 @@ def network(run):
     real = joint['feat/task_id']==0 # the others are padding, which the official code adds and we do not
     arrays = {k: v[real] if k.startswith('out/') else v for k,v in arrays.items()}
     f = {k[5:]: torch.from_numpy(v[real]).long() for k,v in joint.items() if k.startswith('feat/')}
-    first, n = (f['segment_ids'].argmax(1), f['input_mask'].sum(1))
-    rows = torch.stack([f['squad_start_positions'], f['squad_end_positions'], f['squad_is_impossible'], first, n], 1).tolist()
+    first, n = f['segment_ids'].argmax(1), f['input_mask'].sum(1)
+    columns = [f['squad_start_positions'], f['squad_end_positions'], f['squad_is_impossible'], first, n]
+    rows = torch.stack(columns, 1).tolist()
     targets = dict(squad=tasks['squad'].collate(rows, 64))
-    assert torch.equal(targets['squad']['allowed'].long(), f['input_mask']*f['segment_ids']+torch.eye(64, dtype=torch.long)[0]), 'what may be an answer'
-    batch = dict(input_ids=f['input_ids'], token_type_ids=f['segment_ids'], attention_mask=f['input_mask'], rows={'squad': torch.arange(len(rows))}, targets=targets)
+    allowed = f['input_mask']*f['segment_ids'] + torch.eye(64, dtype=torch.long)[0] # the passage, and [CLS]
+    assert torch.equal(targets['squad']['allowed'].long(), allowed), 'what may be an answer'
+    batch = dict(input_ids=f['input_ids'], token_type_ids=f['segment_ids'], attention_mask=f['input_mask'],
+                 rows={'squad': torch.arange(len(rows))}, targets=targets)
     return model, tasks, arrays, facts, batch
 
 @pytest.mark.parametrize('run', [o for o in RUNS if o!='qa_joint_predict'])
@@ -125,17 +143,23 @@ def test_golden_heads_and_losses(run):
     with torch.no_grad(): outs = model.train()(batch)
     out = outs['squad']
     for name,key in (('start', 'start_logits'), ('end', 'end_logits'), ('null', 'answerable_logit')):
-        if f'out/squad/{key}' in arrays: np.testing.assert_allclose(out[name].numpy(), arrays[f'out/squad/{key}'], rtol=0, atol=2e-4, err_msg=name)
-    np.testing.assert_allclose(tasks['squad'].losses(out, batch['targets']['squad']).numpy(), arrays['out/squad/loss'], rtol=2e-5)
+        if f'out/squad/{key}' not in arrays: continue
+        np.testing.assert_allclose(out[name].numpy(), arrays[f'out/squad/{key}'], rtol=0, atol=2e-4, err_msg=name)
+    losses = tasks['squad'].losses(out, batch['targets']['squad'])
+    np.testing.assert_allclose(losses.numpy(), arrays['out/squad/loss'], rtol=2e-5)
     np.testing.assert_allclose(TaskLoss(tasks)(outs, batch['targets']).item(), facts['loss'], rtol=1e-5)
 
 def test_golden_beams():
     model, tasks, arrays, facts, batch = network('qa_joint_predict')
-    batch['targets']['squad']['start'] = torch.zeros_like(batch['targets']['squad']['start']) # beams do not look at what is right
+    target = batch['targets']['squad']
+    target['start'] = torch.zeros_like(target['start']) # beams do not look at what is right
     with torch.no_grad(): out = model.eval()(batch)['squad']
-    for name,key in (('start_scores', 'start_top_log_probs'), ('end_scores', 'end_top_log_probs'), ('null', 'answerable_logit'), ('start', 'start_logits')):
+    scores = dict(start_scores='start_top_log_probs', end_scores='end_top_log_probs', null='answerable_logit',
+                  start='start_logits')
+    for name,key in scores.items():
         np.testing.assert_allclose(out[name].numpy(), arrays[f'out/squad/{key}'], rtol=0, atol=2e-4, err_msg=name)
-    for name,key in (('starts', 'start_top_index'), ('ends', 'end_top_index')): assert np.array_equal(out[name].numpy(), arrays[f'out/squad/{key}'])
+    for name,key in dict(starts='start_top_index', ends='end_top_index').items():
+        assert np.array_equal(out[name].numpy(), arrays[f'out/squad/{key}'])
 
 GRADS = [o for o in RUNS if any(k.startswith('grad/') for k in load(f'finetune/{o}'))]
 def test_there_are_golden_gradients(): assert len(GRADS)==2
@@ -162,7 +186,8 @@ SCORER = info('finetune/qa_scorer')
 
 def test_golden_final_text():
     fast = text_backend(TOK)
-    for pieces,words,want in SCORER['get_final_text']: assert passages.final_text(pieces, words, fast)==want, (pieces, words)
+    for pieces,words,want in SCORER['get_final_text']:
+        assert passages.final_text(pieces, words, fast)==want, (pieces, words)
 
 def test_golden_top():
     for scores,k,want in SCORER['get_best_indexes']: assert qa.top(torch.tensor(scores), k)[1].tolist()==want
@@ -179,12 +204,15 @@ def windows():
 def head_said(arrays, hp):
     "Raw scores of an official run, as our head gives them"
     a = {k: torch.from_numpy(v) for k,v in arrays.items()}
-    if hp.joint_prediction: found = dict(zip(('starts', 'ends', 'start_scores', 'end_scores'), (a[o] for o in ('start_top_index', 'end_top_index', 'start_top_log_probs', 'end_top_log_probs'))))
-    else:
-        (s, starts), (e, ends) = (qa.top(a[f'{o}_logits'], hp.n_best_size) for o in ('start', 'end'))
-        n, k = s.shape
-        found = dict(starts=starts, ends=ends[:,None].expand(n, k, k), start_scores=s, end_scores=e[:,None].expand(n, k, k))
-    return found | dict(null=a['answerable_logit'] if hp.answerable_classifier else a['start_logits'][:,0]+a['end_logits'][:,0])
+    null = a['answerable_logit'] if hp.answerable_classifier else a['start_logits'][:,0]+a['end_logits'][:,0]
+    if hp.joint_prediction:
+        return dict(starts=a['start_top_index'], ends=a['end_top_index'], start_scores=a['start_top_log_probs'],
+                    end_scores=a['end_top_log_probs'], null=null)
+    s, starts = qa.top(a['start_logits'], hp.n_best_size)
+    e, ends = qa.top(a['end_logits'], hp.n_best_size)
+    n, k = s.shape
+    ends, e = (o[:,None].expand(n, k, k) for o in (ends, e))
+    return dict(starts=starts, ends=ends, start_scores=s, end_scores=e, null=null)
 
 @pytest.mark.parametrize('case', SCORER['end_to_end'])
 def test_golden_scorer(case, windows):
@@ -214,12 +242,17 @@ def test_golden_plain():
 def test_golden_scores_of_each():
     exact, f1 = qa_metrics.best_scores(GOLDS, SAID, True)
     for k,o in CASES.items(): assert (exact[k], f1[k])==(o['exact'], pytest.approx(o['f1'])), o
-    for k,want in METRICS['v1_per_case'].items(): assert [o[k] for o in qa_metrics.best_scores({k: GOLDS[k]}, SAID)]==pytest.approx(want)
+    for k,want in METRICS['v1_per_case'].items():
+        found = [o[k] for o in qa_metrics.best_scores({k: GOLDS[k]}, SAID)]
+        assert found==pytest.approx(want)
 
 def tensors_of(d, first, last): return {k: v for k,v in d.items() if first<=int(k[1:])<=last}
 
-@pytest.mark.parametrize('name,threshold,ids', [('squad_v2_main', float(o), (0, 99)) for o in METRICS['squad_v2_main']] +
-                         [('squad_v2_main_only_answerable_q0_q11', -2.75, (0, 11)), ('squad_v2_main_only_unanswerable_q12_q19', -2.75, (12, 19))])
+SQUAD2 = [('squad_v2_main', float(o), (0, 99)) for o in METRICS['squad_v2_main']]
+SQUAD2.append(('squad_v2_main_only_answerable_q0_q11', -2.75, (0, 11)))
+SQUAD2.append(('squad_v2_main_only_unanswerable_q12_q19', -2.75, (12, 19)))
+
+@pytest.mark.parametrize('name,threshold,ids', SQUAD2)
 def test_golden_squad2(name, threshold, ids):
     want = METRICS[name]
     want = next(v for k,v in want.items() if float(k)==threshold) if name=='squad_v2_main' else want
@@ -234,5 +267,6 @@ def test_golden_squad1_and_mrqa():
     golds = {k: o for k,o in GOLDS.items() if o}
     for name in ('squad_v1', 'mrqa'): assert qa_metrics.squad1_scores(golds, SAID)==pytest.approx(METRICS[name])
     lacking = {k: v for k,v in SAID.items() if k not in ('q0', 'q1', 'q9')}
-    for want in (METRICS['squad_v1_missing_q0_q1_q9'], METRICS['mrqa_missing_q0_q1_q9']['skip_no_answer_False']): assert qa_metrics.squad1_scores(golds, lacking)==pytest.approx(want)
+    for want in (METRICS['squad_v1_missing_q0_q1_q9'], METRICS['mrqa_missing_q0_q1_q9']['skip_no_answer_False']):
+        assert qa_metrics.squad1_scores(golds, lacking)==pytest.approx(want)
     with pytest.raises(KeyError): qa_metrics.squad2_scores(GOLDS, lacking, NULLS, 0.)

@@ -7,6 +7,7 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import electra_nbdev.finetune as ft
+import electra_nbdev.task_data as td
 import electra_nbdev.trials as tr
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
@@ -24,21 +25,27 @@ def tags(words):
     kinds = [KINDS[w] for w in words]
     return [f"{'I' if i and kinds[i-1]==k else 'B'}-{k}" for i,k in enumerate(kinds)]
 
-def columns(sentences, end='\n\n'): return '\n\n'.join('\n'.join(f'{w} X {t}' for w,t in zip(o, tags(o))) for o in sentences) + end
+def block(words): return '\n'.join(f'{w} X {t}' for w,t in zip(words, tags(words)))
+def columns(sentences, end='\n\n'): return '\n\n'.join(map(block, sentences)) + end
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
     d = tmp_path_factory.mktemp('user')
     glue_files(d/'glue')
     (d/'glue/chunk').mkdir()
-    for s,n in (('train', 32), ('dev', 9), ('test', 5)): write(d/f'glue/chunk/{s}.txt', columns(map(sentence, range(n))))
+    for s,n in (('train', 32), ('dev', 9), ('test', 5)):
+        write(d/f'glue/chunk/{s}.txt', columns(map(sentence, range(n))))
     electra_folder(d/'model')
     write(d/'recipe.json', json.dumps(dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)))
     return d
 
 TRAIN = 'electra_finetune --model model --data-dir glue --hparams recipe.json --device cpu'
+TRAIN_ODD = TRAIN.replace('--data-dir glue', '--data-dir odd')
 
 # From a command to predictions
+
+def metrics_of(trial): return json.loads((trial/'result.json').read_text())['metrics']
+def tags_in(path, **kwargs): return [o.tags for o in read_tagged(path, **kwargs)[0]]
 
 def test_trials_and_predictions(home):
     said = typed(f'{TRAIN} --task chunk --out out --trials 2 --predict-test', home)
@@ -50,13 +57,15 @@ def test_trials_and_predictions(home):
     assert more.code==0 and more.out.count('finished already')==2
     again = typed(f'{TRAIN} --task chunk --out out --eval-only', home)
     found = json.loads((home/'out/chunk/evaluation.json').read_text())
-    assert again.code==0 and {k: v['chunk'] for k,v in found.items()}=={f'trial-{k}': o['metrics']['chunk'] for k,o in enumerate(json.loads((home/f'out/chunk/trial-{k}/result.json').read_text()) for k in range(3))}
+    found = {k: v['chunk'] for k,v in found.items()}
+    reported = {f'trial-{k}': metrics_of(home/f'out/chunk/trial-{k}')['chunk'] for k in range(3)}
+    assert again.code==0 and found==reported
 
     # What each trial said of the dev set gives its F1 once more
-    for k in range(3):
-        gold, pred = ([o.tags for o in read_tagged(home/f'out/chunk/trial-{k}/predictions/chunk-dev.txt', tag=o, scheme='IOB1')[0]] for o in (1, 2))
-        want = json.loads((home/f'out/chunk/trial-{k}/result.json').read_text())['metrics']['chunk']['conll_f1']
-        assert span_scores(gold, pred, conll_spans)['f1']==pytest.approx(want)
+    for trial,want in reported.items():
+        written = home/f'out/chunk/{trial}/predictions/chunk-dev.txt'
+        gold, pred = (tags_in(written, tag=o, scheme='IOB1') for o in (1, 2))
+        assert span_scores(gold, pred, conll_spans)['f1']==pytest.approx(want['conll_f1'])
 
     # Predictions of the test set: true tags, then predicted ones, as conlleval takes them
     assert {o.name for o in (home/'out/chunk/predictions').iterdir()}=={'trial-0', 'trial-1', 'ensemble'}
@@ -68,10 +77,13 @@ def test_trials_and_predictions(home):
 def test_conlleval_of_a_written_file_is_ours(home, tmp_path):
     "What a half-right network says of the dev set, written, read again and counted, gives the F1 that was reported"
     task, noise = chunk_task('chunk', home/'glue'), torch.Generator().manual_seed(0)
-    rows = ft.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
-    outs = [2.5*torch.nn.functional.one_hot(torch.tensor(f.target['labels']), len(task.labels)) + torch.randn(len(f.target['labels']), len(task.labels), generator=noise) for f in rows]
+    rows = td.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
+    outs = []
+    for f in rows:
+        right = torch.nn.functional.one_hot(torch.tensor(f.target['labels']), len(task.labels))
+        outs.append(2.5*right + torch.randn(right.shape, generator=noise))
     task.write(tmp_path, 'dev', rows, outs)
-    gold, pred = ([o.tags for o in read_tagged(tmp_path/'chunk-dev.txt', tag=k)[0]] for k in (1, 2))
+    gold, pred = (tags_in(tmp_path/'chunk-dev.txt', tag=o) for o in (1, 2))
     want = task.metrics(rows, outs)
     assert span_scores(gold, pred, conll_spans)['f1']==pytest.approx(want['conll_f1']) and 20<want['conll_f1']<90
 
@@ -83,10 +95,12 @@ def test_predict(home):
     said = typed('electra_predict --model used/chunk --input new.txt --out said.conll --device cpu', home)
     lists = typed('electra_predict --model used/chunk --input new.txt --out said.jsonl --device cpu', home)
     read = [(list(o.words), list(o.tags)) for o in read_tagged(home/'said.conll')[0]]
-    assert said.code==lists.code==0 and read==[(o['words'], o['tags']) for o in map(json.loads, (home/'said.jsonl').read_text().splitlines())]
+    listed = [json.loads(o) for o in (home/'said.jsonl').read_text().splitlines()]
+    assert said.code==lists.code==0 and read==[(o['words'], o['tags']) for o in listed]
     assert [o for o,_ in read]==[['the', 'dog', 'walks'], ['red']]
     learn = ft.load_finetuned(home/'used/chunk', 'cpu')
-    assert list(learn.predict('the dog walks').tags)==read[0][1] and learn.predict(['the', 'dog', 'walks'])==learn.predict('the dog walks')
+    one = learn.predict('the dog walks')
+    assert list(one.tags)==read[0][1] and learn.predict(['the', 'dog', 'walks'])==one
     write(home/'odd.txt', 'the DT\ndog\n')
     bad(home, 'electra_predict --model used/chunk --input odd.txt --device cpu', 'odd.txt line 2', '1 column')
     bad(home, 'electra_predict --model used/chunk --input new.txt --out said.xml --device cpu', '.conll')
@@ -95,11 +109,13 @@ def test_one_network_for_words_and_texts(home):
     said = typed(f'{TRAIN} --task chunk+cola --out both', home)
     assert said.code==0, said.err
     learn = ft.load_finetuned(home/'both/chunk+cola', 'cpu')
-    assert list(learn.tasks)==['chunk', 'cola'] and len(learn.predict('red dog').tags)==2 and learn.predict('red dog', task='cola').label in '01'
+    assert list(learn.tasks)==['chunk', 'cola']
+    assert len(learn.predict('red dog').tags)==2 and learn.predict('red dog', task='cola').label in '01'
     tasks = {n: ft.open_task(n, home/'glue') for n in learn.tasks}
-    rows = {n: ft.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
-    trial = json.loads((home/'both/chunk+cola/trial-0/result.json').read_text())
-    assert learn.evaluate(dict(dev=rows))=={n: pytest.approx(o) for n,o in trial['metrics'].items()}, "batches of one task round differently"
+    rows = {n: td.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    want = metrics_of(home/'both/chunk+cola/trial-0')
+    want = {n: pytest.approx(o) for n,o in want.items()} # batches of one task round differently
+    assert learn.evaluate(dict(dev=rows))==want
     learn.dls = ft.finetune_dls(tasks, rows, rows, learn.tok, learn.hp, device='cpu')
     learn.show_results(max_n=40)
     with pytest.raises(InputError, match='show_results'): learn.plot_confusion_matrix('chunk')
@@ -117,7 +133,8 @@ def long_task():
 @pytest.mark.parametrize('rows', ['whole', 'official'])
 def test_every_word_is_judged_once(home, tmp_path, rows):
     task = long_task()
-    tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=24, train_batch_size=4, num_train_epochs=1, tag_rows=rows)
+    recipe = dict(max_seq_length=24, train_batch_size=4, num_train_epochs=1, tag_rows=rows)
+    tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **recipe)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     examples = task.examples('dev', learn.hp)
     features = task.features(examples, learn.tok, learn.hp)
@@ -130,15 +147,20 @@ def test_every_word_is_judged_once(home, tmp_path, rows):
 def test_rows_say_that_they_were_cut(home, capsys):
     encoder, tok = open_model(home/'model')
     for how,n in (('whole', 0), ('official', 3)):
-        ft.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
+        td.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
         assert ('were cut' in capsys.readouterr().out)==bool(n)
 
 # Bad input: one line, exit code 2, before anything is trained
 
-ODD = {'ragged': ('train', 'the X B-NP\ndog B-NP\n', ['train.txt line 2', '2 columns']), 'phrase without beginning': ('train', 'the X O\n\ndog X I-NP\n', ['train.txt line 3', 'I-NP after O']),
-       'unknown in dev': ('dev', 'the X B-NP\ndog X B-WHAT\n', ['dev.txt line 2', 'B-WHAT', 'never occurs']), 'no tag': ('train', 'the X NP\n', ['train.txt line 1', "'NP'"]),
-       'empty': ('train', '', ['train.txt', 'empty']), 'blank': ('dev', '\n\n\n', ['dev.txt', 'empty']), 'empty word': ('train', '\tX\tB-NP\n', ['train.txt line 1', 'word is empty']),
-       'not UTF-8': ('dev', b'caf\xe9 X B-NP\n', ['dev.txt line 1', 'UTF-8']), 'bad test': ('test', 'the X\n\ndog\n', ['test.txt line 3', '1 column'])}
+ODD = {'ragged': ('train', 'the X B-NP\ndog B-NP\n', ['train.txt line 2', '2 columns']),
+       'phrase without beginning': ('train', 'the X O\n\ndog X I-NP\n', ['train.txt line 3', 'I-NP after O']),
+       'unknown in dev': ('dev', 'the X B-NP\ndog X B-WHAT\n', ['dev.txt line 2', 'B-WHAT', 'never occurs']),
+       'no tag': ('train', 'the X NP\n', ['train.txt line 1', "'NP'"]),
+       'empty': ('train', '', ['train.txt', 'empty']),
+       'blank': ('dev', '\n\n\n', ['dev.txt', 'empty']),
+       'empty word': ('train', '\tX\tB-NP\n', ['train.txt line 1', 'word is empty']),
+       'not UTF-8': ('dev', b'caf\xe9 X B-NP\n', ['dev.txt line 1', 'UTF-8']),
+       'bad test': ('test', 'the X\n\ndog\n', ['test.txt line 3', '1 column'])}
 
 def other_data(home, split, data):
     import shutil
@@ -150,28 +172,37 @@ def other_data(home, split, data):
 def test_bad_files(home, name):
     split, data, words = ODD[name]
     other_data(home, split, data)
-    bad(home, f'{TRAIN.replace("--data-dir glue", "--data-dir odd")} --task chunk --out fresh', *words)
+    bad(home, f'{TRAIN_ODD} --task chunk --out fresh', *words)
 
 def test_bad_sentences_can_be_left_out(home):
     other_data(home, 'train', columns(map(sentence, range(9))) + 'the X B-NP\ndog\n\nred X I-NP\n\n')
     (home/'odd/chunk/dev.txt').write_text(columns(map(sentence, range(4))) + 'dog X B-WHAT\n')
-    said = typed(f'{TRAIN.replace("--data-dir glue", "--data-dir odd")} --task chunk --out without --skip-bad-rows', home)
-    assert said.code==0 and 'train.txt: 2 unreadable rows left out' in said.out and 'dev.txt: 1 unreadable row left out' in said.out and ': 9 rows' in said.out
+    said = typed(f'{TRAIN_ODD} --task chunk --out without --skip-bad-rows', home)
+    assert said.code==0 and ': 9 rows' in said.out
+    for o in ('train.txt: 2 unreadable rows left out', 'dev.txt: 1 unreadable row left out'): assert o in said.out
 
 def test_labels_of_other_data(home):
     "A model judged on other data: labels that it has not learnt are named"
     assert typed(f'{TRAIN} --task chunk --out judged', home).code==0
     other_data(home, 'dev', 'the X B-NP\n')
-    fewer = typed('electra_finetune --model judged/chunk --task chunk --data-dir odd --out fewer --eval-only --device cpu', home)
+    judge = 'electra_finetune --model judged/chunk --task chunk --data-dir odd --eval-only --device cpu'
+    fewer = typed(f'{judge} --out fewer', home)
     (home/'odd/chunk/train.txt').write_text('the X B-NP\n\n')
     (home/'odd/chunk/dev.txt').write_text('the X B-NP\n\nthe X O\n')
-    bad(home, 'electra_finetune --model judged/chunk --task chunk --data-dir odd --out nowhere --eval-only --device cpu', 'has not learnt: O')
+    bad(home, f'{judge} --out nowhere', 'has not learnt: O')
     assert fewer.code==0, fewer.err
 
 # conlleval's rules, worked by hand: a phrase begins with B, with a new kind, or after O; it ends before that
 
-RULES = {'B-A I-A O': [(0, 1, 'A')], 'B-A B-A': [(0, 0, 'A'), (1, 1, 'A')], 'I-A I-A O I-A': [(0, 1, 'A'), (3, 3, 'A')], 'B-A I-B I-B': [(0, 0, 'A'), (1, 2, 'B')],
-         'I-A B-A I-A': [(0, 0, 'A'), (1, 2, 'A')], 'O O': [], '': [], 'B-A I-B I-A': [(0, 0, 'A'), (1, 1, 'B'), (2, 2, 'A')], 'S-A S-A B-A E-A': [(0, 0, 'A'), (1, 1, 'A'), (2, 3, 'A')]}
+RULES = {'B-A I-A O': [(0, 1, 'A')],
+         'B-A B-A': [(0, 0, 'A'), (1, 1, 'A')],
+         'I-A I-A O I-A': [(0, 1, 'A'), (3, 3, 'A')],
+         'B-A I-B I-B': [(0, 0, 'A'), (1, 2, 'B')],
+         'I-A B-A I-A': [(0, 0, 'A'), (1, 2, 'A')],
+         'O O': [],
+         '': [],
+         'B-A I-B I-A': [(0, 0, 'A'), (1, 1, 'B'), (2, 2, 'A')],
+         'S-A S-A B-A E-A': [(0, 0, 'A'), (1, 1, 'A'), (2, 3, 'A')]}
 
 @pytest.mark.parametrize('line', RULES)
 def test_conlleval_phrases(line): assert conll_spans(line.split())==RULES[line]
@@ -199,35 +230,46 @@ def test_conlleval_counts():
     gold, pred = 'B-A I-A O B-B O B-C I-C'.split(), 'B-A I-A B-D B-A O B-C O'.split()
     got = span_scores([gold, ['O']], [pred, ['O']], conll_spans)
     assert got==dict(f1=pytest.approx(200/7), precision=25., recall=pytest.approx(100/3))
-    assert span_scores([gold], [gold], conll_spans)['f1']==100 and span_scores([gold], [['O']*7], conll_spans)==dict(f1=0., precision=0., recall=0.)
+    assert span_scores([gold], [gold], conll_spans)['f1']==100
+    assert span_scores([gold], [['O']*7], conll_spans)==dict(f1=0., precision=0., recall=0.)
 
 # The baseline, and data of one's own
 
 def test_baseline():
-    train = [TagExample(0, ('the', 'saw', 'cut'), ('B-NP', 'E-NP', 'S-VP')), TagExample(1, ('saw', 'saw'), ('S-VP', 'S-VP'))]
+    "the: B-NP, saw: B-VP, a new word: B-VP; of two true and three predicted phrases one is right"
+    train = [TagExample(0, ('the', 'saw', 'cut'), ('B-NP', 'E-NP', 'S-VP')),
+             TagExample(1, ('saw', 'saw'), ('S-VP', 'S-VP'))]
     got = baseline_scores(train, [TagExample(0, ('the', 'saw', 'new'), ('B-NP', 'E-NP', 'S-VP'))])
-    assert got['f1']==pytest.approx(200*1/(2+3)) and got['conll_f1']==got['f1'], "the: B-NP, saw: B-VP, a new word: B-VP; of two true and three predicted phrases one is right"
+    assert got['f1']==pytest.approx(200*1/(2+3)) and got['conll_f1']==got['f1']
 
 def test_hub(monkeypatch):
     import datasets
     def fake(name, config=None, split=None):
         if name=='none': raise FileNotFoundError('no such dataset')
         names = ClassLabel(names=['O', 'B-NP', 'I-NP'])
-        rows = Dataset.from_dict(dict(tokens=[['the', 'dog'], ['so']], chunk_tags=[[1, 2], [0]]), features=Features(tokens=Sequence(Value('string')), chunk_tags=Sequence(names)))
+        features = Features(tokens=Sequence(Value('string')), chunk_tags=Sequence(names))
+        rows = Dataset.from_dict(dict(tokens=[['the', 'dog'], ['so']], chunk_tags=[[1, 2], [0]]), features=features)
         return DatasetDict(train=rows, validation=rows, test=rows)
     monkeypatch.setattr(datasets, 'load_dataset', fake)
     task = ft.open_task('CoNLL-2000', 'hf:conll2000')
-    assert task.name=='chunk' and task.labels==('B-NP', 'E-NP', 'O') and [o.tags for o in task.examples('dev', FinetuneHParams())]==[('B-NP', 'E-NP'), ('O',)]
+    assert task.name=='chunk' and task.labels==('B-NP', 'E-NP', 'O')
+    assert [o.tags for o in task.examples('dev', FinetuneHParams())]==[('B-NP', 'E-NP'), ('O',)]
     with pytest.raises(InputError, match='hf:none cannot be loaded'): chunk_task('chunk', 'hf:none')
 
 def test_parts_of_speech(home, tmp_path):
     rows = [dict(words=o, tags=[KINDS[w] for w in o]) for o in map(sentence, range(20))]
     task = tag_task('speech', rows, rows, scheme=None)
-    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', max_seq_length=32, train_batch_size=8, num_train_epochs=1)
-    assert set(trials.records[0]['metrics']['speech'])=={'accuracy', 'loss'} and set(ft.load_finetuned(tmp_path/'out', 'cpu').predict('red dog').tags)<={'NP', 'VP', 'ADJP'}
+    recipe = dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **recipe)
+    assert set(trials.records[0]['metrics']['speech'])=={'accuracy', 'loss'}
+    learn = ft.load_finetuned(tmp_path/'out', 'cpu')
+    assert set(learn.predict('red dog').tags)<={'NP', 'VP', 'ADJP'}
 
-BAD_ROWS = {'lists of one length': (dict(words=['a'], tags=['O', 'O']), '1 words, 2 tags'), 'a text for words': (dict(words='a b', tags=['O', 'O']), '`words` is no list'),
-        'numbers': (dict(words=['a'], tags=[3]), 'have to be text'), 'an empty word': (dict(words=[''], tags=['O']), 'word is empty'), 'no words': (dict(words=[], tags=[]), 'empty')}
+BAD_ROWS = {'lists of one length': (dict(words=['a'], tags=['O', 'O']), '1 words, 2 tags'),
+            'a text for words': (dict(words='a b', tags=['O', 'O']), '`words` is no list'),
+            'numbers': (dict(words=['a'], tags=[3]), 'have to be text'),
+            'an empty word': (dict(words=[''], tags=['O']), 'word is empty'),
+            'no words': (dict(words=[], tags=[]), 'empty')}
 
 @pytest.mark.parametrize('name', BAD_ROWS)
 def test_bad_rows(name):
@@ -240,7 +282,8 @@ def test_a_tagger_of_bytes(tmp_path):
     roberta_folder(tmp_path/'roberta')
     encoder, tok = open_model(tmp_path/'roberta')
     task = TagTask('t', ('O', 'S-X'))
-    f, = task.features([TagExample(0, ('dog', 'walks', '\u00ad'), ('O', 'S-X', 'O'))], tok, FinetuneHParams(max_seq_length=32))
+    example = TagExample(0, ('dog', 'walks', '\u00ad'), ('O', 'S-X', 'O'))
+    f, = task.features([example], tok, FinetuneHParams(max_seq_length=32))
     assert tok.decode(f.input_ids[1:-1])==' dog walks \u00ad' and f.input_ids==tok(' dog walks \u00ad')['input_ids']
     assert f.target['positions'][0]==1 and len(f.target['positions'])==3
 

@@ -5,11 +5,12 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetune import TaskLoss, TaskNetwork, task_batch
+from electra_nbdev.finetune import TaskLoss, TaskNetwork
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetune_recipe import FinetuneHParams
 from electra_nbdev.phrases import LETTERS, as_bio, conll_spans, kinds_of, read_tagged, span_scores, spans_of, tags_of
 from electra_nbdev.tagging import TagExample, TagTask, tag_labels, tag_task
+from electra_nbdev.task_data import task_batch
 from electra_nbdev.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 
@@ -39,18 +40,24 @@ def test_golden_spans_that_stop_the_official_code(tmp_path):
     path.write_text('one B-A-B\ntwo E-A-B\n')
     (only,), _ = read_tagged(path, scheme='BIOES')
     assert spans_of(only.tags)==conll_spans(only.tags)==[(0, 1, 'A-B')] and kinds_of([only], 'BIOES')=={'A-B'}
-    assert {o: tags_of([(0, 1, 'A-B')], 2, o) for o in LETTERS}==dict(BIO=['B-A-B', 'I-A-B'], IOB1=['I-A-B', 'I-A-B'], BIOES=['B-A-B', 'E-A-B'])
+    retagged = {o: tags_of([(0, 1, 'A-B')], 2, o) for o in LETTERS}
+    assert retagged==dict(BIO=['B-A-B', 'I-A-B'], IOB1=['I-A-B', 'I-A-B'], BIOES=['B-A-B', 'E-A-B'])
     path.write_text('one O\ntwo X\n')
     for scheme in LETTERS:
-        with pytest.raises(InputError, match=r"x\.txt line 2: the tag 'X' is neither O nor one of"): read_tagged(path, scheme=scheme)
+        with pytest.raises(InputError, match=r"x\.txt line 2: the tag 'X' is neither O nor one of"):
+            read_tagged(path, scheme=scheme)
     assert [o.tags for o in read_tagged(path, scheme=None)[0]]==[('O', 'X')]
 
 # Files and rows
 
 def test_golden_labels():
-    sentences = [o.tags for split in ('train', 'dev', 'test') for o in read_tagged(DATA/f'{split}.txt', scheme='IOB1')[0]]
-    assert tag_labels(tags_of(spans_of(o), len(o)) for o in sentences)==LABELS, "official: the labels of all three files"
-    assert set(chunk().labels)<=set(LABELS) and [o for o in LABELS if o not in chunk().labels]==[o for o in LABELS if 'NEWTAG' in o], "ours: not those of the test set"
+    "The official labels are those of all three files, ours not those of the test set"
+    sentences = []
+    for split in ('train', 'dev', 'test'): sentences += read_tagged(DATA/f'{split}.txt', scheme='IOB1')[0]
+    assert tag_labels(tags_of(spans_of(o.tags), len(o.tags)) for o in sentences)==LABELS
+    ours = chunk().labels
+    assert set(ours)<=set(LABELS)
+    assert [o for o in LABELS if o not in ours]==[o for o in LABELS if 'NEWTAG' in o]
 
 def test_golden_phrase_without_beginning_is_refused():
     with pytest.raises(InputError, match='train.txt line 17: I-NP after O'): tag_task('chunk', DATA/'train.txt')
@@ -68,7 +75,8 @@ def test_golden_rows(split, i):
     f, = task.features([TagExample(case['eid'], tuple(case['words']), tuple(case['bioes']))], TOK, OFFICIAL)
     kept = int(sum(want['chunk_labels_mask']))
     assert f.input_ids==want['input_ids'][:n] and [int(k>=f.n_first) for k in range(n)]==want['segment_ids'][:n]
-    assert f.target['positions']==want['chunk_labeled_positions'][:kept] and f.target['labels']==want['chunk_labels'][:kept]
+    assert f.target['positions']==want['chunk_labeled_positions'][:kept]
+    assert f.target['labels']==want['chunk_labels'][:kept]
     assert f.cut==(kept<len(case['words']))
 
 def test_golden_rows_without_loss():
@@ -76,9 +84,12 @@ def test_golden_rows_without_loss():
     task, same, lost = TagTask('chunk', LABELS), 0, 0
     for case in FEATURIZE['train'] + FEATURIZE['dev']:
         e = TagExample(case['eid'], tuple(case['words']), tuple(case['bioes']))
-        rows, official = (task.features([e], TOK, FinetuneHParams(max_seq_length=OFFICIAL.max_seq_length, tag_rows=o)) for o in ('whole', 'official'))
-        assert sum((f.target['labels'] for f in rows), [])==case['labels'] and not any(f.cut for f in rows)
-        assert all(len(f.input_ids)<=OFFICIAL.max_seq_length and len(set(f.target['positions']))==len(f.target['positions']) for f in rows)
+        rows = task.features([e], TOK, FinetuneHParams(max_seq_length=OFFICIAL.max_seq_length, tag_rows='whole'))
+        official = task.features([e], TOK, OFFICIAL)
+        assert sum((f.target['labels'] for f in rows), [])==case['labels']
+        for f in rows:
+            positions = f.target['positions']
+            assert not f.cut and len(f.input_ids)<=OFFICIAL.max_seq_length and len(set(positions))==len(positions)
         same += rows[0].input_ids==official[0].input_ids
         lost += len(e.words) - len(official[0].target['labels'])
     n_kept = sum(int(sum(o['features']['chunk_labels_mask'])) for s in ('train', 'dev') for o in FEATURIZE[s])
@@ -95,7 +106,8 @@ def test_golden_last_sentence():
 def test_golden_head_and_loss():
     facts, arrays, base = info('finetune/heads'), load('finetune/tagging'), pretrain_vars('electra_base')
     task = TagTask('chunk', LABELS)
-    model = TaskNetwork(ElectraModel(ElectraConfig(**facts['_shared']['model_hparam_overrides'], embedding_size=16)), dict(chunk=task)).eval()
+    config = ElectraConfig(**facts['_shared']['model_hparam_overrides'], embedding_size=16)
+    model = TaskNetwork(ElectraModel(config), dict(chunk=task)).eval()
     params = dict(model.named_parameters())
     def put(name, v): params.pop(name).copy_(torch.from_numpy(v))
     with torch.no_grad():
@@ -106,25 +118,32 @@ def test_golden_head_and_loss():
         put('heads.chunk.dense.bias', arrays['var/task_specific/chunk/dense/bias'])
     assert not params
     real = arrays['feat/task_id']==0 # the others fill the batch, which ours does not need
-    f = {k[5:].removeprefix('chunk_'): torch.from_numpy(v[real]).long() for k,v in arrays.items() if k.startswith('feat/')}
+    want_logits, want_loss = (arrays[f'out/chunk/{o}'][real] for o in ('logits', 'loss'))
+    f = {k: torch.from_numpy(v[real]).long() for k,v in arrays.items() if k.startswith('feat/')}
+    f = {k.removeprefix('feat/').removeprefix('chunk_'): v for k,v in f.items()}
     target = dict(positions=f['labeled_positions'], labels=f['labels'], mask=f['labels_mask'])
-    batch = dict(input_ids=f['input_ids'], token_type_ids=f['segment_ids'], attention_mask=f['input_mask'], rows=dict(chunk=torch.arange(len(f['eid']))), targets=dict(chunk=target))
+    batch = dict(input_ids=f['input_ids'], token_type_ids=f['segment_ids'], attention_mask=f['input_mask'],
+                 rows=dict(chunk=torch.arange(len(f['eid']))), targets=dict(chunk=target))
     with torch.no_grad(): out = model(batch)['chunk']
-    np.testing.assert_allclose(out['logits'].numpy(), arrays['out/chunk/logits'][real], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(out['logits'].numpy(), want_logits, rtol=0, atol=1e-4)
     assert (out['logits'].argmax(-1).numpy()==arrays['out/chunk/predictions'][real]).all()
-    np.testing.assert_allclose(task.losses(out, target).numpy(), arrays['out/chunk/loss'][real], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(task.losses(out, target).numpy(), want_loss, rtol=1e-5, atol=1e-6)
     total = TaskLoss(dict(chunk=task))(dict(chunk=out), dict(chunk=target)).item()
     np.testing.assert_allclose(total, arrays['loss'], rtol=1e-5)
     np.testing.assert_allclose(total, facts['tagging']['loss'], rtol=1e-5)
 
     # The same from the sentences, in batches that are as wide as they have to be
     cases = {tuple(o['features']['input_ids']): o for s in ('train', 'dev') for o in FEATURIZE[s]}
-    examples = [TagExample(i, tuple(o['words']), tuple(o['bioes'])) for i,o in enumerate(cases[tuple(r)] for r in f['input_ids'].tolist())]
+    examples = []
+    for i,row in enumerate(f['input_ids'].tolist()):
+        case = cases[tuple(row)]
+        examples.append(TagExample(i, tuple(case['words']), tuple(case['bioes'])))
     rows = task.features(examples, TOK, OFFICIAL)
     batch, targets = task_batch([(i, 'chunk', o) for i,o in enumerate(rows)], dict(chunk=task), TOK.pad_token_id)
     with torch.no_grad(): out = model(batch)['chunk']
-    np.testing.assert_allclose(task.losses(out, targets['chunk']).numpy(), arrays['out/chunk/loss'][real], rtol=1e-5, atol=1e-6)
-    for got,want,o in zip(task.rows(out), arrays['out/chunk/logits'][real], rows): np.testing.assert_allclose(got.numpy(), want[:len(o.target['labels'])], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(task.losses(out, targets['chunk']).numpy(), want_loss, rtol=1e-5, atol=1e-6)
+    for got,want,o in zip(task.rows(out), want_logits, rows):
+        np.testing.assert_allclose(got.numpy(), want[:len(o.target['labels'])], rtol=0, atol=1e-4)
 
 # Metrics
 
@@ -135,14 +154,19 @@ def test_golden_span_scores(i):
     want = dict(case['entity_f1'])
     got = span_scores(gold, pred)
     for k in ('precision', 'recall', 'f1'): np.testing.assert_allclose(got[k], want[k], rtol=1e-12, err_msg=k)
-    np.testing.assert_allclose(2*sum(loss)/sum(map(len, gold)), want['loss'], rtol=1e-9, err_msg="official: per word, and each loss is added twice")
+    per_word = 2*sum(loss)/sum(map(len, gold)) # the official code adds each loss twice
+    np.testing.assert_allclose(per_word, want['loss'], rtol=1e-9)
 
     # From what a network says to the same numbers
     labels = tuple(sorted({t for o in (*gold, *pred) for t in o}))
     task = TagTask('t', labels)
     examples = [TagExample(k, ('x',)*len(o), tuple(o)) for k,o in enumerate(gold)]
     rows = task.features(examples, TOK, FinetuneHParams())
-    found = task.metrics(rows, [torch.nn.functional.one_hot(torch.tensor([labels.index(t) for t in o]), len(labels)).float() for o in pred])
+    outs = []
+    for o in pred:
+        ids = torch.tensor([labels.index(t) for t in o])
+        outs.append(torch.nn.functional.one_hot(ids, len(labels)).float())
+    found = task.metrics(rows, outs)
     for k in ('precision', 'recall', 'f1'): np.testing.assert_allclose(found[k], want[k], rtol=1e-12, err_msg=k)
     np.testing.assert_allclose(found['accuracy'], dict(case['token_accuracy'])['accuracy'], rtol=1e-12)
 

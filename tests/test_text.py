@@ -26,7 +26,8 @@ def test_compressed(tmp_path, data):
     assert docs(tmp_path/'a', chunk_bytes=1)==DOCS
 
 @pytest.mark.parametrize('compress', [gzip.compress, zstd])
-@pytest.mark.parametrize('damage', [lambda b: b[:-2], lambda b: b[:len(b)//2], lambda b: b[:40]+b'\xff'*20+b[60:], lambda b: b+b'rubbish'])
+@pytest.mark.parametrize('damage', [lambda b: b[:-2], lambda b: b[:len(b)//2], lambda b: b[:40]+b'\xff'*20+b[60:],
+                                    lambda b: b+b'rubbish'])
 def test_damaged(tmp_path, compress, damage):
     text = '\n'.join(f'{random.Random(i).random()} is a number.' for i in range(999)).encode()
     (tmp_path/'a.txt').write_bytes(damage(compress(text)))
@@ -34,7 +35,8 @@ def test_damaged(tmp_path, compress, damage):
 
 # Chunks do not change the text
 
-pieces = st.sampled_from([b'', b'a', b' ', b'\t', b'\r', b'\n', b'\n\n', b'\r\n', b' \n', 'é'.encode(), '…'.encode(), b'long line of words', b'\xef\xbb\xbf'])
+pieces = st.sampled_from([b'', b'a', b' ', b'\t', b'\r', b'\n', b'\n\n', b'\r\n', b' \n', 'é'.encode(), '…'.encode(),
+                          b'long line of words', b'\xef\xbb\xbf'])
 texts = st.lists(pieces, max_size=40).map(b''.join)
 
 def by_hand(text):
@@ -63,8 +65,13 @@ def test_a_line_longer_than_a_block_is_not_a_boundary(tmp_path):
 
 # Errors name file, line and cure
 
-@pytest.mark.parametrize('data,message', [(b'', 'is empty'), (b'fine\n\x89PNG\0\n', 'line 2 has a zero byte'), ('text'.encode('utf-16'), 'line 1 has a zero byte'),
-    (b'fine\n'*9+'naïve\n'.encode('latin1'), r'line 10 is not UTF-8 \(byte 0xef at column 3\); convert the file'), (b'fine\n'+b'x'*(2**24+1), 'line 2 is longer than 16 MB')])
+NO_TEXT = [(b'', 'is empty'),
+           (b'fine\n\x89PNG\0\n', 'line 2 has a zero byte'),
+           ('text'.encode('utf-16'), 'line 1 has a zero byte'),
+           (b'fine\n'*9+b'na\xefve\n', r'line 10 is not UTF-8 \(byte 0xef at column 3\); convert the file'),
+           (b'fine\n'+b'x'*(2**24+1), 'line 2 is longer than 16 MB')]
+
+@pytest.mark.parametrize('data,message', NO_TEXT)
 def test_what_is_no_text(tmp_path, data, message):
     (tmp_path/'corpus.txt').write_bytes(data)
     with pytest.raises(InputError, match=f'corpus.txt.*{message}'): lines(tmp_path/'corpus.txt')
@@ -86,7 +93,8 @@ def test_dataset_in_zstd(tmp_path, monkeypatch):
     "Large corpora on the hub are often `.jsonl.zst`, which `datasets` reads if the package zstandard is there"
     monkeypatch.setattr(datasets.config, 'HF_DATASETS_CACHE', str(tmp_path/'cache'))
     (tmp_path/'rows').mkdir()
-    (tmp_path/'rows/train.jsonl.zst').write_bytes(zstd(b'{"text": "Owls hunt."}\n{"text": "Crows plan.\\nThey play."}\n'))
+    rows = b'{"text": "Owls hunt."}\n{"text": "Crows plan.\\nThey play."}\n'
+    (tmp_path/'rows/train.jsonl.zst').write_bytes(zstd(rows))
     assert docs(f'hf:{tmp_path}/rows')==[['Owls hunt.'], ['Crows plan.', 'They play.']]
 
 def test_facts_follow_the_content(tmp_path):

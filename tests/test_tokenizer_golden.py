@@ -6,7 +6,8 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.tokenizer import SPECIALS, load_tokenizer, read_vocab
 
 INFO = json.loads((GOLDEN/'tokenization.json').read_text(encoding='utf-8'))
-MODES = dict(lower_strip=dict(lower_case=True, strip_accents=True), lower_nostrip=dict(lower_case=True, strip_accents=False),
+MODES = dict(lower_strip=dict(lower_case=True, strip_accents=True),
+             lower_nostrip=dict(lower_case=True, strip_accents=False),
              cased_strip=dict(lower_case=False, strip_accents=True))
 QUIRKS = json.loads((GOLDEN/'load_vocab_quirks.json').read_text(encoding='utf-8'))
 
@@ -31,7 +32,8 @@ def test_golden_tokens(case, mode):
     if any(o(text) for o in CAUSES): assert got!=case[mode] and without_causes(tok, text)==case[mode]
     else: assert got==case[mode]
 
-# A fourth difference shows in words only, as no piece of the golden vocabulary has it: Greek capitals end in σ, officially in ς
+# A fourth difference shows in words only, as no piece of the golden vocabulary has it: Greek capitals end in σ,
+# officially in ς
 @pytest.mark.parametrize('case', INFO['cases'], ids=lambda o: ascii(o['text'])[:30])
 def test_golden_words_and_ids(case):
     tok = load_tokenizer(GOLDEN/'vocab.txt')

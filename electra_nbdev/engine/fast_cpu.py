@@ -166,13 +166,13 @@ LOGITS_CHUNK = 64 # Predictions in the buffer: 8 MB for 30,522 words, small enou
 class _FusedLoss(torch.autograd.Function):
     "Weighted sum of the losses, the losses, samples; the gradient is complete when the forward pass ends"
     @staticmethod
-    def forward(ctx, hidden, matrix, bias, targets, weights, u, *sampling):
+    def forward(ctx, hidden, matrix, bias, targets, weights, u, how):
         nll, sampled = torch.empty_like(weights), torch.empty_like(targets)
         d_hidden, d_matrix, d_bias = torch.empty_like(hidden), torch.zeros_like(matrix), torch.zeros_like(bias)
         for i in range(0, len(hidden), LOGITS_CHUNK):
             s = slice(i, i+LOGITS_CHUNK)
             chunk = hidden[s], matrix, bias, targets[s], u if u is None else u[s]
-            nll[s], sampled[s], grad = fused_mlm_chunk(*chunk, *sampling)
+            nll[s], sampled[s], grad = fused_mlm_chunk(*chunk, **how)
             w = weights[s,None]
             d_hidden[s] = grad@matrix*w
             d_matrix.addmm_(grad.t(), hidden[s]*w)
@@ -183,33 +183,35 @@ class _FusedLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, g, *_): return *(g*o for o in ctx.saved_tensors), *[None]*6
+    def backward(ctx, g, *_): return *(g*o for o in ctx.saved_tensors), *[None]*4
 
 # %% ../../nbs/engine/91_fast_cpu.ipynb #c5d0bb8b
 def use_fused_mlm_loss(
     x:Tensor, # Input of the output matrix
 )->bool:
-    "Whether the gradient is formed in the forward pass: float32 on a CPU"
-    return x.device.type=='cpu' and x.dtype==torch.float32 and not torch.is_autocast_enabled('cpu')
+    "Whether the gradient is formed in the forward pass: where packed bits pay, and outside of autocast"
+    return use_packed_dropout(x) and not torch.is_autocast_enabled('cpu')
 
 # %% ../../nbs/engine/91_fast_cpu.ipynb #e69500be
 def fused_mlm_step(
     generator:nn.Module, # A Hugging Face masked language model
     hidden:Tensor, # Output of its body, (bs, sl, h)
     mb, # `MaskedBatch`
-    temperature:float=1., # Of the softmax that replacements are sampled from
-    disallow_correct:bool=False, # Never sample the original token
-    plain=None, # The step that this one equals, `generator.mlm_step`
-    sample=None, # `generator.sample_inverse_cdf`
+    plain, # The step that this one equals, `generator.mlm_step`
+    sample, # `generator.sample_inverse_cdf`
+    **how, # To sample: `temperature`, `disallow_correct`
 )->tuple: # Sum of the weighted losses []; losses without gradient (bs, n); samples (bs, n)
     "The generator's step with its gradient formed in the forward pass, where that pays"
     if not (hasattr(generator, 'generator_predictions') and use_fused_mlm_loss(hidden)):
-        return plain(generator, hidden, mb, temperature, disallow_correct)
-    at = hidden.gather(1, mb.positions[...,None].expand(-1, -1, hidden.shape[-1]))
-    x, head = generator.generator_predictions(at).flatten(0, 1), generator.generator_lm_head
+        return plain(generator, hidden, mb, **how)
+    x, head = generator.generator_predictions(_predicted(hidden, mb)).flatten(0, 1), generator.generator_lm_head
     flat = [o.flatten() for o in (mb.targets, mb.weights, mb.u)]
-    total, nll, drawn = _FusedLoss.apply(x, head.weight, head.bias, *flat, sample, temperature, disallow_correct)
+    total, nll, drawn = _FusedLoss.apply(x, head.weight, head.bias, *flat, dict(sample=sample, **how))
     return total, nll.view_as(mb.targets), drawn.view_as(mb.targets)
+
+def _predicted(x, mb):
+    "What `x` holds at the positions to predict"
+    return x.gather(1, mb.positions[...,None].expand(-1, -1, x.shape[-1]))
 
 # %% ../../nbs/engine/91_fast_cpu.ipynb #ff91ba32
 def fused_cloze_step(
@@ -217,19 +219,17 @@ def fused_cloze_step(
     x:Tensor, # Its input, (bs, sl, e)
     mb, # `MaskedBatch`
     where:Tensor, # Tokens whose loss is wanted, (bs, sl) bool
-    temperature:float=1., # Of the softmax that noise is sampled from
-    disallow_correct:bool=False, # Never sample the original token
-    plain=None, # The step that this one equals, `electric.cloze_step`
-    sample=None, # `generator.sample_inverse_cdf`
+    plain, # The step that this one equals, `electric.cloze_step`
+    sample, # `generator.sample_inverse_cdf`
+    **how, # To sample: `temperature`, `disallow_correct`
 )->tuple: # Sum over the candidates []; losses without gradient (bs, sl); samples (bs, n)
     "The towers' step with its gradient formed in the forward pass, where that pays"
-    if not use_fused_mlm_loss(x): return plain(head, x, mb, where, temperature, disallow_correct)
-    counted = mb.candidates[where].float()
-    total, some, _ = _FusedLoss.apply(x[where], head.weight, head.bias, mb.input_ids[where], counted, None, sample)
+    if not use_fused_mlm_loss(x): return plain(head, x, mb, where, **how)
+    how['sample'] = sample
+    counted, out = mb.candidates[where].float(), (head.weight, head.bias)
+    total, some, _ = _FusedLoss.apply(x[where], *out, mb.input_ids[where], counted, None, how)
     nll = x.new_zeros(mb.input_ids.shape).masked_scatter(where, some)
-    at = x.detach().gather(1, mb.positions[...,None].expand(-1, -1, x.shape[-1])).flatten(0, 1)
+    at = _predicted(x.detach(), mb).flatten(0, 1)
     parts = zip(*(o.split(LOGITS_CHUNK) for o in (at, mb.targets.flatten(), mb.u.flatten())))
-    with torch.no_grad():
-        how = sample, temperature, disallow_correct
-        drawn = [fused_mlm_chunk(a, head.weight, head.bias, t, u, *how)[1] for a,t,u in parts]
+    with torch.no_grad(): drawn = [fused_mlm_chunk(a, *out, t, u, **how)[1] for a,t,u in parts]
     return total, nll, torch.cat(drawn).view_as(mb.targets)

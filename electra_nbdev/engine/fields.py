@@ -32,6 +32,8 @@ def fits(
     return isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
 
 # %% ../../nbs/engine/94_fields.ipynb #f599064c
+_JSON_NAMES = {NoneType: 'null', tuple: 'list'} # Types that a recipe on disk calls otherwise
+
 def check_fields(
     recipe, # Dataclass
 ):
@@ -39,7 +41,7 @@ def check_fields(
     for f in fields(recipe):
         value, kinds = getattr(recipe, f.name), get_args(f.type) or (f.type,)
         if not fits(value, kinds):
-            names = ' or '.join('null' if o is NoneType else o.__name__ for o in kinds)
+            names = ' or '.join(_JSON_NAMES.get(o, o.__name__) for o in kinds)
             raise InputError(f"hparam `{f.name}` is {value!r}; it has to be of type {names}")
         low, high = f.metadata.get('low'), f.metadata.get('high')
         if value is None or high is None: continue
@@ -47,13 +49,13 @@ def check_fields(
             raise InputError(f"hparam `{f.name}` is {value!r}; allowed: at least {low}, at most {high}")
 
 def check_choice(
-    name:str, # Of the field
+    name:str, # What the user knows it by
     value, # What the user gave
     known, # What is allowed
 ):
     "Refuse what is not one of a few names"
     if value in known: return
-    raise InputError(f"hparam `{name}` is {value!r}; allowed: {', '.join(known)}.{suggest(str(value), known)}")
+    raise InputError(f"{name} is {value!r}; allowed: {', '.join(known)}.{suggest(str(value), known)}")
 
 # %% ../../nbs/engine/94_fields.ipynb #d977f3e5
 def known_hparams(

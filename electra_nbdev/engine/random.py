@@ -38,6 +38,7 @@ class KeyedRandom:
         rows:int, # How many rows
         cols:int, # Numbers of each
     )->Tensor: # float32 in [0, 1), (rows, cols)
+        "Numbers of the next call; those of a row depend on its place, not on how many rows there are"
         z = 0
         for o in (*self.key, self.calls): z = _mixed(_signed(z + _GOLDEN*(o+1)), _signed)
         self.calls += 1

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/training.html.md"""
 
 # %% auto #0
 __all__ = ['CountUpdates', 'finder_of', 'has_own_schedule', 'batches_per_update', 'count_updates', 'DeviceMixedPrecision',
-           'DeviceLearner', 'device_of', 'precision_callbacks', 'progress_bars', 'print_line']
+           'DeviceLearner', 'precision_callbacks', 'progress_bars', 'print_line']
 
 # %% ../../nbs/engine/95_training.ipynb #fcee7909
 from contextlib import nullcontext, suppress
@@ -16,10 +16,10 @@ from fastai.callback.core import Callback, TrainEvalCallback
 from fastai.callback.fp16 import AMPMode, MixedPrecision
 from fastai.callback.schedule import LRFinder, ParamScheduler
 from fastai.learner import Learner
-from fastai.torch_core import default_device
 from fastcore.basics import patch
 
-from .files import InputError, suggest
+from .fields import check_choice
+from .files import InputError
 
 # %% ../../nbs/engine/95_training.ipynb #cd6719e0
 class CountUpdates(Callback):
@@ -74,7 +74,7 @@ def batches_per_update(
 )->int:
     "Batches of an update, with or without fastai's `GradientAccumulation`"
     group = getattr(getattr(learn, 'gradient_accumulation', None), 'n_acc', 1)
-    return max(1, -(-group//learn.dls.train.bs))
+    return -(-group//learn.dls.train.bs)
 
 # %% ../../nbs/engine/95_training.ipynb #8b8cc77e
 def count_updates(
@@ -87,14 +87,17 @@ def count_updates(
     learn.count_updates.before_fit()
 
 # %% ../../nbs/engine/95_training.ipynb #4e35e8e7
-_NO_HALF = "float16 needs a GPU; use to_bf16(), or float32, on a CPU"
+def _check_half(mode, device):
+    "Refuse half precision on a CPU"
+    if mode==AMPMode.FP16 and torch.device(device).type=='cpu':
+        raise InputError("float16 needs a GPU; use bfloat16 (bf16, to_bf16()) or float32 (fp32) on a CPU")
 
 class DeviceMixedPrecision(MixedPrecision):
     "fastai's mixed precision on the device of the learner"
     def before_fit(self):
         "Autocast for the device, and a scaler where half precision needs one"
+        _check_half(self.amp_mode, self.dls.device)
         half, device = self.amp_mode==AMPMode.FP16, torch.device(self.dls.device).type
-        if half and device=='cpu': raise InputError(_NO_HALF)
         self.autocast = torch.autocast(device, torch.float16 if half else torch.bfloat16)
         self.learn.scaler, self.scales = torch.amp.GradScaler(device, enabled=half), []
         if state := getattr(self.learn, 'scaler_state', None): self.learn.scaler.load_state_dict(state)
@@ -116,25 +119,17 @@ class DeviceLearner(Learner):
             raise InputError("this network is not drawn; give TensorBoardCallback(trace_model=False, log_preds=False)")
         if not isinstance(cb, MixedPrecision): return super().add_cb(cb)
         if type(cb) is MixedPrecision: cb = DeviceMixedPrecision(cb.amp_mode, **cb.kwargs)
-        if cb.amp_mode==AMPMode.FP16 and torch.device(self.dls.device).type=='cpu': raise InputError(_NO_HALF)
+        _check_half(cb.amp_mode, self.dls.device)
         self.remove_cb(MixedPrecision)
         return super().add_cb(cb)
 
     def distrib_ctx(self, *args, **kwargs):
         "Refused, as all that needs several processes or devices"
-        raise InputError("this learner works in one process, on one device")
+        raise InputError("this learner works in one process, on one device; use others for runs with other seeds")
 
     to_distributed = parallel_ctx = to_parallel = distrib_ctx
 
 # %% ../../nbs/engine/95_training.ipynb #f562d2ed
-def device_of(
-    name:str|None, # `cpu`, `cuda`, `cuda:1` ...; None: a GPU if there is one
-)->torch.device:
-    "A device by name"
-    try: return torch.empty(0, device=name or default_device()).device
-    except (RuntimeError, AssertionError) as e:
-        raise InputError(f"--device {name!r} cannot be used here: {str(e).splitlines()[0]}") from None
-
 def precision_callbacks(
     name:str|None, # `fp32`, `bf16` or `fp16`; None: bf16 on a GPU, else fp32
     device:torch.device, # Where the training takes place
@@ -142,9 +137,8 @@ def precision_callbacks(
     "What makes a learner train in a precision"
     name = name or ('bf16' if device.type=='cuda' else 'fp32')
     modes = {'fp32': None, 'bf16': AMPMode.BF16, 'fp16': AMPMode.FP16}
-    if name not in modes:
-        raise InputError(f"--precision is {name!r}; allowed: {', '.join(modes)}.{suggest(name, modes)}")
-    if name=='fp16' and device.type=='cpu': raise InputError("--precision fp16 needs a GPU; use bf16 or fp32 on a CPU")
+    check_choice('--precision', name, modes)
+    _check_half(modes[name], device)
     return [DeviceMixedPrecision(modes[name])] if modes[name] else []
 
 # %% ../../nbs/engine/95_training.ipynb #a2843e51

@@ -1,0 +1,34 @@
+"What the tests of both learners watch: weights that move, gradient norms, a fit that is interrupted"
+import numpy as np
+import torch
+from fastai.callback.core import Callback
+
+def weights(learn): return {k: v.detach().clone() for k,v in learn.model.named_parameters()}
+def moved(learn, before): return {k for k,v in learn.model.named_parameters() if not torch.equal(v, before[k])}
+
+class Watch(Callback):
+    "What moved in each epoch"
+    order = 100
+    def __init__(self): self.seen = []
+    def before_epoch(self): self.before = weights(self.learn)
+    def after_epoch(self): self.seen.append(moved(self.learn, self.before))
+
+class Norms(Callback):
+    "Norms of the gradients of a fit"
+    run_valid, order = False, 90
+    def before_fit(self): self.seen = []
+    def after_step(self): self.seen.append(float(self.learn.grad_norm))
+
+class Interrupt(Callback):
+    "Stop in the third batch, as Ctrl-C does"
+    def after_batch(self):
+        if self.training and self.train_iter==2: raise KeyboardInterrupt
+
+def remove(learn, kind):
+    "Take the callbacks of a kind off a learner"
+    for o in learn.cbs.filter(lambda o: isinstance(o, kind)): learn.remove_cb(o)
+
+def assert_swept(learn, found, n):
+    "Rates of a search grow by the same factor, and its suggestion is one of them"
+    lrs = learn.recorder.lrs
+    assert np.allclose(np.diff(np.log(lrs)), np.log(1e8)/n, atol=1e-4) and min(lrs)<=found.valley<=max(lrs)
