@@ -3,6 +3,7 @@
 `before.py --old TREE` takes another checkout of the repository. Three sides take turns: the earlier tree, the same
 tree once more (their ratio is the noise), and this one. A figure is the median of the ratios, with their spread."""
 import argparse, json, os, subprocess, sys, tempfile, time
+from inspect import signature
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -60,12 +61,13 @@ def building(text):
     from electra_nbdev.tokenizer import train_vocab
     try: from electra_nbdev.examples import build_examples
     except ImportError: from electra_nbdev.data import build_examples
+    official = dict(long_lines='official') if 'long_lines' in signature(build_examples).parameters else {}
     tmp = tempfile.TemporaryDirectory()
     train_vocab(text, f'{tmp.name}/vocab', 4000)
     runs = iter(range(10**6))
     def measure():
         start = time.perf_counter()
-        build_examples(text, f'{tmp.name}/vocab', f'{tmp.name}/{next(runs)}', 128)
+        build_examples(text, f'{tmp.name}/vocab', f'{tmp.name}/{next(runs)}', 128, **official)
         return time.perf_counter()-start
     measure()
     return measure

@@ -71,8 +71,9 @@ def batch(self:PretrainDL,
     position:int, # Its number in the stream
 )->tuple: # `input_ids` (bs, width) and `segment_a_length` (bs,), on the device
     "A batch of the stream"
-    xb = self.dataset[self.numbers(position)]
-    return self.after_batch(to_device(xb, self.device))
+    xb, device = self.dataset[self.numbers(position)], torch.device(self.device or default_device())
+    if gpu := device.type=='cuda': xb = tuple(o.pin_memory() for o in xb) # from there a copy stops nothing
+    return self.after_batch(to_device(xb, device, non_blocking=gpu))
 
 # %% ../nbs/data/13_batches.ipynb #66ee5149
 @patch
@@ -124,13 +125,15 @@ def from_text(cls:PretrainDataLoaders,
     max_length:int=128, # Tokens of an example
     held_out:float=0.02, # Fraction of the documents that is kept for evaluation
     out=None, # Folder for vocabulary and examples, in the cache if None
+    long_lines:str='split', # What does not fit begins the next example; `official`: it is dropped
     **kwargs, # `bs`, `val_bs`, `seed`, `device`
 ):
     "Train a vocabulary, build examples, and load them"
-    name = digest(source_facts(corpus), vocab_sz, max_length, held_out, default=str)
+    name = digest(source_facts(corpus), vocab_sz, max_length, held_out, long_lines, default=str)
     out = Path(out or cache_dir()/f'text-{name}')
     if not (out/'vocab').is_dir(): train_vocab(corpus, out/'vocab', vocab_sz)
-    folder = build_examples(corpus, out/'vocab', out/'examples', max_length, held_out=held_out)
+    folder = build_examples(corpus, out/'vocab', out/'examples', max_length, held_out=held_out,
+                            long_lines=long_lines)
     held = folder/'held_out'
     if not held.is_dir():
         print('NOTE: no document is held out, so evaluations are on training text; '

@@ -10,7 +10,7 @@ __all__ = ['BUILT', 'AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 
            'DomainBits', 'domain_report', 'continue_pretraining']
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #cba3e1ca
-import hashlib, math, warnings
+import math, warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from transformers import ElectraForMaskedLM
 
 from .engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from .electra import Electra
-from .engine.files import InputError
+from .engine.files import InputError, digest_of
 from .engine.training import print_line
 from .generator import hidden_states, masked_logits, mlm_nll
 from .monitor import FitCallback, JSONLLogger, rounded
@@ -31,7 +31,7 @@ from .recipe import (SHAPES, PretrainHParams, body_config, build_networks, given
                                   read_hparams)
 from .interop import open_pretrained
 from .pretrain import ElectraLearner
-from .runs import open_examples, run_pretraining, with_steps
+from .runs import check_known, open_examples, run_pretraining, with_steps
 from .tokenizer import SPECIALS, fingerprint, text_backend, vocab_list
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #1aef6d99
@@ -77,11 +77,9 @@ def facts(self:Origin,
     optimizer:str='fresh', # Or `carried`
 )->dict: # `folder`, `weights`, `vocabulary`, `optimizer`
     "Fingerprints of weights and vocabulary"
-    sha = hashlib.sha256()
-    for n,p in self.model.named_parameters():
-        sha.update(n.encode() + p.detach().cpu().contiguous().numpy().tobytes())
-    weights, vocabulary = sha.hexdigest()[:16], fingerprint(self.tokenizer)
-    return dict(folder=self.folder, weights=weights, vocabulary=vocabulary, optimizer=optimizer)
+    named = self.model.named_parameters()
+    weights = digest_of(n.encode() + p.detach().cpu().contiguous().numpy().tobytes() for n,p in named)
+    return dict(folder=self.folder, weights=weights, vocabulary=fingerprint(self.tokenizer), optimizer=optimizer)
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #1f12d7c3
 _NETWORKS = ('electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator',
@@ -325,6 +323,7 @@ class DomainBits(FitCallback):
         models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
         if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
         self._add(**models)
+        old.model.generator.to('cpu') # a GPU has no room for what is not trained
 
     def after_validate(self):
         "After the last step"
@@ -362,6 +361,8 @@ def continue_pretraining(
     if hp.max_seq_length>most:
         raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {origin.folder} know "
                          f"{most} positions; build examples with electra_data --max-length {most}")
+    init = origin.facts('carried' if carry_optimizer else 'fresh')
+    check_known(Path(out or Path('runs')/hp.model_name), hp, data, kwargs.get('minutes'), kwargs.get('extend'), init)
     tok = open_examples(data, hp)[0].tokenizer
     rows, cbs = old_rows(origin.tokenizer, tok), [DomainBits(origin)]
     if carry_optimizer: cbs.append(CarryMoments(carried(origin, tok)))
@@ -370,7 +371,6 @@ def continue_pretraining(
     vocabulary = 'their vocabulary' if same else f'another vocabulary. {vocabulary_report(rows, origin.tokenizer, tok)}'
     print_line(f"Beginning with the weights of {origin.folder}, "
                f"at a learning rate of at most {hp.learning_rate:g}, with {vocabulary}")
-    init = origin.facts('carried' if carry_optimizer else 'fresh')
     learn = run_pretraining(data, out, hp, model=graft(origin, hp, rows), init=init, cbs=cbs, **kwargs)
     if not learn.stopped and (told := domain_report(learn.jsonl_logger.rows)): print_line(told)
     return learn

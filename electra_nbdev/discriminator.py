@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .generator import segments_for
+from .generator import given_hidden, hidden_states, segments_for
 from .masking import MaskedBatch, scatter_update
 
 # %% ../nbs/method/03_discriminator.ipynb #577537e0
@@ -38,9 +38,15 @@ def token_logits(
     attention_mask:Tensor|None=None, # True on real tokens, (bs, sl)
     token_type_ids:Tensor|None=None, # Segments, (bs, sl)
 )->Tensor: # Logit of "replaced" for each token, (bs, sl)
-    "Logit of every token"
-    kw = segments_for(discriminator, token_type_ids)
-    logits = discriminator(input_ids, attention_mask=attention_mask, **kw).logits
+    "Logit of every token; from a head in float32 when evaluating in mixed precision"
+    device = input_ids.device.type
+    if discriminator.training or not torch.is_autocast_enabled(device):
+        kw = segments_for(discriminator, token_type_ids)
+        logits = discriminator(input_ids, attention_mask=attention_mask, **kw).logits
+    else:
+        hidden = hidden_states(discriminator, input_ids, attention_mask, token_type_ids).float()
+        with torch.autocast(device, enabled=False), given_hidden(discriminator, hidden):
+            logits = discriminator(input_ids).logits
     return logits if logits.ndim==2 else logits.squeeze(-1)
 
 # %% ../nbs/method/03_discriminator.ipynb #191de684

@@ -15,14 +15,13 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
-from transformers import ElectraConfig, ElectraModel
-from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
+from transformers import ElectraConfig
 
 from .discriminator import corrupt, disc_labels
 from .electra import Objective
-from .generator import Prediction, gather_positions, predict_masked
-from .generator import sample_tokens, top_and_entropy
-from .masking import EVAL_MASK_PROB, Inputs, MaskedBatch, MaskTokens
+from .generator import Prediction, gather_positions, in_parts, mlm_nll
+from .generator import predict_masked, sample_tokens, top_and_entropy
+from .masking import EVAL_MASK_PROB, Inputs, MaskedBatch
 
 # %% ../nbs/method/05_electric.ipynb #c62e4776
 def nce_logits(
@@ -66,6 +65,8 @@ class TwoTowers(nn.Module):
         mode:str='fixed', # `fixed`, or with the leaks of the `official` code
     ):
         super().__init__()
+        from transformers import ElectraModel # takes seconds
+        from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
         wide = deepcopy(cfg)
         wide.hidden_size = 2*cfg.hidden_size
         self.config, self.mode = cfg, mode
@@ -130,9 +131,8 @@ def cloze_nll(
     ids:Tensor, # Tokens of the text, (bs, sl)
 )->Tensor: # (bs, sl) float32
     "Negative log-likelihood of every token, nats, without holding all logits"
-    how = dict(reduction='none', options=nn.LinearCrossEntropyOptions())
-    flat = x.flatten(0, 1), head.weight, ids.flatten()
-    return F.linear_cross_entropy(*flat, linear_bias=head.bias, **how).view_as(ids)
+    def part(x, ids): return mlm_nll(head(x), ids),
+    return in_parts(part, ids.shape[1]*head.out_features, x, ids)[0]
 
 def cloze_step(
     head:nn.Linear, # Output matrix and bias
@@ -143,9 +143,9 @@ def cloze_step(
 )->tuple: # Sum over the candidates []; losses without gradient (bs, sl); samples (bs, n)
     "Negative log-likelihood of the text, nats, and a sample for each drawn position"
     nll = cloze_nll(head, x, mb.input_ids)*where
-    with torch.no_grad():
-        logits = head(gather_positions(x, mb.positions))
-        sampled = sample_tokens(logits, mb.targets, mb.u, **sampling)
+    def part(at, *rest): return sample_tokens(head(at), *rest, **sampling),
+    at, n = gather_positions(x, mb.positions), mb.positions.shape[1]*head.out_features
+    with torch.no_grad(): sampled, = in_parts(part, n, at, mb.targets, mb.u)
     return (nll*mb.candidates).sum(), nll.detach(), sampled
 
 # %% ../nbs/method/05_electric.ipynb #0bb7132c
@@ -163,7 +163,9 @@ def predict(self:TwoTowers,
     if fixed: # one sample where a position was drawn twice
         written = torch.zeros_like(mb.input_ids).scatter(1, mb.positions, sampled)
         sampled = written.gather(1, mb.positions)
-    extra = () if training else top_and_entropy(head(gather_positions(x, mb.positions)))
+    def part(at): return top_and_entropy(head(at))
+    at, n = gather_positions(x, mb.positions), mb.positions.shape[1]*head.out_features
+    extra = () if training else in_parts(part, n, at)
     found = Prediction(total, mb.candidates.sum(), nll.gather(1, mb.positions), sampled, *extra)
     return found, x, nll
 

@@ -26,13 +26,12 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from .engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
 from .engine.weights import Weights, drop_copies, from_official, has_encoder, sizes_of
-from .engine.checkpoint import saved_halves, tensors_of, unfinished
+from .engine.checkpoint import newest_state, saved_halves, tensors_of, unfinished
 from .electra import Electra
 from .engine.files import InputError
-from .engine.models import SHIPPED, complete_network, load_pretrained, shipped
+from .engine.models import complete_network, load_pretrained, model_path
 from .recipe import SIZES, PretrainHParams, build_networks, given_hparams, preset
-from .score import newest_state
-from .tokenizer import load_tokenizer, open_tokenizer
+from .tokenizer import check_pieces, load_tokenizer, open_tokenizer
 
 # %% ../nbs/using/32_interop.ipynb #966825a9
 def with_tokenizer(
@@ -199,8 +198,7 @@ def assemble(
     state = model.state_dict()
     left = {*w.tensors} - {*taken}
     unused = sorted(o for o in left if o not in state or not torch.equal(state[o], w.tensors[o])) + w.others
-    if w.tokenizer and (n := len(w.tokenizer))>hp.vocab_size:
-        raise InputError(f"the tokenizer in {w.where} has {n} pieces, its network knows {hp.vocab_size}; give its own")
+    if w.tokenizer: check_pieces(w.tokenizer, hp.vocab_size, w.where)
     moments = {k: v for k,v in w.moments.items() if k.rpartition('/')[0] in taken}
     facts = vars(w) | dict(tensors={}, moments=moments, notes=w.notes+_notes(hp, unused, w))
     return Pretrained(**facts, model=model, hp=hp, taken=taken, made=made, unused=unused)
@@ -295,7 +293,7 @@ def read_task(
     "A fine-tuned model of this library"
     w = read_network(folder)
     try:
-        tasks = json.loads((folder/'tasks.json').read_text())['tasks']
+        tasks = json.loads((folder/'tasks.json').read_bytes())['tasks']
         found = load_file(folder/'heads.safetensors')
     except _UNREADABLE as e: raise InputError(f"{folder} is damaged: {e}") from None
     heads = {t: {k.removeprefix(f'{t}.'): x for k,x in found.items() if k.startswith(f'{t}.')} for t in tasks}
@@ -346,9 +344,7 @@ def open_pretrained(
 
 def _read(src):
     "Weights of a source"
-    if str(src).startswith('hf:'): return read_network(str(src)[3:])
-    path = Path(src)
-    if str(src) in SHIPPED and not path.exists(): path = shipped(str(src))
+    path = model_path(src)
     if path.suffix=='.npz' and path.is_file(): return read_npz(path)
     if prefix := tensorflow_prefix(path):
         found, others = read_bundle(prefix)

@@ -10,7 +10,7 @@ __all__ = ['tower_scores', 'energy_scores', 'pass_scores', 'Likelihood', 'pseudo
            'score_nbest']
 
 # %% ../nbs/using/31_likelihood.ipynb #1afd3e20
-import csv, json, math, warnings
+import csv, json, math
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM
 
 from .engine.checkpoint import unfinished
+from .engine.fields import check_choice
+from .engine.fast_cpu import with_unread_masks
 from .engine.files import InputError, atomic_file
 from .engine.models import complete_network, device_of, model_folder, quiet_loading
 from .electra import Electra
@@ -35,8 +37,8 @@ from .generator import hidden_states, masked_logits
 from .masking import Inputs
 from .recipe import kept_folder, load_networks
 from .score import Scorer, max_tokens, model_tokenizer, open_in_training, saved_recipe, windows
-from .text import is_held_out
-from .tokenizer import special_token_ids, text_backend
+from .text import is_held_out, json_lines, text_lines
+from .tokenizer import special_token_ids, text_backend, warn_unknown
 
 # %% ../nbs/using/31_likelihood.ipynb #279a1dd6
 def tower_scores(
@@ -113,7 +115,7 @@ def pseudo_log_likelihood(
     texts, size = list(texts), model.max_length-2
     encs = text_backend(model.tokenizer).encode_batch(texts, add_special_tokens=False)
     ids = [o.ids for o in encs]
-    _warn_unknown(model.tokenizer, ids)
+    warn_unknown(model.tokenizer, ids, 'the texts')
     cuts = [windows(len(o), size) for o in ids]
     wanted = {(i, s): ids[i][s:s+size] for i,(starts,_) in enumerate(cuts) for s in starts if ids[i]}
     found, rows = _window_scores(model, wanted, bs), []
@@ -121,12 +123,6 @@ def pseudo_log_likelihood(
         scores = [found[i,starts[w]][t-starts[w]] for t,w in enumerate(best)]
         rows.append(dict(text=texts[i], score=sum(scores) if scores else None, tokens=enc.tokens, scores=scores))
     return rows
-
-def _warn_unknown(tok, ids):
-    "Scores of unknown tokens mean little"
-    n = sum(map(len, ids))
-    unknown = sum(o.count(tok.unk_token_id) for o in ids)
-    if unknown>n/2: warnings.warn(f"{unknown/n:.0%} of the tokens are [UNK]: the vocabulary does not fit this text")
 
 # %% ../nbs/using/31_likelihood.ipynb #ced6c1d1
 def _scores(model, by, towers, tok):
@@ -148,7 +144,7 @@ def load_likelihood(
     hp = saved_recipe(run)
     towers = hp and hp.two_tower_generator
     ways = ('energy', 'towers') if towers else ('passes',)
-    if by and by not in ways: raise InputError(f"{path} gives no likelihoods by {by!r}; allowed: {', '.join(ways)}")
+    if by: check_choice(f'--by for {path}', by, ways)
     half = run/(kept_folder(hp) if towers else 'generator')
     if not half.is_dir(): half = folder
     saved = (half/'config.json').is_file()
@@ -158,12 +154,13 @@ def load_likelihood(
     elif saved:
         with quiet_loading():
             model = load_networks(run, hp).eval() if towers else complete_network(AutoModelForMaskedLM, half)
-        config = model.discriminator.config if towers else model.config
-        tok, length = model_tokenizer(half, config.vocab_size), max_tokens(hp, config)
+        net = model.discriminator if towers else model
+        tok, length = model_tokenizer(half, net.config.vocab_size), max_tokens(hp, net)
     else: model = None
     if model is None:
         raise InputError(f"{folder} holds no model that gives likelihoods; give a run, or a masked language model")
-    return Likelihood(_scores(model.to(device), by, hp if towers else None, tok), tok, length, device)
+    scores = _scores(with_unread_masks(model).to(device), by, hp if towers else None, tok)
+    return Likelihood(scores, tok, length, device)
 
 # %% ../nbs/using/31_likelihood.ipynb #c9fd85fe
 @patch
@@ -175,18 +172,6 @@ def log_likelihood(self:Scorer,
     if not self.likelihood: self.likelihood = load_likelihood(path, vocab=vocab, device=self.device)
     return [o['score'] for o in pseudo_log_likelihood(self.likelihood, texts)]
 
-# %% ../nbs/using/31_likelihood.ipynb #570b5b9e
-def _objects(path):
-    "Objects of a .jsonl file, with their line numbers"
-    cure = 'every line has to hold one object'
-    with open(path, encoding='utf-8-sig', errors='replace') as f:
-        for n,line in enumerate(f, 1):
-            if not line.strip(): continue
-            try: found = json.loads(line)
-            except ValueError as e: raise InputError(f"{path}, line {n} is not JSON ({e}); {cure}") from None
-            if not isinstance(found, dict): raise InputError(f"{path}, line {n} holds {type(found).__name__}; {cure}")
-            yield n, found
-
 # %% ../nbs/using/31_likelihood.ipynb #5090cc50
 def read_pairs(
     path, # A .jsonl file, or a folder of such
@@ -196,7 +181,8 @@ def read_pairs(
     files = sorted(path.glob('*.jsonl')) if path.is_dir() else [path] if path.is_file() else []
     if not files: raise InputError(f"there are no pairs in {path}; give a .jsonl file, or a folder with such files")
     for f in files:
-        for n,o in _objects(f):
+        check_choice(f'the ending of {f}', f.suffix, ['.jsonl'])
+        for n,o in json_lines(f):
             good, bad = o.get('sentence_good'), o.get('sentence_bad')
             if not (isinstance(good, str) and isinstance(bad, str)):
                 has = ', '.join(o) or 'nothing'
@@ -253,8 +239,9 @@ def _table_lists(path):
 
 def _raw_lists(path):
     "Objects of an n-best file, with the number of their line or, in one JSON list, of the item"
+    check_choice(f'the ending of {path}', path.suffix, ['.json', '.jsonl', '.tsv'])
     if path.suffix=='.tsv': return _table_lists(path)
-    if path.suffix=='.jsonl': return _objects(path)
+    if path.suffix=='.jsonl': return json_lines(path)
     try: found = json.loads(path.read_text(encoding='utf-8', errors='replace'))
     except ValueError as e:
         raise InputError(f"{path} is not JSON ({e}); give a list of objects, or a .jsonl or .tsv file") from None
@@ -338,16 +325,6 @@ def rerank(
     return chosen, best, {k: _rate(e[~tune], words) for k,e in of.items()} | dict(lists=len(words))
 
 # %% ../nbs/using/31_likelihood.ipynb #49b43317
-def _lines(path):
-    "Lines of a text, without their ends"
-    path = Path(path)
-    if not path.is_file(): raise InputError(f"there is no file {path}")
-    with open(path, 'rb') as f:
-        for n,line in enumerate(f, 1):
-            try: yield line.decode().strip('\ufeff\r\n')
-            except UnicodeDecodeError as e:
-                raise InputError(f"{path}, line {n} is not UTF-8 (byte {e.start+1}); convert the file") from None
-
 @contextmanager
 def _jsonl(out):
     "A function that writes rows to a file, which is complete or absent"
@@ -356,6 +333,17 @@ def _jsonl(out):
         with atomic_file(out) as f: yield lambda row: f.write((json.dumps(row, ensure_ascii=False)+'\n').encode())
 
 # %% ../nbs/using/31_likelihood.ipynb #b1ad39e0
+def _portions(lines, n=4096, chars=2**20):
+    "Lists of lines, of limited length and size"
+    found, size = [], 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        if len(found)==n or size>=chars:
+            yield found
+            found, size = [], 0
+    if found: yield found
+
 def score_text(
     model:Likelihood, # From `load_likelihood`
     path, # UTF-8 text, one a line
@@ -364,7 +352,7 @@ def score_text(
 ):
     "Score every line of a file"
     with _jsonl(out) as write:
-        for lines in chunked(_lines(path), 4096):
+        for lines in _portions(o for _,o in text_lines(path)):
             for r in pseudo_log_likelihood(model, lines):
                 write(r)
                 say(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")

@@ -21,14 +21,15 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from .discriminator import IGNORE, disc_nll
-from .engine.files import InputError, atomic_file, atomic_write, suggest
-from .engine.training import count_updates, print_line
+from .engine.fields import check_choice
+from .engine.files import InputError, atomic_file, atomic_write
+from .engine.training import count_updates, finder_of, print_line
 from .optimizer import ElectraOptimizer
 
 # %% ../nbs/pretraining/21_monitor.ipynb #1c19ff23
 def step_facts(
     learn:Learner, # In a training step
-)->Tensor: # (10,) float64: what the history adds up; the last is 1
+)->Tensor: # (10,) float32: what the history adds up; the last is 1
     "Numbers of a step, on its device"
     labels, gen_sum, gen_count = learn.yb
     zero, counted = gen_sum.new_zeros(()), labels!=IGNORE
@@ -39,7 +40,7 @@ def step_facts(
         counts = [o.sum() for o in (counted, replaced, called, called & replaced)]
         facts += [disc_nll(learn.pred, labels).sum(), *counts]
     facts += [zero + learn.masked.input_ids.numel(), learn.loss, zero + 1]
-    return torch.stack([o.detach().double() for o in facts])
+    return torch.stack([o.detach().float() for o in facts])
 
 # %% ../nbs/pretraining/21_monitor.ipynb #f579e692
 def rounded(
@@ -83,17 +84,18 @@ class FitCallback(Callback):
 # %% ../nbs/pretraining/21_monitor.ipynb #e956e04b
 class JSONLLogger(FitCallback):
     "Write a line every so many updates, and one after every evaluation"
-    order = Recorder.order+1
+    order, closed = Recorder.order+1, False # closed: the file is left as it is
     def __init__(self,
         path=None, # `history.jsonl`; kept in memory only if None
         every:int=200, # Updates between two lines
     ):
         self.every, self.path, self.rows = every, path and Path(path), []
-        self.total, self.seconds, self.kept, self.size = 0, 0., 0, None
+        self.total, self.unread, self.seconds, self.kept, self.size = 0, [], 0., 0, None
 
     def before_fit(self):
-        "Updates have to be counted"
+        "Updates have to be counted; a search for a learning rate leaves no trace"
         count_updates(self.learn)
+        self.run = not finder_of(self.learn)
 
     def before_train(self):
         "Start the clock, which stands still during evaluations"
@@ -105,15 +107,22 @@ class JSONLLogger(FitCallback):
 def after_batch(self:JSONLLogger):
     "Add the numbers of a step; write the line when it is due"
     if not self.training or self.loss is None: return
-    facts = step_facts(self.learn)
-    self.total = self.total + torch.where(facts.isfinite().all(), facts, 0.)
+    self.unread.append(step_facts(self.learn))
     since, self.mark = self.mark, time.perf_counter()
     self.seconds += self.mark-since
     if self.n_accumulated or not self.count_updates.completed: return
     if self.n_updates % self.every: return
     lr = float(self.opt.hypers[-1]['lr'])
-    self.add(history_row(self.total.tolist(), self.seconds, self.n_updates, lr))
+    self.add(history_row(self.sums().tolist(), self.seconds, self.n_updates, lr))
     self.total, self.seconds = 0, 0.
+
+@patch
+def sums(self:JSONLLogger)->Tensor: # (10,) float64 on the CPU; [] before the first step
+    "What the steps since the last line add up to, but for those that are not finite"
+    for facts in torch.stack(self.unread).cpu().double() if self.unread else ():
+        if facts.isfinite().all(): self.total = self.total + facts
+    self.unread = []
+    return torch.as_tensor(self.total, dtype=torch.float64)
 
 @patch
 def after_validate(self:JSONLLogger):
@@ -143,12 +152,12 @@ def require_folder(
 @patch
 def write(self:JSONLLogger):
     "Append what is not in the file yet; a file that is not as it was left is written anew"
-    if not self.path: return
+    if not self.path or self.closed: return
     require_folder(self.path.parent)
     left = self.path.stat().st_size if self.path.is_file() else 0
     if self.size not in (None, left): atomic_write(self.path, _lines(self.rows))
     else:
-        with open(self.path, 'a') as f:
+        with open(self.path, 'a', encoding='utf-8') as f:
             f.write(_lines(self.rows[self.kept:]))
             f.flush(); os.fsync(f.fileno())
     self.kept, self.size = len(self.rows), self.path.stat().st_size
@@ -162,7 +171,7 @@ def read_history(
     "Read a history as far as its lines are complete"
     path, rows = Path(path), []
     if not path.is_file(): return rows
-    for line in path.read_text(errors='replace').splitlines():
+    for line in path.read_text(encoding='utf-8', errors='replace').splitlines():
         try: row = json.loads(line)
         except (ValueError, RecursionError): break
         if not isinstance(row, dict) or not isinstance(row.get('step'), int): break
@@ -214,9 +223,17 @@ def plot_history(
     return fig
 
 # %% ../nbs/pretraining/21_monitor.ipynb #b97dcec9
+def _untried(hp):
+    "What helps a discriminator to leave the base rate and a recipe does not have yet"
+    width = hp.model_hparam_overrides.get('initializer_range', hp.initializer_range)
+    wider = f'an initializer_range above {width:g}, ' if width<.1 else ''
+    shorter = '' if hp.length_schedule else 'a length_schedule, '
+    return f'{wider}{shorter}more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
+
 def diagnose(
     evals:list, # Held-out metrics of the evaluations so far, the newest last
     done:float, # Fraction of training that is done
+    hp, # Recipe: advice leaves out what it has already
 )->list: # Sentences: what is wrong and what usually cures it
     "Known problems of a run; healthy and young runs have none"
     now, found = evals[-1], []
@@ -226,8 +243,7 @@ def diagnose(
             found.append(f"The discriminator has collapsed: auc_unigram was {max(ranks):.2f} and is {ranks[-1]:.2f}. "
                          "Continue from an earlier checkpoint with half the learning_rate.")
         elif done>=.5 and max(ranks)<.53:
-            found.append("The discriminator has never left the base rate. Try a larger initializer_range or a "
-                         "length_schedule for a narrow network, a lower learning_rate for a wide one.")
+            found.append(f"The discriminator has never left the base rate. Try {_untried(hp)}.")
         if now['called_replaced']>.9:
             found.append(f"The discriminator calls {now['called_replaced']:.0%} of the tokens replaced. "
                          "Lower learning_rate or disc_weight.")
@@ -243,15 +259,15 @@ class TrainingMonitor(FitCallback):
     "Report the problems of a run after an evaluation, each once"
     order = JSONLLogger.order+1
     def __init__(self,
-        n_updates:int, # Of the whole run
-    ): self.total, self.evals, self.told = n_updates, [], set()
+        hp, # Recipe
+    ): self.hp, self.evals, self.told = hp, [], set()
 
     def after_validate(self):
         "Diagnose the evaluations so far"
         if not self.trained or not (found := getattr(self, 'held_out', None)): return
         self.evals.append(found)
         if self.n_updates<YOUNG: return
-        for o in diagnose(self.evals, self.n_updates/self.total):
+        for o in diagnose(self.evals, self.n_updates/self.hp.num_train_steps, self.hp):
             if o[:30] not in self.told: print_line(o)
             self.told.add(o[:30]) # its kind
 
@@ -274,8 +290,7 @@ class SkipBadGradients(FitCallback):
         "Have the optimizer leave out what is not usable"
         loss = self.loss.detach()
         norm = self.grad_norm if hasattr(self, 'clip_norm') else loss # without clipping there is no norm
-        usual = self.usual.to(loss.device)
-        bad = ~(norm.isfinite() & loss.isfinite())
+        usual, bad = self.usual, ~(norm.isfinite() & loss.isfinite())
         if self.spike_factor: bad |= (usual>0) & (norm>self.spike_factor*usual)
         self.usual = torch.where(bad, usual, torch.where(usual>0, usual + (norm-usual)/USUAL, norm))
         place = getattr(self.dls.train, 'position', 0)-1
@@ -293,8 +308,10 @@ def after_step(self:SkipBadGradients):
 
 @patch
 def before_fit(self:SkipBadGradients):
-    "A run that was stopped for its skipped updates goes on only with a larger bound"
-    self.after_batch()
+    "A run that was stopped for its skipped updates goes on only with a larger bound; a search may go too far"
+    self.usual = self.usual.to(next(self.model.parameters()).device)
+    self.run = not finder_of(self.learn)
+    if self.run: self.after_batch()
 
 @patch
 def before_validate(self:SkipBadGradients):
@@ -338,8 +355,7 @@ def loggers(
     "fastai's experiment loggers by name"
     known, found = dict(tensorboard=_tensorboard, wandb=_wandb), []
     for name in names:
-        if name not in known:
-            raise InputError(f"--log is {name!r}; allowed: {', '.join(known)}.{suggest(name, known)}")
+        check_choice('--log', name, known)
         try: found.append(known[name](out, hp))
         except ImportError: raise InputError(f"--log {name} needs the package {name}: pip install {name}") from None
     return found

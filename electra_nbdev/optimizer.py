@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from .engine.fields import check_choice
 from .engine.files import InputError
-from .engine.training import batches_per_update, count_updates, has_own_schedule
+from .engine.training import count_updates, has_own_schedule, updates_of_fit
 
 # %% ../nbs/method/06_optimizer.ipynb #9c484756
 def adam_step(
@@ -225,8 +225,7 @@ class LinearWarmupDecay(Callback):
             print('LinearWarmupDecay steps aside: this fit has a schedule of its own', flush=True)
         self.rates = np.array([h['lr'] for h in self.opt.hypers])
         self.first = 0 if self.n_updates else self.learn.n_updates
-        batches = self.learn.n_epoch*len(self.dls.train)
-        self.total = self.n_updates or max(1, batches//batches_per_update(self.learn))
+        self.total = self.n_updates or updates_of_fit(self.learn)
 
     def before_step(self):
         "Set the rate"

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from .engine.fields import check_choice
 from .engine.files import InputError
-from .tables import BadRows, read_table, text_lines
+from .tables import read_table
+from .text import BadRows, text_lines
 
 # %% ../nbs/finetuning/49_phrases.ipynb #2fd99895
 LETTERS = dict(BIO='BI', IOB1='BI', BIOES='BIES') # First letters of the tags of each scheme
@@ -208,8 +210,7 @@ def read_tagged(
     known:set|None=None, # Types that may occur, all if None
 )->tuple[list,bool]: # `Tagged` sentences, and whether a blank line ended the last
     "Sentences with their tags, checked"
-    if scheme and scheme not in LETTERS:
-        raise InputError(f"scheme is {scheme!r}; allowed: {', '.join(LETTERS)}, or None for tags of single words")
+    if scheme: check_choice('scheme', scheme, LETTERS)
     if str(src).endswith('.csv'): raise InputError(f"{src} has commas between its columns; "
         "give a file with spaces or tabs there, or lists of words and tags in a .jsonl")
     is_file = isinstance(src, (str, Path))

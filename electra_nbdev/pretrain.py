@@ -6,15 +6,15 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/pretrain.html.md
 
 # %% auto #0
 __all__ = ['sample_examples', 'objective_callbacks', 'EvaluationInterval', 'ElectraLearner', 'electra_learner', 'match_examples',
-           'with_special_ids', 'StopAfter', 'steps_within', 'PretrainHParams', 'preset', 'resolve_hparams',
-           'load_hparams', 'InputError', 'build_examples', 'load_examples', 'pretrain_dls', 'PretrainDataLoaders',
-           'train_vocab', 'load_tokenizer', 'Electra', 'TwoTowers', 'build_networks', 'load_networks', 'save_networks',
-           'MaskTokens', 'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss', 'electra_optimizer', 'param_groups',
-           'ClipNorm', 'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history', 'read_history', 'sample_corpus', 'Path',
-           'partial', 'replace']
+           'with_special_ids', 'steps_within', 'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams',
+           'InputError', 'build_examples', 'load_examples', 'pretrain_dls', 'PretrainDataLoaders', 'train_vocab',
+           'load_tokenizer', 'Electra', 'TwoTowers', 'build_networks', 'load_networks', 'save_networks', 'MaskTokens',
+           'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss', 'electra_optimizer', 'param_groups', 'ClipNorm',
+           'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history', 'read_history', 'sample_corpus', 'Path', 'partial',
+           'replace']
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #aca5e193
-import math, time
+import gc, math, time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from pathlib import Path
 import fastai.callback.all # schedules, finder, accumulation: what a fastai user expects of a learner
 import pandas as pd
 import torch
-from fastai.callback.core import Callback, CancelFitException
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import display_df
@@ -34,10 +33,9 @@ from .batches import LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_d
 from .discriminator import corrupt
 from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
 from .electric import NoiseContrast, TwoTowers, cloze_step
-from .engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout
 from .engine.files import InputError, cache_dir
-from .engine.training import (CountUpdates, DeviceLearner, batches_per_update, finder_of,
-                                           has_own_schedule, print_line, progress_bars)
+from .engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, finder_of,
+                                           has_own_schedule, print_metrics, progress_bars)
 from .examples import Examples, build_examples, build_lock, load_examples
 from .generator import mlm_step, sample_inverse_cdf
 from .masking import MaskTokens
@@ -69,7 +67,7 @@ def sample_examples(
         vocab, n = folder/'vocab', hp.max_seq_length
         if not (vocab/'vocab.txt').is_file(): train_vocab(corpus/'train.txt', vocab, hp.vocab_size)
         parts = 'train', 'held_out'
-        return tuple(build_examples(corpus/f'{o}.txt', vocab, folder/f'{o}-{n}', n) for o in parts)
+        return tuple(build_examples(corpus/f'{o}.txt', vocab, folder/f'{o}-{n}-split', n) for o in parts)
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #c9cf02e6
 def objective_callbacks(
@@ -77,6 +75,7 @@ def objective_callbacks(
     special_ids, # `SpecialTokenIds`
 )->list: # `MaskTokens` and the objective
     "Masking and objective of a recipe"
+    from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step # loads transformers' models
     fused, plain = (fused_cloze_step, cloze_step) if hp.two_tower_generator else (fused_mlm_step, mlm_step)
     step = partial(fused, plain=plain, sample=sample_inverse_cdf)
     sampling = dict(temperature=hp.temperature, disallow_correct=hp.disallow_correct, step=step)
@@ -99,7 +98,7 @@ class EvaluationInterval(FitCallback):
     def before_fit(self):
         "Where the fit ends"
         self.position = self.dls.train.position
-        self.end = math.inf if has_own_schedule(self.learn.cbs) else self.until or self.total
+        self.end = math.inf if has_own_schedule(self.learn.cbs) else min(self.last_update, self.total)
 
     def before_train(self):
         "Training batches that the interval has left, and held-out batches"
@@ -134,7 +133,7 @@ def after_fit(self:EvaluationInterval):
 # %% ../nbs/pretraining/22_pretrain.ipynb #f5b17b73
 class ElectraLearner(DeviceLearner):
     "fastai's `Learner` for pre-training"
-    until, evaluated, stopped, exit_code, scaler, scaler_state = None, 0, None, 1, None, None
+    evaluated, stopped, exit_code, scaler, scaler_state = 0, None, 1, None, None
 
     def interval_start(self,
         every:int, # Updates of an interval
@@ -151,8 +150,8 @@ class ElectraLearner(DeviceLearner):
     ):
         "Train; the recipe's schedule ends with the recipe"
         if hasattr(self, 'evaluation_interval') and not has_own_schedule([*self.cbs, *L(cbs)]):
-            every, end = self.evaluation_interval.every, self.until or self.evaluation_interval.total
-            left = math.ceil(end/every) - self.interval_start(every)//every
+            every, end = self.evaluation_interval.every, min(self.last_update, self.evaluation_interval.total)
+            left = max(0, math.ceil(end/every) - self.interval_start(every)//every)
             if n_epoch>left:
                 raise InputError(f"{n_epoch} intervals of {every} updates are more than the {left} that the recipe "
                                  f"has left at update {self.n_updates}; raise num_train_steps, or give the fit "
@@ -204,12 +203,12 @@ def electra_learner(
     elif special_ids is None:
         raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
     special_ids = special_ids or special_token_ids(tokenizer)
-    model = build_networks(hp) if model is None else model
-    if not hp.body: with_packed_dropout(model)
+    from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
+    model = (with_unread_masks if hp.body else with_packed_dropout)(model or build_networks(hp))
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
     cbs = [*_callbacks(hp, ours, out), *objective_callbacks(hp, special_ids), *held, *cbs]
     learn = ElectraLearner(dls, model, **_defaults(hp, held, kwargs) | kwargs, cbs=cbs)
-    learn.hp, learn.tokenizer, learn.logger = hp, tokenizer, partial(_print_row, learn)
+    learn.hp, learn.tokenizer, learn.logger = hp, tokenizer, partial(print_metrics, learn, 'step {step}')
     return learn
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #89f96e55
@@ -226,19 +225,13 @@ def _defaults(hp, held, given):
 def _callbacks(hp, ours, out):
     "What counts, clips, writes the history and stops a run; on ordinary loaders schedule and epochs are those of a fit"
     total, every = hp.num_train_steps, hp.iterations_per_loop
-    cbs = [CountUpdates(), ClipNorm(), JSONLLogger(out and Path(out)/'history.jsonl', every), TrainingMonitor(total),
-           SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)]
+    cbs = [CountUpdates(), ClipNorm(), JSONLLogger(out and Path(out)/'history.jsonl', every), TrainingMonitor(hp),
+           LossesAsNumbers(), SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)]
     if hp.embeddings_only_steps: cbs.append(EmbeddingsOnly(hp.embeddings_only_steps))
     if not ours: return [*cbs, LinearWarmupDecay()]
     if hp.length_schedule: cbs.append(LengthSchedule(hp.length_schedule, total))
     return [*cbs, LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power),
             EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
-
-def _print_row(learn, log):
-    "An interval as a line of text"
-    def cell(name, v): return f'{name} {v:.3f}' if isinstance(v, float) else f'{name} {v}'
-    cells = map(cell, learn.recorder.metric_names[1:], list(log)[1:])
-    print_line('  '.join([f'step {learn.n_updates}', *cells]))
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #62bbb9f4
 def match_examples(
@@ -274,34 +267,18 @@ def fit_steps(self:ElectraLearner,
     cbs=None, # Callbacks for this call
 ):
     "Train for some updates, with an evaluation after each interval"
-    if n is not None and n<1: raise InputError(f"fit_steps got {n}; it takes at least 1 update")
-    if not isinstance(self.dls.train, PretrainDL):
-        if n is None:
-            raise InputError("with these DataLoaders a run has no end of its own; say how many updates: fit_steps(n)")
-        passes = math.ceil(n*batches_per_update(self)/len(self.dls.train))
-        return self.fit(passes, cbs=[StopAfter(self.n_updates+n), *L(cbs)])
+    ours = isinstance(self.dls.train, PretrainDL)
+    if n is None and not ours:
+        raise InputError("with these DataLoaders a run has no end of its own; say how many updates: fit_steps(n)")
+    if not ours or n is not None and n<1: return super(ElectraLearner, self).fit_steps(n, cbs=cbs)
     total, every = self.hp.num_train_steps, self.hp.save_checkpoints_steps
     until, self.stopped = total if n is None else self.n_updates+n, None
     if until>total:
         raise InputError(f"step {until} is past the end of the recipe; num_train_steps is {total}, "
                          "raise it or ask for fewer steps")
-    intervals, self.until = math.ceil(until/every) - self.interval_start(every)//every, until
-    try:
-        if until>self.n_updates or self.evaluated<self.n_updates:
-            with progress_bars(self, watched()): self.fit(intervals, cbs=cbs)
-    finally: self.until = None
-
-# %% ../nbs/pretraining/22_pretrain.ipynb #3c301184
-class StopAfter(Callback):
-    "End a fit at an update"
-    order, run_valid = CountUpdates.order+1, False
-    def __init__(self,
-        step:int, # Updates of the learner when the fit ends
-    ): self.step = step
-
-    def after_batch(self):
-        "Enough"
-        if self.n_updates>=self.step: raise CancelFitException()
+    intervals = math.ceil(until/every) - self.interval_start(every)//every
+    if until<=self.n_updates==self.evaluated: return
+    with progress_bars(self, watched()): self.fit_until(until, intervals, cbs=cbs)
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #cd8f8b8d
 def steps_within(
@@ -319,6 +296,9 @@ def steps_within(
         with learn.no_bar(), learn.no_logging(): learn.fit_steps()
         if learn.stopped: raise KeyboardInterrupt
         total, speed = time.perf_counter()-start, learn.jsonl_logger.rows[0]['tokens_per_s']
+        learn.remove_cbs(cbs)
+        del learn
+        gc.collect() # a learner and its callbacks hold each other, and the networks on a GPU
     step = dls.train.bs*hp.max_seq_length/speed
     dls.train.position = 0
     evaluations = 10*min(hp.num_eval_steps, dls.valid.per_epoch)*(total-n*step)/2

@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from .engine.files import InputError, atomic_write
 from .finetune import load_finetuned, predict_file
 from .finetune_recipe import FinetuneHParams
+from .generator import gather_positions
 from .passages import Windows, best_windows, build_windows
 from .qa_metrics import exact, squad1_scores, squad2_scores
 from .questions import QAExample, questions_of, questions_of_hub, read_questions
-from .tables import read_table
+from .tables import read_table, refuse_columns
 from .tasks import Task, dense, register, task_folder
 from .trials import run_trials
 
@@ -79,7 +80,7 @@ def ends(self:QAHead,
     first, act, last = self.end
     w_start, w_token = first.weight.chunk(2, 1)
     tokens = F.linear(hidden, w_token)
-    picked = F.linear(hidden.gather(1, starts[...,None].expand(-1, -1, hidden.shape[-1])), w_start, first.bias)
+    picked = F.linear(gather_positions(hidden, starts), w_start, first.bias)
     return torch.stack([last(act(tokens+o[:,None]))[...,0] for o in picked.unbind(1)], 1)
 
 @patch
@@ -315,10 +316,12 @@ def write_dev(self:QATask,
     features:Windows, # Rows of the dev set
     outs:list, # Head outputs, one for each row
 ):
-    "{id: best answer}, and for SQuAD 2.0 {id: null score}"
+    "{id: answer}; for SQuAD 2.0 also {id: null score}, and {id: best text} for any threshold"
+    self.write(folder, 'dev', features, outs)
+    if not self.v2: return
     found = each_answer(features, outs, self.v2)
-    _write_answers(Path(folder)/f'{self.name}-dev.json', found)
-    if self.v2: _write_answers(Path(folder)/f'{self.name}-dev-null_odds.json', found, 'null')
+    _write_answers(Path(folder)/f'{self.name}-dev-best.json', found)
+    _write_answers(Path(folder)/f'{self.name}-dev-null_odds.json', found, 'null')
 
 # %% ../nbs/finetuning/48_qa.ipynb #ea17e8d5
 def mean_spans(
@@ -356,13 +359,17 @@ def unlabelled(self:QATask,
 
 @patch
 def read(self:QATask,
-    path, # `.json` as SQuAD, `.jsonl` as MRQA, `.csv` or `.tsv` with `question` and `context`
+    path, # `.json` as SQuAD, `.jsonl` as MRQA, gzipped or not; `.csv` or `.tsv` with `question` and `context`
     skip_bad:bool=False, # Leave out questions that cannot be read
-): # `QAExample`s
+): # `QAExample`s; those of a table have its `id` and its further columns
     "Questions to answer, from a file"
-    if Path(path).suffix not in ('.csv', '.tsv'): return read_questions(path, None, self.v2, skip_bad)
-    rows = read_table(path, ('question', 'context'), skip_bad)
-    return self.unlabelled([(str(r['question']), str(r['context'])) for _,r in rows])
+    if {'.json', '.jsonl'} & set(Path(path).suffixes[-2:]): return read_questions(path, None, self.v2, skip_bad)
+    if Path(path).suffix not in ('.csv', '.tsv'):
+        raise InputError(f"{path} holds no questions; allowed are .json, .jsonl (also gzipped), .csv and .tsv")
+    rows = [r for _,r in read_table(path, ('question', 'context'), skip_bad)]
+    refuse_columns(path, rows, ('answer', 'score', 'start', 'end', 'null'))
+    found = self.unlabelled([(r['question'], r['context']) for r in rows])
+    return [replace(o, id=r.get('id', o.id), row=r) for o,r in zip(found, rows)]
 
 # %% ../nbs/finetuning/48_qa.ipynb #39922029
 @patch
@@ -370,8 +377,10 @@ def answer(self:QATask,
     example:QAExample, # A question
     pred:Answer, # Its answer
 )->dict:
-    "A question with its answer"
-    row = dict(id=example.id, question=example.question, answer=pred.answer, score=round(pred.score, 4))
+    "A question with its answer, and the further columns of its row"
+    row = dict(id=example.id, question=example.question)
+    row |= {k: v for k,v in example.row.items() if k!='context'}
+    row |= dict(answer=pred.answer, score=round(pred.score, 4))
     row['start'], row['end'] = pred.span or (None, None)
     if self.v2: row['null'] = round(pred.null, 4)
     return row

@@ -14,7 +14,6 @@ import json, os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from transformers import CONFIG_MAPPING, AutoConfig, ElectraConfig
 
 from .engine.fields import check_choice, check_fields, fits, known_hparams, ranged
 from .engine.files import InputError, atomic_folder, atomic_write, suggest
@@ -228,6 +227,7 @@ def body_config(
 
 def _config(kind, values, what):
     "A configuration of `transformers`, which has types of its own for what it refuses"
+    from transformers import AutoConfig # loads torch, which a recipe alone does not need
     try: return AutoConfig.for_model(kind, **values)
     except Exception as e: raise InputError(f"{what}: {' '.join(str(e).split())}") from None
 
@@ -238,6 +238,7 @@ def _dims(hp):
     if hp.embedding_size is not None: dims['embedding_size'] = hp.embedding_size
     width = dims['hidden_size']
     dims = dict(intermediate_size=4*width, max_position_embeddings=512, initializer_range=hp.initializer_range) | dims
+    from transformers import ElectraConfig
     known = ElectraConfig().to_dict()
     for o in dims:
         if o not in known: raise InputError(f"`model_hparam_overrides` has no `{o}`.{suggest(o, known)}")
@@ -252,7 +253,7 @@ def _dims(hp):
 # %% ../nbs/pretraining/20_recipe.ipynb #4c0c9c0b
 def _other_body(hp):
     "The configuration of a body that is not ELECTRA's"
-    from transformers import MODEL_FOR_MASKED_LM_MAPPING, MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     kind = hp.body.get('model_type')
     if kind not in CONFIG_MAPPING:
         raise InputError(f"hparam `body` has model_type {kind!r}, which transformers does not know")
@@ -383,10 +384,12 @@ def save_networks(
     tokenizer=None, # Saved beside the weights
 ):
     "Write the networks as Hugging Face folders, each complete or absent"
+    from electra_nbdev.engine.models import max_input
+    from electra_nbdev.tokenizer import write_tokenizer
     for name,net in _folders(model, hp).items():
         with atomic_folder(Path(folder)/name) as tmp:
             net.save_pretrained(tmp)
-            if tokenizer: tokenizer.save_pretrained(tmp)
+            if tokenizer: write_tokenizer(tokenizer, tmp, max_input(net))
             if hp.two_tower_generator: _save_towers(model, hp, tmp/'towers')
 
 # %% ../nbs/pretraining/20_recipe.ipynb #b870d659

@@ -6,13 +6,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LENGTH', 'FREE', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore',
-           'with_steps', 'check_resumable', 'check_files', 'data_files', 'open_examples', 'run_pretraining',
+           'with_steps', 'check_resumable', 'data_files', 'check_known', 'open_examples', 'run_pretraining',
            'evaluate_run']
 
 # %% ../nbs/pretraining/23_runs.ipynb #84fe4660
-import math, re, signal, threading, time, warnings
+import math, signal, threading, time, warnings
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -21,11 +20,12 @@ from fastcore.basics import patch
 
 from .batches import pretrain_dls
 from .electra import Electra
-from .engine.checkpoint import (latest_checkpoint, load_checkpoint, only_writer, rng_state,
-                                             save_checkpoint, saved_halves, set_rng_state, tensors_of)
-from .engine.files import InputError, file_facts, remove_leftovers
+from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state,
+                                             only_writer, rng_state, save_checkpoint, saved_halves, set_rng_state,
+                                             tensors_of)
+from .engine.files import InputError, check_free, remove_leftovers, versions
 from .engine.models import device_of
-from .engine.training import precision_callbacks, print_line, progress_bars
+from .engine.training import finder_of, precision_callbacks, print_line, progress_bars
 from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
 from .pretrain import ElectraLearner, electra_learner, sample_examples, steps_within, with_special_ids
@@ -67,6 +67,7 @@ class SaveCheckpoints(FitCallback):
     order = JSONLLogger.order+5
     pause, failed = 60, None # seconds until a failed save is tried again, and why it failed
     redraw = 0 # when the curves may be drawn again
+    closed = False # whether the folder's lock has been given back
     def __init__(self,
         out, # Folder of the run
         keep:int|None=5, # Newest checkpoints that stay; 0 or None keeps all
@@ -75,8 +76,9 @@ class SaveCheckpoints(FitCallback):
     ): self.out, self.keep, self.secs, self.at = Path(out), keep, secs or math.inf, frozenset(at)
 
     def before_fit(self):
-        "Start the clock"
-        (self.out/'checkpoints').mkdir(parents=True, exist_ok=True)
+        "Start the clock; a search for a learning rate leaves no trace"
+        self.run = not (self.closed or finder_of(self.learn))
+        if self.run: (self.out/'checkpoints').mkdir(parents=True, exist_ok=True)
         self.due = time.monotonic() + self.secs
 
 # %% ../nbs/pretraining/23_runs.ipynb #71d6a2e1
@@ -90,7 +92,7 @@ def after_batch(self:SaveCheckpoints):
 @patch
 def after_epoch(self:SaveCheckpoints):
     "Save an interval"
-    if self.trained: self.save(curves=time.monotonic()>=self.redraw or self.n_updates==self.until)
+    if self.trained: self.save(curves=time.monotonic()>=self.redraw or self.n_updates==self.last_update)
 
 @patch
 def after_cancel_fit(self:SaveCheckpoints):
@@ -144,7 +146,7 @@ def learner_state(
     tensors |= {f'model/{n}': p for n,p in learn.model.named_parameters()}
     tensors |= {f'optimizer/{k}': v for k,v in learn.opt.moments().items()}
     tensors |= {'data/token_counts': torch.from_numpy(learn.dls.train.dataset.token_counts())}
-    tensors |= {'history/total': torch.as_tensor(history.total, dtype=torch.float64), 'health/usual': skipper.usual}
+    tensors |= {'history/total': history.sums(), 'health/usual': skipper.usual}
     counts = dict(step=learn.n_updates, position=learn.dls.train.position, evaluated=learn.evaluated,
                   rows=len(history.rows), seconds=history.seconds, skipped=skipper.skipped)
     scaler = learn.scaler.state_dict() if learn.scaler else {}
@@ -159,8 +161,9 @@ def resume_conditions(
     if device.type=='cuda': name = torch.cuda.get_device_name(device)
     else: name = f'{device.type} {torch.backends.cpu.get_cpu_capability()}'
     precision = getattr(amp.amp_mode, 'value', amp.amp_mode) if amp else 'fp32'
+    order = {} if device.type=='cpu' else dict(deterministic=torch.are_deterministic_algorithms_enabled())
     return dict(device=name, precision=precision, threads=torch.get_num_threads(),
-                processes=num_distrib() or 1, torch=torch.__version__)
+                processes=num_distrib() or 1, torch=torch.__version__, **order)
 
 # %% ../nbs/pretraining/23_runs.ipynb #6192383d
 def restore(
@@ -192,6 +195,8 @@ def _restore_random(learn, tensors, state):
     learn.scaler_state = {k: kinds.get(k, float)(v) for k,v in state['scaler'].items()}
     here, there = resume_conditions(learn), state['circumstances'] # which converted weights do not have
     learn.changed = [f'{k} was {there.get(k)}, is {here[k]}' for k in here if there and there.get(k)!=here[k]]
+    if not here.get('deterministic', True):
+        learn.changed.append('on a GPU sums have no fixed order unless torch.use_deterministic_algorithms(True) is set')
 
 def _restore_place(learn, tensors, state):
     "Updates done, place in the data, sums of the history"
@@ -199,7 +204,7 @@ def _restore_place(learn, tensors, state):
     step, position, evaluated, rows, skipped = counts
     sane = all(type(o) is int and 0<=o<2**53 for o in counts) and evaluated<=step<=learn.hp.num_train_steps
     if not sane: raise ValueError(f'counts are {counts}')
-    total, usual = (tensors[o].to(learn.dls.device) for o in ('history/total', 'health/usual'))
+    total, usual = tensors['history/total'], tensors['health/usual'].to(learn.dls.device)
     if total.ndim>1 or total.dtype!=torch.float64 or usual.ndim or usual.dtype!=torch.float32:
         raise ValueError('sums of another form')
     history, skipper = learn.jsonl_logger, learn.skip_bad_gradients
@@ -258,8 +263,9 @@ def _facts(out):
 def _check_origin(out, data, init):
     "Examples and first weights have to be those that the run began with"
     facts = _facts(out)
-    if facts['data'] and facts['data']!=data:
-        raise InputError(f"{out} was trained on other examples ({_first_difference(facts['data'], data)}); "
+    was, here = (dict(long_lines='official') | o for o in (facts['data'], data)) # as in version 0.1
+    if facts['data'] and was!=here:
+        raise InputError(f"{out} was trained on other examples ({_first_difference(was, here)}); "
                          "choose another --out, or give the examples it began with")
     was = facts.get('init', {})
     if was | {'folder': ''} != init | {'folder': ''}:
@@ -276,24 +282,6 @@ def _first_difference(a, b):
     return f'{k}: {a.get(k)!r}, asked for {b.get(k)!r}'
 
 # %% ../nbs/pretraining/23_runs.ipynb #65d9fd36
-def check_files(
-    files:dict, # {name: path}
-    known, # What was returned when the run began, None for a new run
-)->dict: # {name: {bytes, sha256, mtime_ns}}
-    "Refuse data that changed since a run began"
-    known, facts = known if isinstance(known, dict) else {}, {}
-    for name,path in files.items():
-        stat, old = path.stat(), known.get(name) if isinstance(known.get(name), dict) else {}
-        same = (old.get('bytes'), old.get('mtime_ns'))==(stat.st_size, stat.st_mtime_ns)
-        facts[name] = old if same else file_facts(path) | dict(mtime_ns=stat.st_mtime_ns)
-        if old and facts[name].get('sha256')!=old.get('sha256'):
-            raise InputError(f"{path} has changed since the run began; "
-                             "bring the old file back, or choose another --out")
-    if gone := sorted(known.keys()-facts.keys()):
-        raise InputError(f"{', '.join(gone)} of the examples is gone since the run began; "
-                         "bring it back, or choose another --out")
-    return facts
-
 def data_files(
     train, # Examples to learn from
     held, # Examples to evaluate on
@@ -306,6 +294,30 @@ def data_files(
     return files
 
 # %% ../nbs/pretraining/23_runs.ipynb #2307d711
+def _check_sample(run):
+    "Refuse the sample for a run of other examples"
+    names = [o.get('name') for o in _facts(run)['data'].get('sources', [])]
+    if names not in ([], ['train.txt']):
+        raise InputError(f"{run} was trained on {', '.join(map(str, names[:3]))}, not on the embedded sample; "
+                         "name its examples with --data")
+
+# %% ../nbs/pretraining/23_runs.ipynb #57c12e52
+def check_known(
+    out:Path, # Folder of the run
+    hp:PretrainHParams, # Recipe
+    data, # Folder of examples, the sample if None
+    minutes:float|None, # Instead of the recipe's steps
+    extend:bool, # Train a finished run longer
+    init:dict|None, # Weights that are to begin with
+):
+    "Refuse what does not fit the run that is there, if any, before the sample is built, which takes minutes"
+    if not (out/'hparams.json').is_file():
+        if extend: raise InputError(f"--extend trains a run longer, and {out} holds none; give its folder with --out")
+    elif data is None:
+        _check_sample(out)
+        if not hp.body: check_resumable(out, hp, _facts(out)['data'], minutes is not None, extend, init)
+
+# %% ../nbs/pretraining/23_runs.ipynb #ec54c756
 def open_examples(
     data, # Folder of examples, the sample if None
     hp:PretrainHParams, # Recipe to check them against
@@ -325,7 +337,7 @@ def run_pretraining(
     minutes:float|None=None, # Train for about so long instead of the recipe's steps
     extend:bool=False, # Train a finished run longer
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
+    precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
     log=(), # `tensorboard`, `wandb`
     model:Electra|None=None, # Networks to begin with, new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
@@ -333,25 +345,23 @@ def run_pretraining(
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = Path(out or Path('runs')/hp.model_name), device_of(device)
-    amp, (train, held) = precision_callbacks(precision, device), open_examples(data, hp)
+    amp = precision_callbacks(precision, device)
+    check_free(out, 'a run', 'hparams.json')
+    check_known(out, hp, data, minutes, extend, init)
+    train, held = open_examples(data, hp)
     hp = with_special_ids(hp, train.tokenizer)
     dls = pretrain_dls(train, held, hp, device)
-    _check_free(out)
     with only_writer(out):
         remove_leftovers(out)
         hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)
         set_seed(hp.seed)
         save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
         cbs = [save, StopOnSignal(), *amp, *loggers(log, out, hp), *cbs]
-        return _run(electra_learner(dls, hp, model, out, cbs=cbs), out, facts)
+        learn = electra_learner(dls, hp, model, out, cbs=cbs)
+        try: return _run(learn, out, facts)
+        finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
 
 # %% ../nbs/pretraining/23_runs.ipynb #ddd97b46
-def _check_free(out):
-    "Refuse a folder that is no run; what a run left that was killed in its first moment does not count"
-    if (out/'hparams.json').is_file() or not out.exists(): return
-    if out.is_file() or any(not re.fullmatch(r'\.lock|\.hparams\.json\.\d+\.tmp', o.name) for o in out.iterdir()):
-        raise InputError(f"{out} is something else than a run; choose another --out")
-
 def _agree(out, hp, dls, minutes, extend, amp, init):
     "The recipe of this start, and what belongs to the run: agreed with a run that is there, or new"
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
@@ -364,9 +374,8 @@ def _agree(out, hp, dls, minutes, extend, amp, init):
         print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
     if extend: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
     before = _facts(out).get('files') if known else None
-    versions = {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
     files = check_files(data_files(train, dls.valid.dataset), before)
-    return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions)
+    return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions())
 
 # %% ../nbs/pretraining/23_runs.ipynb #778f1903
 def _run(learn, out, facts):
@@ -399,9 +408,11 @@ def _announce(learn, last):
                    "The place in the data is the same.")
     if step==learn.evaluated==n:
         return print_line(f"Finished already at step {step}; --extend with a larger --steps trains longer")
+    precision = resume_conditions(learn)['precision']
+    precision = '' if precision=='fp32' else f' in {precision}'
     millions = sum(p.numel() for p in learn.model.parameters())/1e6
     print_line(f"{'Continuing' if last else 'Starting'} at step {step} of {n}, "
-               f"{millions:.1f} million parameters on {learn.dls.device}")
+               f"{millions:.1f} million parameters on {learn.dls.device}{precision}")
 
 # %% ../nbs/pretraining/23_runs.ipynb #b20eb259
 def evaluate_run(
@@ -413,26 +424,17 @@ def evaluate_run(
     run = Path(run)
     if not (run/'hparams.json').is_file():
         raise InputError(f"{run} holds no run; give the folder that electra_pretrain wrote")
-    hp, last = load_hparams(run/'hparams.json'), _evaluable(run)
-    held = load_examples(data, hp) if data else open_examples(None, hp)[1]
-    facts = _facts(run)['data']
+    hp, (tensors, _) = load_hparams(run/'hparams.json'), newest_state(run)
+    facts, device = _facts(run)['data'], device_of(device)
     if not facts:
         raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
+    if not data: _check_sample(run)
+    held = load_examples(data, hp) if data else open_examples(None, hp)[1]
     if held.recipe['tokenizer']!=facts['tokenizer']:
         raise InputError(f"the examples were built with another vocabulary than {run} was trained with; "
                          f"build them with electra_data --vocab {run/'discriminator'}")
-    tensors, _ = load_checkpoint(last)
-    learn = electra_learner(pretrain_dls(held, held, hp, device_of(device)), hp, counts=tensors['data/token_counts'])
-    load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), last)
+    learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'])
+    load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)
     learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)
     with progress_bars(learn, watched()): learn.validate()
     return learn.held_out
-
-# %% ../nbs/pretraining/23_runs.ipynb #ec7a9fea
-def _evaluable(run):
-    "The newest checkpoint of a run"
-    if last := latest_checkpoint(run): return last
-    if not (run/'discriminator').is_dir():
-        raise InputError(f"{run} has no checkpoint yet; wait for the end of its first interval")
-    raise InputError(f"{run} has no checkpoint; only there are the counts of its training text, "
-                     "which the unigram needs, so give the folder with `checkpoints` in it")

@@ -243,7 +243,7 @@ def _write_sample(folder, found):
         texts['held_out' if held_out else 'train'].append(text)
         sizes[name] += len(text)
     for part,docs in texts.items(): (folder/f'{part}.txt').write_bytes('\n'.join(docs).encode())
-    (folder/'sizes.json').write_text(json.dumps(sizes, indent=1))
+    (folder/'sizes.json').write_text(json.dumps(sizes, indent=1), encoding='utf-8')
 
 # %% ../nbs/data/14_sample_corpus.ipynb #8c31df49
 def sample_corpus(

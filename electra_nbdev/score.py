@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/score.html.md"""
 # %% auto #0
 __all__ = ['SCORE_MASK_PROB', 'NEUTRAL', 'RED', 'prior_step', 'Scorer', 'words_of', 'windows', 'replaced_probs', 'whole_words',
            'generator_choices', 'TokenScores', 'score_tokens', 'shade', 'saved_recipe', 'max_tokens', 'model_tokenizer',
-           'newest_state', 'open_in_training', 'load_scorer', 'show_scores']
+           'open_in_training', 'load_scorer', 'show_scores']
 
 # %% ../nbs/using/30_score.ipynb #1afd3e20
 import math
@@ -21,11 +21,12 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
-from .engine.checkpoint import latest_checkpoint, load_checkpoint, saved_halves, tensors_of, unfinished
+from .engine.checkpoint import newest_state, saved_halves, tensors_of, unfinished
 from .engine.files import InputError, cache_dir
-from .engine.models import complete_network, device_of, load_pretrained, model_folder
+from .engine.models import complete_network, device_of, load_pretrained, max_input, model_folder
 from .recipe import PretrainHParams, build_networks, load_hparams, load_weights, read_hparams
-from .tokenizer import fingerprint, load_tokenizer, special_token_ids, text_backend
+from .tokenizer import (check_pieces, fingerprint, load_tokenizer, special_token_ids, text_backend,
+                                     warn_unknown)
 
 # %% ../nbs/using/30_score.ipynb #8dcf059a
 SCORE_MASK_PROB = .15 # Masking rate that scores are corrected to
@@ -103,27 +104,34 @@ def whole_words(
     prefix = getattr(tok.backend_tokenizer.model, 'continuing_subword_prefix', None) # WordPiece
     def begins(o): return not o.startswith(prefix) if prefix else o[:1] in 'Ġ▁' # byte-level BPE, SentencePiece
     special = {*tok.all_special_ids}
-    return sorted(i for o,i in tok.get_vocab().items() if begins(o) and i not in special)
+    return [i for o,i in tok.get_vocab().items() if begins(o) and i not in special]
 
 # %% ../nbs/using/30_score.ipynb #b8c9150a
 @torch.no_grad()
 def generator_choices(
     scorer:Scorer, # Networks
     ids:list, # Token ids of a text, without special tokens
-    group:list, # Positions of the word's pieces
+    groups:list, # For each word the positions of its pieces
     n:int=3, # How many
-)->list: # (word, probability) pairs, the most probable first
-    "What the generator would write instead of a word"
-    tok, size, first, end = scorer.tokenizer, scorer.max_length-2, group[0], group[-1]+1
-    special, allowed = special_token_ids(tok), torch.tensor([i for i in whole_words(tok) if [i]!=ids[first:end]])
-    masked = [*ids[:first], special.mask, *ids[end:]]
-    start = max(0, min(first-size//2, len(masked)-size)) # of a window around the mask
-    row = [special.cls, *masked[start:start+size], special.sep]
-    logits = scorer.generator(torch.tensor([row], device=scorer.device)).logits[0,first-start+1]
-    probs = logits.float().softmax(-1).cpu()[allowed]
-    best = probs.topk(min(n, len(allowed)))
-    words = [tok.convert_tokens_to_string([o]).strip() for o in tok.convert_ids_to_tokens(allowed[best.indices])]
-    return list(zip(words, best.values.tolist()))
+)->list: # For each word (word, probability) pairs, the most probable first
+    "What the generator would write instead of each of some words"
+    tok, found = scorer.tokenizer, []
+    special, allowed = special_token_ids(tok), torch.tensor(whole_words(tok))
+    for g in groups:
+        row, at = _masked_window(ids, g, special, scorer.max_length-2)
+        logits = scorer.generator(torch.tensor([row], device=scorer.device)).logits[0,at]
+        best = logits.float().softmax(-1).cpu()[allowed].topk(min(n+1, len(allowed)))
+        pairs, own = zip(allowed[best.indices].tolist(), best.values.tolist()), [ids[o] for o in g]
+        others = [(tok.convert_ids_to_tokens(i), p) for i,p in pairs if [i]!=own][:n]
+        found.append([(tok.convert_tokens_to_string([o]).strip(), p) for o,p in others])
+    return found
+
+def _masked_window(ids, group, special, size):
+    "A sequence of at most `size` tokens in which one `[MASK]` stands for a word, and where it stands"
+    first, end = min(group[0], size), group[-1]+1
+    masked = [*ids[group[0]-first:group[0]], special.mask, *ids[end:end+size]]
+    start = max(0, min(first-size//2, len(masked)-size))
+    return [special.cls, *masked[start:start+size], special.sep], first-start+1
 
 # %% ../nbs/using/30_score.ipynb #b8b1d7ce
 @dataclass(repr=False)
@@ -154,10 +162,13 @@ def score_tokens(
         raise InputError(f"{scorer.source[0]} has no network that tells replaced tokens (electra_objective is false); "
                          "give a run that has, or ask this one for likelihoods with --text")
     ids, groups, spans = words_of(scorer.tokenizer, text)
+    warn_unknown(scorer.tokenizer, [ids], 'the text')
     probs, (starts, ends) = replaced_probs(scorer, ids), zip(*spans)
     gaps = [text[a:b] for a,b in zip((0, *ends), (*starts, len(text)))]
     v = TokenScores([text[a:b] for a,b in spans], [probs[g].max().item() for g in groups], {}, gaps, threshold)
-    if scorer.generator: v.alternatives = {i: generator_choices(scorer, ids, groups[i], n) for i in v.flagged}
+    if scorer.generator:
+        choices = generator_choices(scorer, ids, [groups[i] for i in v.flagged], n)
+        v.alternatives = dict(zip(v.flagged, choices))
     return v
 
 Scorer.__call__ = score_tokens
@@ -224,10 +235,10 @@ def saved_recipe(
 
 def max_tokens(
     hp:PretrainHParams|None, # Recipe, if there is one
-    config, # Of a network of `transformers`
+    net:nn.Module, # Network of `transformers`
 )->int:
-    "Longest input of a network"
-    return hp.max_seq_length if hp else min(512, getattr(config, 'max_position_embeddings', 512))
+    "Longest input to score"
+    return hp.max_seq_length if hp else min(512, max_input(net) or 512)
 
 # %% ../nbs/using/30_score.ipynb #bd806db7
 def model_tokenizer(
@@ -236,8 +247,7 @@ def model_tokenizer(
 ): # Fast tokenizer of any kind
     "The tokenizer beside a network, checked against it"
     tok = load_tokenizer(folder)
-    if len(tok)>vocab_size:
-        raise InputError(f"the tokenizer in {folder} has {len(tok)} pieces, its network knows {vocab_size}")
+    check_pieces(tok, vocab_size, folder)
     return tok
 
 # %% ../nbs/using/30_score.ipynb #a720f0a4
@@ -248,7 +258,7 @@ def _from_folders(run, disc, hp):
     if not electra and d.config.num_labels!=1:
         raise InputError(f"{disc} has {d.config.num_labels} labels; a discriminator has one, the logit of `replaced`")
     g = complete_network(AutoModelForMaskedLM, run/'generator') if (run/'generator').is_dir() else None
-    return d, g, model_tokenizer(disc, d.config.vocab_size), max_tokens(hp, d.config)
+    return d, g, model_tokenizer(disc, d.config.vocab_size), max_tokens(hp, d)
 
 # %% ../nbs/using/30_score.ipynb #621dd017
 def _tokenizer_of(run, hp, vocab):
@@ -261,13 +271,6 @@ def _tokenizer_of(run, hp, vocab):
     raise InputError(f"{run} is still in training and has no tokenizer yet; give its vocabulary with --vocab")
 
 # %% ../nbs/using/30_score.ipynb #afbb76a3
-def newest_state(
-    run:Path, # Folder of a run
-)->tuple: # Tensors and state, as in `load_checkpoint`
-    "The newest checkpoint of a run"
-    if last := latest_checkpoint(run): return load_checkpoint(last)
-    raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
-
 def open_in_training(
     run:Path, # Folder of a run
     hp:PretrainHParams, # Its recipe

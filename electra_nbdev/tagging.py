@@ -27,11 +27,13 @@ from torch import Tensor, nn
 from .engine.files import InputError, atomic_write
 from .finetune import load_finetuned, predict_file
 from .finetune_recipe import FinetuneHParams
+from .generator import gather_positions
 from .passages import row_ends
 from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, marked, read_tagged,
                                    spans_of, tags_of)
-from .tables import BadRows, from_hub, part_of, read_table
+from .tables import from_hub, part_of, read_table, refuse_columns
 from .tasks import Feature, Task, dense, encode_texts, register, task_folder
+from .text import BadRows
 from .trials import run_trials
 
 # %% ../nbs/finetuning/50_tagging.ipynb #9a10d7a8
@@ -43,6 +45,7 @@ class TagExample(NamedTuple):
     eid:int # Its place in the file
     words:tuple # Words
     tags:tuple|None=None # True tags, None if they are not known
+    row:dict={} # Further columns of its row, in a table to predict
 
     @property
     def label(self):
@@ -171,8 +174,8 @@ class TagHead(nn.Module):
         target:dict, # From `TagTask.collate`
     )->dict: # logits (n, words, n_out), and how many words each row has
         "A number for each label of each word"
-        at = target['positions'][...,None].expand(-1, -1, hidden.shape[-1])
-        return dict(logits=self.dense(hidden.gather(1, at)), n=target['mask'].sum(1))
+        words = gather_positions(hidden, target['positions'])
+        return dict(logits=self.dense(words), n=target['mask'].sum(1))
 
 # %% ../nbs/finetuning/50_tagging.ipynb #adcc67a9
 @patch
@@ -369,8 +372,8 @@ def answer(self:TagTask,
     example:TagExample, # A sentence
     pred:TagPrediction, # The prediction for it
 )->dict:
-    "Words and tags"
-    return dict(words=list(pred.words), tags=list(pred.tags))
+    "Words and tags, after the further columns of the row"
+    return example.row | dict(words=list(pred.words), tags=list(pred.tags))
 
 @patch
 def comparison(self:TagTask,
@@ -405,7 +408,9 @@ def write_dev(self:TagTask,
     "Predictions of a trial for the dev set, as `write` writes them"
     self.write(folder, 'dev', features, outs)
 
-TagTask.forms = {'.txt': conll_text, '.conll': conll_text}
+def _in_columns(answers): return conll_text([dict(words=o['words'], tags=o['tags']) for o in answers])
+
+TagTask.forms = {'.txt': _in_columns, '.conll': _in_columns}
 
 # %% ../nbs/finetuning/50_tagging.ipynb #23b2c838
 @patch
@@ -418,8 +423,11 @@ def read(self:TagTask,
         rows, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)
         return self.unlabelled([o.words for o in rows])
     name, bad, found = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad), []
-    for i,r in read_table(path, [name], skip_bad):
-        try: found += self.unlabelled([r[name]])
+    rows = read_table(path, [name], skip_bad)
+    refuse_columns(path, [r for _,r in rows], {'words', 'gold'}-{name})
+    for i,r in rows:
+        others = {'gold' if k=='tags' else k: v for k,v in r.items() if k!=name}
+        try: found += [o._replace(row=others) for o in self.unlabelled([r[name]])]
         except (InputError, TypeError): bad(i, f"`{name}` is neither a text nor a list of words")
     bad.report()
     return [o._replace(eid=i) for i,o in enumerate(found)]

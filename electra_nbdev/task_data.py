@@ -9,10 +9,9 @@ __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'capped', 'spl
            'read_split', 'read_rows', 'finetune_dls', 'n_steps', 'text_task', 'TextTaskDataLoaders']
 
 # %% ../nbs/finetuning/41_task_data.ipynb #aceefd8e
-import math, random
+import math, random, re
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,7 @@ from .engine.models import device_of
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
 from .tables import SHARE, check_columns, part_of, read_table
 from .tasks import Feature, Task, TextExample, TextTask
+from .tokenizer import warn_unknown
 
 # %% ../nbs/finetuning/41_task_data.ipynb #fd6c275d
 def task_batch(
@@ -248,6 +248,7 @@ def featurize(
 )->list: # `Feature`s
     "Tokenize examples; reports how many were cut"
     features = task.features(examples, tok, hp)
+    warn_unknown(tok, (f.input_ids for f in features), f'{task.name} {split}')
     if n := sum(f.cut for f in features):
         print(f"{task.name} {split}: {n} of {len(features)} exceed {hp.max_seq_length} tokens and were cut", flush=True)
     return features
@@ -294,13 +295,22 @@ def n_steps(
     return int(math.ceil(n/hp.train_batch_size)*hp.num_train_epochs)
 
 # %% ../nbs/finetuning/41_task_data.ipynb #6d66e219
-def _named_rows(src, columns, skip_bad):
+def _named_rows(src, columns, filled, skip_bad):
     "(place, {name: value}) of each row, from wherever rows are kept"
-    if isinstance(src, (str, Path)): return [(f'{src} line {i}', r) for i,r in read_table(src, columns, skip_bad)]
+    if isinstance(src, (str, Path)):
+        return [(f'{src} line {i}', r) for i,r in read_table(src, columns, skip_bad, filled)]
     rows = src.to_dict('records') if isinstance(src, pd.DataFrame) else list(src)
     if rows: check_columns('the table', rows[0], columns)
+    for name in columns:
+        if classes := _class_names(src, name): rows = [r | {name: classes.get(r[name])} for r in rows]
     return [(f'row {i}', r) for i,r in enumerate(rows)]
 
+def _class_names(src, column):
+    "{number: name} of the classes in a column of a `datasets` object"
+    features = {} if isinstance(src, pd.DataFrame) else getattr(src, 'features', None) or {}
+    return dict(enumerate(getattr(features.get(column), 'names', None) or []))
+
+# %% ../nbs/finetuning/41_task_data.ipynb #4705e09e
 def _is_number(text):
     try: return math.isfinite(float(text))
     except ValueError: return False
@@ -312,7 +322,8 @@ def _has_decimals(labels):
 def _example(i, where, row, text, pair, label, labels):
     "A row as an example"
     for o in (text, pair, label):
-        if o and pd.isna(row.get(o)): raise InputError(f"{where} has no `{o}`; give it one, or leave the row out")
+        empty = o and (pd.isna(row.get(o)) or o!=pair and not str(row[o]).strip())
+        if empty: raise InputError(f"{where} has no `{o}`; give it one, or leave the row out")
     y = str(row[label]) if label else (labels or ['0'])[0]
     if labels and y not in labels:
         raise InputError(f"{where}: unknown label {y!r}; the training rows have {', '.join(labels)}")
@@ -334,10 +345,14 @@ def text_task(
     share:float=SHARE, # Of the training rows, where there is no `dev`
 )->TextTask:
     "A task of your own"
-    names, given = [o for o in (text, pair, label) if o], dict(train=train, dev=dev, test=test)
-    rows = {k: _named_rows(v, names[:-1] if k=='test' else names, skip_bad) for k,v in given.items() if v is not None}
+    if not re.fullmatch(r'[^./\\:*?"<>|][^/\\:*?"<>|]*', name):
+        raise InputError(f"the name of the task is {name!r}; it becomes a file name, so leave out / \\ : * ? \" < > |")
+    columns, given = [o for o in (text, pair, label) if o], dict(train=train, dev=dev, test=test)
+    def read(k, v): return _named_rows(v, *((columns[:-1], ()) if k=='test' else (columns, (text, label))), skip_bad)
+    rows = {k: read(k, v) for k,v in given.items() if v is not None}
     values = {str(r[label]) for _,r in rows['train'] if not pd.isna(r.get(label))}
-    regression = _has_decimals(values) if regression is None else regression
+    if regression is None and (regression := _has_decimals(values)):
+        print(f"NOTE: `{label}` holds decimals: a regression", flush=True)
     labels = None if regression else tuple(sorted(values))
     if labels and len(labels)<2:
         raise InputError(f"all training rows of {name} have the label {labels[0]!r}; give at least two classes")
@@ -393,7 +408,6 @@ class TextTaskDataLoaders(TaskDataLoaders):
         if not 0<valid_pct<1: raise InputError(f"valid_pct is {valid_pct}; allowed: a fraction between 0 and 1")
         text, pair = (text, None) if isinstance(text, str) else text
         task = text_task('task', df, valid, None, text, pair, label, regression, skip_bad=skip_bad, share=valid_pct)
-        if regression is None and not task.labels: print(f"NOTE: `{label}` holds decimals: a regression", flush=True)
         return cls.from_task(task, model, bs, device, **hparams)
 
 @patch(cls_method=True)

@@ -11,7 +11,7 @@ __all__ = ['OPENERS', 'MEASURES', 'Feature', 'Task', 'register', 'open_task', 'o
 
 # %% ../nbs/finetuning/40_tasks.ipynb #d2519034
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from .engine.fast_cpu import PackedDropout
 from .engine.files import InputError, atomic_write, suggest
 from .finetune_recipe import FinetuneHParams
-from .tables import read_table
+from .tables import read_table, refuse_columns
 
 # %% ../nbs/finetuning/40_tasks.ipynb #cc495f22
 @dataclass
@@ -161,6 +161,7 @@ class TextExample(NamedTuple):
     text_a:str # Text
     text_b:str|None # Second text, None if there is one only
     label:str|float # Name of its class, or a number
+    row:dict|None=None # All columns of its row, in a table to predict
 
     @property
     def texts(self)->list: # For the hash; the second may be empty
@@ -410,21 +411,28 @@ def write_indexed(
 def read(self:TextTask,
     path, # File of texts
     skip_bad:bool=False, # Leave unreadable rows out
-)->list: # `TextExample`s whose label means nothing
-    "Texts to predict, under the names in `columns`"
-    names = ('text',) if Path(path).suffix=='.txt' and not self.columns[1] else tuple(o for o in self.columns if o)
-    rows = [[str(r[o]) for o in names] for _,r in read_table(path, names, skip_bad)]
-    return self.unlabelled([o[0] if len(o)==1 else tuple(o) for o in rows])
+    columns:tuple=(), # Of text and second text (or None), if they are not those in `columns` of the task
+    names=None, # Of all columns of a file without a header
+)->list: # `TextExample`s whose label means nothing, each with its row
+    "Texts to predict"
+    columns = columns or self.columns
+    plain = Path(path).suffix=='.txt' and not columns[1]
+    used = ['text'] if plain else [o for o in columns if o]
+    rows = [r for _,r in read_table(path, used, skip_bad, names=names)]
+    refuse_columns(path, rows, ['prediction', *(f'p_{o}' for o in self.labels or ())])
+    texts = [tuple(str(r[o]) for o in used) for r in rows]
+    found = self.unlabelled([o if len(o)==2 else o[0] for o in texts])
+    if plain: rows = [{columns[0]: r['text']} for r in rows]
+    return [o._replace(row=r) for o,r in zip(found, rows)]
 
 @patch
 def answer(self:TextTask,
     example:TextExample, # A text or a pair
     pred:Prediction, # The prediction for it
 )->dict:
-    "Texts with their prediction and the probability of each class"
-    names = [o for o in self.columns if o]
-    probs = {f'p_{k}': round(v, 4) for k,v in (pred.probs or {}).items()}
-    return dict(zip(names, example[1:3])) | dict(prediction=pred.label) | probs
+    "All columns of a row, the prediction, and the probability of each class"
+    row = example.row or {k: v for k,v in zip(self.columns, example[1:3]) if k}
+    return row | dict(prediction=pred.label) | {f'p_{k}': round(v, 4) for k,v in (pred.probs or {}).items()}
 
 # %% ../nbs/finetuning/40_tasks.ipynb #0f38e5c1
 @patch

@@ -6,22 +6,26 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/tokenizer.html.md"""
 
 # %% auto #0
 __all__ = ['SPECIALS', 'wordpiece', 'check_vocab', 'read_vocab', 'special_token_ids', 'vocab_list', 'tokenizer_kind',
-           'open_tokenizer', 'load_tokenizer', 'text_backend', 'write_tokenizer', 'check_free', 'fingerprint',
-           'save_tokenizer', 'watched', 'train_vocab']
+           'open_tokenizer', 'check_pieces', 'load_tokenizer', 'text_backend', 'encode_lines', 'unknown_id',
+           'warn_unknown_share', 'warn_unknown', 'write_tokenizer', 'fingerprint', 'save_tokenizer', 'watched',
+           'no_bars', 'train_vocab']
 
 # %% ../nbs/data/11_tokenizer.ipynb #31e2a030
 import json, os, re, sys, warnings
 from collections import Counter
-from copy import deepcopy
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from itertools import islice
 from pathlib import Path
+from unicodedata import normalize
 
 from fastcore.imports import IN_NOTEBOOK
 from fastprogress.fastprogress import progress_bar
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
-from .engine.files import InputError, atomic_folder, digest, one_line
+from .engine.files import InputError, atomic_folder, check_free, digest, one_line
 from .text import chunks
 
 # %% ../nbs/data/11_tokenizer.ipynb #d6c6f64a
@@ -29,10 +33,19 @@ def wordpiece(
     vocab:dict, # {piece: id}
     lower_case:bool=True, # Lower-case the text
     strip_accents:bool=True, # Remove accents; only done when lower-casing
-)->BertTokenizerFast:
+    compose:bool=False, # Compose characters afterwards (NFC), which BERT does not
+)->PreTrainedTokenizerFast:
     "The tokenizer of BERT and ELECTRA over a vocabulary"
-    return BertTokenizerFast(vocab=vocab, do_lower_case=lower_case, strip_accents=lower_case and strip_accents,
-                             model_max_length=512)
+    tok = BertTokenizerFast(vocab=vocab, do_lower_case=lower_case, strip_accents=lower_case and strip_accents,
+                            model_max_length=512)
+    return _composing(tok) if compose else tok
+
+def _composing(tok):
+    "A tokenizer of BERT with NFC as its last normalisation; BERT's own class would forget it when it is opened again"
+    backend = tok.backend_tokenizer
+    backend.normalizer = normalizers.Sequence([backend.normalizer, normalizers.NFC()])
+    kept = dict(model_max_length=512, model_input_names=tok.model_input_names, do_lower_case=tok.do_lower_case)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **kept, **tok.special_tokens_map)
 
 # %% ../nbs/data/11_tokenizer.ipynb #fca1a0cb
 SPECIALS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']
@@ -115,6 +128,16 @@ def open_tokenizer(
     return tok
 
 # %% ../nbs/data/11_tokenizer.ipynb #bbb26818
+def check_pieces(
+    tok, # Tokenizer
+    n:int, # Rows of the network's embedding matrix
+    where, # What holds both, for the message
+):
+    "Refuse a tokenizer with more pieces than its network has embeddings"
+    if len(tok)<=n: return
+    raise InputError(f"the tokenizer in {where} has {len(tok)} pieces, its network knows {n}; "
+                     "they do not belong together")
+
 def load_tokenizer(
     path, # Folder of a Hugging Face tokenizer, or a `vocab.txt` or its folder
     lower_case:bool=True, # For a bare `vocab.txt`: lower-case the text
@@ -145,6 +168,65 @@ def text_backend(
     backend.no_padding()
     return backend
 
+# %% ../nbs/data/11_tokenizer.ipynb #acbee7b3
+_BATCH = 2_000_000 # Characters that are tokenized at once
+
+def _groups(lines):
+    "Lists of lines, about `_BATCH` characters each"
+    group,n = [],0
+    for line in lines:
+        group.append(line)
+        n += len(line)
+        if n>=_BATCH:
+            yield group
+            group,n = [],0
+    yield group
+
+def encode_lines(
+    tok, # Tokenizer
+    lines, # Yields lines, an empty one after each document
+): # Yields the token ids of each line, None for an empty one
+    "Tokenize in large batches"
+    backend = text_backend(tok)
+    for group in _groups(lines):
+        for line,enc in zip(group, backend.encode_batch_fast(group, add_special_tokens=False)):
+            yield enc.ids if line else None
+
+# %% ../nbs/data/11_tokenizer.ipynb #49934cb9
+def unknown_id(
+    tok, # Tokenizer
+)->int|None: # None where nothing is unknown: byte-level BPE may name one of its special tokens
+    "Id of `[UNK]`"
+    return None if tok.unk_token_id in special_token_ids(tok) else tok.unk_token_id
+
+def warn_unknown_share(
+    tok, # Tokenizer
+    unknown:int, # Tokens that are `[UNK]`
+    total:int, # All tokens
+    where:str, # What they were made of, for the message
+):
+    "Warn if more than 1 % of the tokens are `[UNK]`"
+    if 100*unknown<=total: return
+    longest = getattr(tok.backend_tokenizer.model, 'max_input_chars_per_word', None) # WordPiece
+    why = f" or is longer than {longest} characters" if longest else ''
+    warnings.warn(f"{unknown/total:.1%} of the tokens are {tok.unk_token} ({unknown:,} of {total:,} in {where}), of "
+                  "which a model learns and tells nothing; a word is unknown that has a character outside of the "
+                  f"vocabulary{why}. Use a vocabulary that fits this text: train a large enough one with "
+                  "electra_vocab, or take another tokenizer")
+
+# %% ../nbs/data/11_tokenizer.ipynb #496ebf34
+def warn_unknown(
+    tok, # Tokenizer
+    rows, # Lists of token ids
+    where:str, # What they were made of, for the message
+):
+    "Warn if more than 1 % of the tokens of an input are `[UNK]`"
+    unk, unknown, total = unknown_id(tok), 0, 0
+    for ids in rows:
+        unknown += ids.count(unk)
+        total += len(ids)
+    warn_unknown_share(tok, unknown, total, where)
+
 # %% ../nbs/data/11_tokenizer.ipynb #9750cc0c
 def _os_error(e):
     "The Rust code reports a full disk as a bare `Exception` that ends in its number; make it the `OSError` that it is"
@@ -155,23 +237,16 @@ def _os_error(e):
 def write_tokenizer(
     tok, # Tokenizer
     folder:Path, # A folder that exists
+    max_length:int|None=None, # Most tokens that the network beside it takes
 ):
     "Put the files of a tokenizer into a folder"
+    if max_length: (tok := copy(tok)).model_max_length = max_length
     try: tok.save_pretrained(folder)
     except Exception as e: raise _os_error(e) from None
     if tokenizer_kind(tok)=='WordPiece':
         (folder/'vocab.txt').write_text('\n'.join(vocab_list(tok)) + '\n', encoding='utf-8')
 
-def _holds_vocab(folder): return (folder/'vocab.txt').is_file() or (folder/'tokenizer.json').is_file()
-
-def check_free(
-    folder, # Where a vocabulary is to be written
-):
-    "Refuse to write over what is no vocabulary, before any work is done"
-    folder = Path(folder)
-    if folder.is_file(): raise InputError(f"{folder} is a file; choose a folder that does not exist yet")
-    if folder.is_dir() and any(folder.iterdir()) and not _holds_vocab(folder):
-        raise InputError(f"{folder} holds something else than a vocabulary; choose another folder")
+_FILES = 'vocab.txt', 'tokenizer.json' # One of them makes a folder a vocabulary
 
 # %% ../nbs/data/11_tokenizer.ipynb #1dad4219
 def fingerprint(
@@ -189,8 +264,8 @@ def save_tokenizer(
 )->Path: # The folder
     "Save a tokenizer, complete or not at all; a folder that holds anything but the same tokenizer is left alone"
     folder = Path(folder)
-    check_free(folder)
-    if _holds_vocab(folder) and fingerprint(load_tokenizer(folder))!=fingerprint(tok):
+    check_free(folder, 'a vocabulary', *_FILES)
+    if any((folder/o).is_file() for o in _FILES) and fingerprint(load_tokenizer(folder))!=fingerprint(tok):
         raise InputError(f"{folder} holds another vocabulary; choose another folder, or delete this one")
     try:
         with atomic_folder(folder) as tmp: write_tokenizer(tok, tmp)
@@ -204,17 +279,35 @@ def watched()->bool:
     "Whether output goes to a terminal or a notebook, where progress bars belong, and not to a file"
     return sys.stdout.isatty() or IN_NOTEBOOK
 
+@contextmanager
+def no_bars():
+    "Keep `datasets` from drawing progress bars"
+    from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    was_disabled = are_progress_bars_disabled()
+    disable_progress_bars()
+    try: yield
+    finally:
+        if not was_disabled: enable_progress_bars()
+
 def _documents(corpus):
     "The documents of a corpus, with a bar of its chunks"
     found = chunks(corpus)
     for c in progress_bar(found, leave=False) if watched() else found: yield from c.documents()
 
-def _alphabet(tok, corpus, most):
-    "The most frequent characters of a corpus as `tok` normalises them, sorted"
-    raw,count = Counter(),Counter()
-    for doc in _documents(corpus): raw.update(''.join(doc))
+# %% ../nbs/data/11_tokenizer.ipynb #eb840320
+def _normal(tok, text): return normalize('NFC', tok.backend_tokenizer.normalizer.normalize_str(text))
+
+def _characters(corpus):
+    "How often each character occurs in a corpus"
+    count = Counter()
+    for doc in _documents(corpus): count.update(normalize('NFC', ''.join(doc)))
+    return count
+
+def _alphabet(tok, raw, most):
+    "The most frequent characters as `tok` normalises them, composed and sorted"
+    count = Counter()
     for c,n in raw.items():
-        for o in tok.backend_tokenizer.normalizer.normalize_str(c): count[o] += n
+        for o in _normal(tok, c): count[o] += n
     del count[' ']
     return sorted(sorted(count, key=lambda c: (-count[c], c))[:most])
 
@@ -222,15 +315,33 @@ def _alphabet(tok, corpus, most):
 def _first_pieces(tok, alphabet):
     "What a vocabulary begins with"
     split = tok.backend_tokenizer.pre_tokenizer.pre_tokenize_str
-    return [*SPECIALS, *alphabet, *(f'##{c}' for c in alphabet if len(split(f'a{c}'))==1)]
+    return [*SPECIALS, *alphabet, *(f'##{c}' for c in alphabet if len(split(_normal(tok, f'a{c}')))==1)]
 
-def _train(tok, corpus, vocab_size, min_frequency):
+def _train(tok, corpus, chars, vocab_size, min_frequency):
     "{piece: id} of a vocabulary trained on a corpus, with words split as `tok` does"
-    chars = _alphabet(tok, corpus, vocab_size//8)
     trainer = WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency, initial_alphabet=chars,
         limit_alphabet=len(chars), special_tokens=_first_pieces(tok, chars), show_progress=False)
     tok.backend_tokenizer.train_from_iterator(_documents(corpus), trainer)
     return tok.backend_tokenizer.get_vocab()
+
+# %% ../nbs/data/11_tokenizer.ipynb #fbbece3c
+def _losing(tok, raw):
+    "The characters that a tokenizer of BERT strips of an accent"
+    plain = wordpiece({o:i for i,o in enumerate(SPECIALS)}, strip_accents=False)
+    return {c for c in raw if _normal(tok, c)!=_normal(plain, c)}
+
+def _report_stripped(tok, corpus, raw):
+    "Report accents that are stripped, if they are many"
+    losing = _losing(tok, raw)
+    n,total = sum(raw[c] for c in losing), raw.total() - raw[' ']
+    if 1000*n<=total: return
+    lines = (normalize('NFC', l) for c in chunks(corpus) for doc in c.documents() for l in doc)
+    split = tok.backend_tokenizer.pre_tokenizer.pre_tokenize_str
+    words = (w[:20] for l in lines if losing & set(l) for w,_ in split(l) if losing & set(w[:20]))
+    shown = dict(islice({_normal(tok, w): w for w in islice(words, 100)}.items(), 2))
+    warnings.warn(f"{n:,} of {total:,} characters lose their accents, as in "
+                  f"{' and '.join(f'`{b}` -> `{a}`' for a,b in shown.items())}; --strip-accents false "
+                  "(strip_accents=False) keeps them, which most languages other than English need")
 
 # %% ../nbs/data/11_tokenizer.ipynb #c3085606
 def train_vocab(
@@ -240,12 +351,16 @@ def train_vocab(
     lower_case:bool=True, # Lower-case the text
     strip_accents:bool=True, # Remove accents when lower-casing
     min_frequency:int=2, # Pieces seen less often are not made
-)->BertTokenizerFast:
+)->PreTrainedTokenizerFast:
     "Train a WordPiece vocabulary and save its tokenizer"
-    check_free(out)
+    check_free(out, 'a vocabulary', *_FILES) # before any work is done
     if vocab_size<100: raise InputError(f"vocab_size is {vocab_size}; it has to be at least 100")
-    bare = wordpiece({o:i for i,o in enumerate(SPECIALS)}, lower_case, strip_accents)
-    tok = wordpiece(_train(bare, corpus, vocab_size, min_frequency), lower_case, strip_accents)
+    how, specials = [lower_case, strip_accents], {o:i for i,o in enumerate(SPECIALS)}
+    raw, bare = _characters(corpus), wordpiece(specials, *how)
+    if lower_case and strip_accents: _report_stripped(bare, corpus, raw)
+    chars = _alphabet(bare, raw, vocab_size//8)
+    how.append(any(normalize('NFD', c)!=c for c in chars)) # there are two forms
+    tok = wordpiece(_train(wordpiece(specials, *how), corpus, chars, vocab_size, min_frequency), *how)
     if len(tok)==len(SPECIALS): raise InputError(f"the corpus {corpus} has no words to train a vocabulary on")
     if len(tok)<vocab_size:
         warnings.warn(f"the corpus gives {len(tok)} pieces instead of {vocab_size}; set the hparam vocab_size to that")

@@ -10,11 +10,10 @@ __all__ = ['FREE', 'run_trial', 'statistics_of', 'Trials', 'recipe_facts', 'rows
            'finetune_tasks', 'report']
 
 # %% ../nbs/finetuning/43_trials.ipynb #014fbef8
-import hashlib, json, os, shutil, time
+import json, os, shutil, time
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -29,15 +28,16 @@ from safetensors import SafetensorError
 from torch import nn
 
 # %% ../nbs/finetuning/43_trials.ipynb #b99c266a
-from .engine.files import InputError, atomic_file, atomic_folder, atomic_write
+from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, check_free, digest_of,
+                                        versions)
 from .engine.models import device_of
-from .engine.training import precision_callbacks
+from .engine.training import precision_callbacks, print_metrics
 from .finetune import FinetuneLearner, TaskNetwork, finetune_learner, finetuned_folder
 from .finetune import load_finetuned, save_model, task_groups
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
 from .generator import official_init_
 from .task_data import finetune_dls, n_steps, read_examples, read_rows, read_split, split_examples
-from .tasks import open_task
+from .tasks import Task, open_task
 
 # %% ../nbs/finetuning/43_trials.ipynb #5f20872f
 @patch
@@ -70,21 +70,14 @@ def run_trial(
         encoder = deepcopy(encoder)
         if hp.from_scratch: official_init_(encoder, encoder.config.initializer_range)
         learn = finetune_learner(finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, device), encoder, hp, cbs)
-        learn.logger = partial(_print_epoch, learn)
+        learn.logger = partial(print_metrics, learn, '  epoch {epoch}')
         learn.fit_recipe()
     scores, learn.dev_outputs = learn.scores, learn.task_metrics.by_task() # the last epoch ended with the dev set
     more = learn.evaluate({k: v for k,v in rows.items() if k!='dev'})
     shown = {n: list(scores[n])[:t.headline] for n,t in tasks.items()}
     metrics, seconds = {n: scores[n] | more[n] for n in tasks}, round(time.perf_counter()-start, 1)
-    learn.trial = dict(seed=seed, metrics=metrics, shown=shown, steps=learn.steps, seconds=seconds)
+    learn.trial = dict(seed=seed, metrics=metrics, shown=shown, steps=learn.n_updates, seconds=seconds)
     return learn
-
-# %% ../nbs/finetuning/43_trials.ipynb #9be17617
-def _print_epoch(learn, log):
-    "An epoch as a line of text"
-    named = zip(learn.recorder.metric_names[1:], list(log)[1:])
-    cells = [f'{n} {v:.3f}' if isinstance(v, float) else f'{n} {v}' for n,v in named]
-    print(f'  epoch {log[0]+1}', *cells, sep='  ', flush=True)
 
 # %% ../nbs/finetuning/43_trials.ipynb #b8d3de3b
 def statistics_of(
@@ -103,7 +96,7 @@ class Trials:
     ):
         self.out = Path(out)
         found = {int(o.parent.name[6:]): o for o in self.out.glob('trial-*/result.json')}
-        self.records = {k: json.loads(found[k].read_text()) for k in sorted(found)}
+        self.records = {k: json.loads(found[k].read_bytes()) for k in sorted(found)}
 
     @property
     def first(self)->dict:
@@ -167,21 +160,18 @@ def recipe_facts(
     hp:FinetuneHParams, # Recipe
 )->dict:
     "Recipe and model, which trials of one folder share"
-    sha = hashlib.sha256()
-    for p in encoder.state_dict().values(): sha.update(p.cpu().reshape(-1).view(torch.uint8).numpy())
+    weights = digest_of(p.cpu().reshape(-1).view(torch.uint8).numpy() for p in encoder.state_dict().values())
     recipe = {k: v for k,v in json.loads(json.dumps(asdict(hp))).items() if k not in FREE}
-    return dict(recipe=recipe, model='random' if hp.from_scratch else sha.hexdigest()[:16])
+    return dict(recipe=recipe, model='random' if hp.from_scratch else weights)
 
 def rows_facts(
     rows:dict, # {split: {task: features}}
 )->dict:
     "Number and digest of the features, which trials of one folder share"
-    def digest(fs):
-        sha = hashlib.sha256()
-        for i,f in enumerate(fs): sha.update(f"{', ' if i else '['}{(f.input_ids, f.target)}".encode())
-        sha.update(b']')
-        return sha.hexdigest()[:16]
-    return {s: {n: dict(rows=len(fs), sha256=digest(fs)) for n,fs in o.items()} for s,o in rows.items()}
+    def parts(fs):
+        for i,f in enumerate(fs): yield f"{', ' if i else '['}{(f.input_ids, f.target)}".encode()
+        yield b']'
+    return {s: {n: dict(rows=len(fs), sha256=digest_of(parts(fs))) for n,fs in o.items()} for s,o in rows.items()}
 
 # %% ../nbs/finetuning/43_trials.ipynb #a88e8b99
 def check_facts(
@@ -204,13 +194,13 @@ def save_trial(
     facts:dict, # From `recipe_facts` and `rows_facts`
 ):
     "Write a finished trial, complete or not at all"
-    versions = {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
     try:
         with atomic_folder(out/f'trial-{k}') as tmp:
             save_model(learn, tmp/'model')
             for n,t in learn.tasks.items():
                 t.write_dev(tmp/'predictions', learn.dls.valid.dataset.features[n], learn.dev_outputs[n])
-            (tmp/'result.json').write_text(json.dumps(learn.trial | dict(facts=facts, versions=versions), indent=1))
+            record = json.dumps(learn.trial | dict(facts=facts, versions=versions()), indent=1)
+            (tmp/'result.json').write_text(record, encoding='utf-8')
     except (OSError, SafetensorError) as e:
         raise OSError(f"trial {k} cannot be written to {out}: {e}; those before it are untouched") from e
 
@@ -242,7 +232,7 @@ class Plan:
         out, # Folder of the task
         preset:str='official', # `official` or `paper`
         device=None, # `cpu`, `cuda` ...; a GPU if there is one
-        precision:str|None=None, # `fp32`, `bf16` or `fp16`; bf16 on a GPU
+        precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
         **hparams, # Changes to the recipe
     ):
         self.encoder, self.tok, self.out, self.device = encoder, tok, Path(out), device_of(device)
@@ -251,7 +241,7 @@ class Plan:
         self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
         self.tasks = {t.name: t.settled(self.hp) for t in tasks}
         task_groups(TaskNetwork(encoder, self.tasks), self.hp)
-        _check_out(self.out)
+        check_free(self.out, 'trials', 'trial-*')
         self.facts = recipe_facts(encoder, self.hp)
         check_facts(Trials(out), self.facts)
         self.examples = read_examples(self.tasks, self.hp)
@@ -268,11 +258,6 @@ def _check_examples(self:Plan):
     if n_steps(n, self.hp): return
     raise InputError(f"num_train_epochs {self.hp.num_train_epochs} of {n} is not one step; raise it")
 
-def _check_out(out):
-    "Refuse to write among other things"
-    other = any(out.glob('[!.]*')) and not any(out.glob('trial-*'))
-    if out.is_file() or other: raise InputError(f"{out} holds something else than trials; choose another --out")
-
 # %% ../nbs/finetuning/43_trials.ipynb #46d123c2
 @patch
 def trial(self:Plan,
@@ -282,7 +267,7 @@ def trial(self:Plan,
     "Run a trial and save it, unless it is there"
     name, hp, n = '+'.join(self.tasks), self.hp, sum(map(len, rows['train'].values()))
     if k in Trials(self.out).records: return print(f'{name} trial {k}: finished already', flush=True)
-    print(f'{name} trial {k}, seed {hp.seed+k}: {n} rows, {n_steps(n, hp)} steps on {self.device}', flush=True)
+    print(f'{name} trial {k}, seed {hp.seed+k}: {n} sequences, {n_steps(n, hp)} steps on {self.device}', flush=True)
     learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, self.new_callbacks())
     save_trial(learn, self.out, k, self.facts)
     settle_trials(Trials(self.out))
@@ -398,15 +383,16 @@ def plot_trials(
 @delegates(Plan, keep=True)
 def finetune_tasks(
     model, # `tiny`, a folder, or `hf:name`
-    names:list, # Names of tasks; joined by `+` they share a network
-    data_dir, # Where their data are
+    names:list, # Names of tasks, joined by `+` they share a network; or `Task`s with their data
+    data_dir, # Where the data of named tasks are
     out, # Folder that gets a folder for each network
     skip_bad:bool=False, # Leave unreadable rows out, and count them
     peers:dict={}, # {who: {task: number}}, for the picture
     **kwargs, # For `Plan`, and changes to the recipe
 )->list: # `Trials` of each network
     "Fine-tune on several tasks"
-    groups = [[open_task(o, data_dir, skip_bad) for o in n.split('+')] for n in names]
+    def tasks_of(name): return [open_task(o, data_dir, skip_bad) for o in name.split('+')]
+    groups = [[o] if isinstance(o, Task) else tasks_of(o) for o in names]
     out, groups = Path(out), {'+'.join(t.name for t in g): g for g in groups}
     kwargs.pop('task_names', None)
     if kwargs.get('do_train') is False:

@@ -3,6 +3,10 @@ import os
 from pathlib import Path
 import pytest
 
+if not hasattr(os, 'fork'): # Windows: what a command does in a fork of this process is tested elsewhere
+    def no_fork(): pytest.skip("needs os.fork, which this system lacks")
+    os.fork = no_fork
+
 os.environ.update(OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', MPLBACKEND='Agg')
 
 # Tests that run once for each golden file need the folder before any fixture exists: `from conftest import GOLDEN`

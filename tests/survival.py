@@ -39,7 +39,7 @@ class Child:
             time.sleep(.002)
         return self
 
-    def kill(self, signum=signal.SIGKILL):
+    def kill(self, signum=9):
         "Send a signal; after a SIGKILL it is dead when this returns"
         if not self.running(): return
         os.kill(self.pid, signum)

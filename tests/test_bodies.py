@@ -208,7 +208,7 @@ def test_errors(data, tmp_path):
         body_of_type(data, 'nobody')
     with pytest.raises(InputError, match='no config.json; give a folder'): body_of(tmp_path)
     (tmp_path/'config.json').write_text('{"model_type": "nobody"}')
-    with pytest.raises(InputError, match='--body .* does not open'): body_of(tmp_path)
+    with pytest.raises(InputError, match='does not open as AutoConfig'): body_of(tmp_path)
     for kw in (dict(two_tower_generator=True), dict(electric_objective=True, electra_objective=False)):
         with pytest.raises(InputError, match='towers of a two-tower generator are ELECTRA'): recipe(data, 'bert', **kw)
     with pytest.raises(InputError, match='exceeds max_position_embeddings 8'):

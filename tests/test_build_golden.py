@@ -48,7 +48,7 @@ def official_calls():
 def test_golden_run(name, tok):
     run,arrays = INFO['runs'][name],np.load(BUILD/'examples.npz')
     replay = Replay([o for example in run['random_outcomes'] for o in example])
-    b = ExampleBuilder(run['max_length'], tok.cls_token_id, tok.sep_token_id, replay)
+    b = ExampleBuilder(run['max_length'], tok.cls_token_id, tok.sep_token_id, replay, 'official')
     calls,made,used = official_calls(),[],0
     for i,ids in enumerate(calls):
         if example := b.add_line(ids):
@@ -67,7 +67,7 @@ def test_golden_run(name, tok):
 def test_golden_seed(name, tok):
     "The same with Python's generator, from text to rows"
     run = INFO['runs'][name]
-    b = ExampleBuilder(run['max_length'], tok.cls_token_id, tok.sep_token_id, random.Random(run['seed']))
+    b = ExampleBuilder(run['max_length'], tok.cls_token_id, tok.sep_token_id, random.Random(run['seed']), 'official')
     made = list(examples_of(b, encode_lines(tok, TextChunk(str(BUILD/'corpus.txt'), 'plain', 0, None).lines())))
     want = np.load(BUILD/'examples.npz')[f'{name}.input_ids']
     np.testing.assert_array_equal([padded(o, run['max_length']) for o in made], want)
@@ -117,7 +117,7 @@ def official_tfrecord_rows():
 
 def build_tfrecord_corpus(tok, blank_lines_separate_docs):
     chunk = TextChunk(str(BUILD/'tfrecord_corpus.txt'), 'plain', 0, None, blank_lines_separate_docs)
-    b = ExampleBuilder(32, tok.cls_token_id, tok.sep_token_id, random.Random(0))
+    b = ExampleBuilder(32, tok.cls_token_id, tok.sep_token_id, random.Random(0), 'official')
     return list(examples_of(b, encode_lines(tok, chunk.lines())))
 
 def test_golden_tfrecord_order(tok):
@@ -136,7 +136,8 @@ def test_golden_through_the_disk(length, tok, tmp_path, monkeypatch):
     run = next(k for k,o in INFO['runs'].items() if o['max_length']==length)
     replay = Replay([o for example in INFO['runs'][run]['random_outcomes'] for o in example])
     monkeypatch.setattr('electra_nbdev.examples.random', SimpleNamespace(Random=lambda seed: replay))
-    ids,a = load_examples(build_examples(BUILD/'corpus.txt', GOLDEN/'vocab.txt', tmp_path/'x', max_length=length))[:]
+    how = dict(max_length=length, long_lines='official')
+    ids,a = load_examples(build_examples(BUILD/'corpus.txt', GOLDEN/'vocab.txt', tmp_path/'x', **how))[:]
     want = np.load(BUILD/'examples.npz')
     np.testing.assert_array_equal(ids, want[f'{run}.input_ids'])
     np.testing.assert_array_equal(a, want[f'{run}.n_mask']-want[f'{run}.n_segment1'])

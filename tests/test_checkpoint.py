@@ -1,10 +1,10 @@
 "Checkpoints under a full disk, under kills at every point, and under every kind of damage"
-import errno, json, os, resource, shutil, signal, socket, time, warnings
+import errno, json, os, shutil, signal, socket, time, warnings
 
 import pytest
 import torch
 
-from electra_nbdev.engine import checkpoint
+from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import (checkpoint_path, find_damage, latest_checkpoint, load_checkpoint,
     save_checkpoint)
 from electra_nbdev.engine.files import InputError
@@ -40,6 +40,7 @@ def in_child(f):
 def test_full_disk_leaves_the_old_checkpoint(tmp_path, full):
     save(tmp_path, 1)
     def fill():
+        import resource # unknown on Windows
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         try: save_checkpoint(tmp_path, 2, value(2, 100_000 if full=='tensors' else 10), dict(value=2, pad='x'*100_000))
         except OSError as e: return 3 if 'cannot write checkpoint' in str(e) else 4
@@ -200,7 +201,7 @@ def test_a_second_writer_is_told_who_is_the_first(tmp_path):
 
 def test_a_folder_that_cannot_be_locked_is_written_with_a_warning(tmp_path, monkeypatch):
     def refuse(self): raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-    monkeypatch.setattr(checkpoint.FileLock, '_acquire', refuse)
+    monkeypatch.setattr(files.FileLock, '_acquire', refuse)
     with pytest.warns(UserWarning, match='cannot be locked here .*No locks available'):
         with checkpoint.only_writer(tmp_path/'run'): save(tmp_path/'run', 1)
     assert read(tmp_path/'run')==1

@@ -1,5 +1,5 @@
 "The commands as a user types them, right and wrong"
-import json, os, resource, runpy, shlex, shutil, signal, subprocess, sys
+import json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -221,7 +221,7 @@ def test_chunks_of_a_file_draw_their_own_numbers(home, monkeypatch):
     write(home/'same.txt', ('the captain saw the old storm and went away.\n'*5 + '\n')*40)
     half = (home/'same.txt').stat().st_size//2 - 100 # a chunk ends with the document that it is in
     monkeypatch.setattr(examples, 'chunks', lambda corpus, blank: text.chunks(corpus, blank, chunk_bytes=half))
-    examples.build_examples(home/'same.txt', home/'vocab', home/'same', max_length=32)
+    examples.build_examples(home/'same.txt', home/'vocab', home/'same', max_length=32, long_lines='official')
     rows = list(load_from_disk(home/'same'))
     assert len(rows)%2==0 and rows[:len(rows)//2]!=rows[len(rows)//2:]
 
@@ -266,8 +266,17 @@ def test_undecodable_rows_can_be_skipped(home):
 
 def test_a_vocabulary_that_does_not_fit_is_said(home):
     write(home/'greek.txt', 'αβγ δεζ '.encode()*20)
-    said = typed('electra_data --corpus greek.txt --vocab vocab --out greek --max-length 16', home)
-    assert said.code==0 and '% of the tokens are [UNK]' in said.out, said
+    def shown(): warnings.showwarning = lambda message, *_: print('Note:', message, file=sys.stderr) # not for pytest
+    said = typed('electra_data --corpus greek.txt --vocab vocab --out greek --max-length 16', home, shown)
+    assert said.code==0 and '% of the tokens are [UNK]' in said.err, said
+
+def test_long_lines_are_split_unless_asked_otherwise(home):
+    write(home/'long.txt', 'the captain saw the old storm and went away. '*40)
+    line = 'electra_data --corpus long.txt --vocab vocab --max-length 16 --held-out 0'
+    said = {o: typed(f'{line} --out long_{o} {flag}', home)
+            for o,flag in dict(split='', official='--long-lines official').items()}
+    assert 'did not fit into an example' in said['official'].out and 'did not fit' not in said['split'].out
+    for o in said: assert json.loads((home/f'long_{o}/data.json').read_text())['recipe']['long_lines']==o
 
 def test_bad_vocabulary(home):
     pieces = (home/'vocab/vocab.txt').read_text().splitlines()
@@ -296,7 +305,7 @@ HPARAMS = {'{"mask_probs": 0.2}': 'Did you mean `mask_prob`?', '{"mask_prob": "h
            '{"mask_prob": 0.2': 'line 1', 'nowhere.json': 'nowhere.json',
            '{"length_schedule": [[7, 1.0]]}': 'divide', '{"length_schedule": 3}': 'of type list',
            '{"use_tpu": true}': '--device', '{"model_hparam_overrides": {"hiden_size": 64}}': 'hidden_size',
-           '{"seed": true}': 'int', '[1]': 'does not exist'}
+           '{"seed": true}': 'int', '[1]': 'where there is nothing'}
 
 @pytest.mark.parametrize('hparams', HPARAMS)
 def test_bad_hparams(home, hparams):
@@ -322,6 +331,8 @@ def test_recipe_follows_the_examples(home):
     assert saved['max_seq_length']==16 and saved['length_schedule'][-1][0]==16
 
 FLAGS = {'--preset tiniest': 'tiny', '--steps 5 --minutes 1': 'one of them', '--extend': '--steps',
+         '--extend --minutes 1': 'whenever the command is repeated',
+         '--extend --steps 9': '--extend trains a run longer, and r2 holds none',
          '--steps 0': 'positive', '--steps 5 --precision fp8': 'bf16',
          '--steps 5 --log tensorbord': 'tensorboard', '--steps 5 --device quantum': 'quantum'}
 
@@ -336,6 +347,7 @@ def test_bad_run(home):
 def small_disk(): # as a full disk: no file may grow past 2,000 bytes
     import signal
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    import resource # unknown on Windows
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
 def test_disk_full_while_building(home):

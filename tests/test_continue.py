@@ -109,7 +109,8 @@ BAD = {'--init nowhere': ('nowhere',),
 def test_bad_beginnings(home, flags):
     for name in ('damaged', 'mute'): shutil.copytree(home/'run', home/name, dirs_exist_ok=True)
     (home/'damaged/discriminator/model.safetensors').write_bytes(b'nonsense')
-    for o in (home/'mute').glob('*/tokenizer*'): o.unlink()
+    for name in ('tokenizer*', 'vocab.txt'):
+        for o in (home/'mute').glob(f'*/{name}'): o.unlink()
     config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16,
                         vocab_size=120)
     BertForMaskedLM(config).save_pretrained(home/'other')

@@ -47,7 +47,7 @@ def examples(tmp_path_factory):
              for a in animals for p in places for b in animals for q in places]
     (d/'text.txt').write_text('\n\n'.join(lines[::3]))
     train_vocab(d/'text.txt', d/'vocab', 120)
-    folder = build_examples(d/'text.txt', d/'vocab', d/'examples', max_length=16, held_out=.2)
+    folder = build_examples(d/'text.txt', d/'vocab', d/'examples', max_length=16, held_out=.2, long_lines='official')
     found = load_examples(folder), load_examples(folder/'held_out')
     assert all((o.lengths()==16).all() for o in found) and len(found[0])>=64 and len(found[1])>=24
     return found
@@ -246,7 +246,7 @@ def test_lr_find_leaves_no_trace(make, examples):
 def test_fit_steps(our_learn):
     "A stock `Learner` has no `fit_steps`"
     our_learn.fit_steps(6)
-    assert our_learn.n_updates==6
+    assert our_learn.n_updates==6 and len(our_learn.recorder.values)==2, "the pass that ends early is validated too"
     our_learn.fit_steps(3)
     assert our_learn.n_updates==9
     our_learn.fit(1)
@@ -428,6 +428,13 @@ def test_shown(examples, shown):
     learn.show_results(max_n=2)
     assert 'generator sees' in shown[0] and 'discriminator sees' in shown[1] and '[CLS]' in shown[1] and len(shown)==2
     with pytest.raises(InputError, match='does not know its tokenizer'): ordinary(examples).show_results()
+
+def test_shown_without_a_discriminator(examples, shown):
+    "A masked language model alone: what it saw, and what it predicted at the masked positions"
+    learn = of_recipe(examples)
+    learn = quiet(electra_learner(learn.dls, recipe(examples, electra_objective=False)))
+    learn.show_results(max_n=2)
+    assert 'generator sees' in shown[0] and 'original → prediction' in shown[0] and '[MASK]' in shown[0]
 
 def test_summary(learn):
     place = getattr(learn.dls.train, 'position', None)

@@ -2,7 +2,8 @@
 import os
 from threading import Thread
 
-from electra_nbdev.engine.files import atomic_folder
+from electra_nbdev.engine import files
+from electra_nbdev.engine.files import atomic_folder, file_facts, known_facts
 
 def test_a_reader_finds_all_of_a_folder_or_nothing_while_it_is_replaced(tmp_path):
     path, seen = tmp_path/'vocab', set()
@@ -20,3 +21,22 @@ def test_a_reader_finds_all_of_a_folder_or_nothing_while_it_is_replaced(tmp_path
     assert read()=='49'
     assert seen <= {None, 'first', *map(str, range(50))} and len(seen)>1
     assert os.listdir(tmp_path)==['vocab'], "neither an old version nor a part of a new one is left"
+
+def test_a_large_file_is_hashed_once(tmp_path, monkeypatch):
+    "Until its size or its time of change differ; small files always, and where nothing can be remembered"
+    hashed = []
+    monkeypatch.setenv('ELECTRA_NBDEV_HOME', str(tmp_path/'home'))
+    monkeypatch.setattr(files, 'file_facts', lambda o: hashed.append(o.name) or file_facts(o))
+    small, large = tmp_path/'small', tmp_path/'large'
+    small.write_text('few words')
+    with open(large, 'wb') as f: f.truncate(2**26) # a hole: no byte of it is on the disk
+    for _ in range(2): assert [known_facts(o) for o in (small, large)]==[file_facts(o) for o in (small, large)]
+    assert hashed==['small', 'large', 'small']
+    with open(large, 'r+b') as f: f.write(b'x')
+    os.utime(large, ns=(1, 1))
+    assert known_facts(large)==file_facts(large) and hashed.count('large')==2
+    for o in (tmp_path/'home/checksums').iterdir(): o.write_text('damaged')
+    assert known_facts(large)==file_facts(large) and hashed.count('large')==3
+    monkeypatch.setattr(files, 'atomic_write', lambda *_: (_ for _ in ()).throw(PermissionError()))
+    os.utime(large, ns=(2, 2))
+    assert known_facts(large)==file_facts(large)

@@ -9,7 +9,8 @@ import torch
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random
 from transformers import (AlbertConfig, AlbertModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel,
-                          ElectraConfig, ElectraForPreTraining, RobertaConfig, RobertaModel, RobertaTokenizer)
+                          ElectraConfig, ElectraForPreTraining, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel,
+                          RobertaTokenizer)
 
 import electra_nbdev.finetune as ft
 import electra_nbdev.task_data as td
@@ -175,7 +176,8 @@ def test_predict(home):
     write(home/'new.tsv', 'id\tsentence\n1\tthe "dog walks\n2\tred\n')
     shown = typed('electra_predict --model used/cola --input new.tsv --device cpu', home)
     lines = shown.out.splitlines()
-    assert shown.code==0 and lines[0]=='sentence\tprediction\tp_0\tp_1' and len(lines)==3
+    assert shown.code==0 and lines[0]=='id\tsentence\tprediction\tp_0\tp_1' and len(lines)==3
+    assert [o.split('\t')[:2] for o in lines[1:]]==[['1', 'the "dog walks'], ['2', 'red']]
     write(home/'new.txt', 'the dog walks\nred\n')
     said = typed('electra_predict --model used/cola --input new.txt --out new.csv --device cpu', home)
     table = pd.read_csv(home/'new.csv')
@@ -209,7 +211,7 @@ def test_bad_rows(home, name):
 def test_bad_rows_can_be_left_out(home):
     rows_of(home, 'CoLA', 'train', 'x\t1\n' + ''.join(f'x\t{i%2}\t\t{sentence(i)}\n' for i in range(9)))
     said = typed(f'{TRAIN_ODD} --task cola --out without --skip-bad-rows', home)
-    assert said.code==0 and 'train.tsv: 1 unreadable row left out' in said.out and ': 9 rows' in said.out
+    assert said.code==0 and 'train.tsv: 1 unreadable row left out' in said.out and ': 9 sequences' in said.out
     rows_of(home, 'CoLA', 'test', 'index\tsentence\n0\n')
     bad(home, f'{TRAIN_ODD} --task cola --out fresh --skip-bad-rows --predict-test', 'test.tsv line 2')
 
@@ -320,18 +322,19 @@ ENCODERS = dict(
     bert=wordpiece_model(BertModel, BertConfig(vocab_size=200, **DIMS)),
     roberta=roberta_folder,
     distilbert=wordpiece_model(DistilBertModel, DISTILBERT),
+    mpnet=wordpiece_model(MPNetModel, MPNetConfig(vocab_size=200, **DIMS)),
 )
 
 @pytest.mark.parametrize('name', ENCODERS)
 def test_other_encoders(home, tmp_path, name):
     ENCODERS[name](tmp_path/name)
     task = glue_task('rte', home/'glue')
-    hparams = SHORT | dict(layerwise_lr_decay=0. if name=='albert' else .8)
+    hparams = SHORT | dict(layerwise_lr_decay=0. if name in ('albert', 'mpnet') else .8)
     trials = tr.run_trials(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
     learn, tok = ft.load_finetuned(tmp_path/'out', 'cpu'), open_model(tmp_path/name)[1]
     again = learn.evaluate(dict(dev=td.read_rows({'rte': task}, tok, learn.hp)['dev']))
     assert again['rte']==pytest.approx(trials.records[0]['metrics']['rte'])
-    if name=='albert':
+    if name in ('albert', 'mpnet'): # layers that share weights
         hparams['layerwise_lr_decay'] = .8
         with pytest.raises(InputError, match='layerwise_lr_decay to 0'):
             tr.run_trials(tmp_path/name, [task], tmp_path/'other', device='cpu', **hparams)
@@ -422,7 +425,7 @@ def test_hub(monkeypatch):
     monkeypatch.setattr(datasets, 'load_dataset', fake)
     mnli, sts = glue_task('mnli', 'hf:nyu-mll/glue'), glue_task('sts-b', 'hf:glue')
     hp = FinetuneHParams(double_unordered=False)
-    assert mnli.examples('dev_mismatched', hp)==[(0, 'red', 'dog', 'contradiction')]
+    assert mnli.examples('dev_mismatched', hp)==[ft.TextExample(0, 'red', 'dog', 'contradiction')]
     assert mnli.test==('test_matched', 'test_mismatched', 'ax')
     assert mnli.examples('ax', hp)[0].label=='contradiction' and float(sts.examples('train', hp)[0].label)==2.
     assert asked==[

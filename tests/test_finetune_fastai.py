@@ -18,7 +18,7 @@ from fastai.learner import load_learner
 from fastai.metrics import accuracy
 from fastai.optimizer import Adam
 from fastai.torch_core import no_random
-from transformers import ElectraConfig, ElectraModel, GPT2Config, GPT2Model, T5Config, T5Model
+from transformers import ElectraConfig, ElectraModel, GPT2Config, GPT2Model, T5Config, T5EncoderModel, T5Model
 
 from conftest import GOLDEN
 from electra_nbdev.engine.files import InputError
@@ -143,7 +143,7 @@ def test_fit_steps(learn):
     n = learn.n_updates
     learn.fit(2)
     assert learn.n_updates==n+2*len(learn.dls.train), "an interrupted fit_steps limits nothing afterwards"
-    with pytest.raises(InputError, match='at least one'): learn.fit_steps(0)
+    with pytest.raises(InputError, match='at least 1 update'): learn.fit_steps(0)
 
 def test_a_schedule_of_the_fit_wins(learn, capsys):
     learn.fit_one_cycle(3, 1e-2)
@@ -369,7 +369,8 @@ def test_a_loader_of_any_task(model, table):
 GPT2 = GPT2Config(vocab_size=200, n_embd=32, n_layer=2, n_head=2)
 T5 = T5Config(vocab_size=200, d_model=32, d_kv=8, num_layers=1, num_heads=2, d_ff=32)
 
-@pytest.mark.parametrize('cls,config,words', [(GPT2Model, GPT2, 'left to right'), (T5Model, T5, 'with a decoder')])
+@pytest.mark.parametrize('cls,config,words', [
+    (GPT2Model, GPT2, 'left to right'), (T5Model, T5, 'with a decoder'), (T5EncoderModel, T5, 'with a decoder')])
 def test_no_encoder(tmp_path, cls, config, words):
     cls(config).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=words): open_encoder(tmp_path)

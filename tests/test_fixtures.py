@@ -22,8 +22,8 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 def build_examples():
-    "Examples of that text in the vocabulary of the runs"
-    cli.electra_data('tales.txt', 'run/discriminator', 'examples', 16, held_out=.1)
+    "Examples of that text in the vocabulary of the runs, by the rule of that version"
+    cli.electra_data('tales.txt', 'run/discriminator', 'examples', 16, held_out=.1, long_lines='official')
 
 def near(found, want): torch.testing.assert_close(torch.tensor(found), torch.tensor(want), rtol=0, atol=1e-5)
 

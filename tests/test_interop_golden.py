@@ -7,7 +7,7 @@ from torch import tensor
 from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
 import electra_nbdev.qa # its kind of task
-from electra_nbdev.cli import _glue_facts
+from electra_nbdev.glue import glue_facts
 from electra_nbdev.convert import convert_weights
 from electra_nbdev.electric import log_q, nce_logits
 from electra_nbdev.finetune import load_finetuned
@@ -109,7 +109,7 @@ def finetuned(run, folder):
     heads = {o: arrays[f'var/{o}'] for o in facts[run]['head_variables']}
     np.savez(folder/'ckpt.npz', **{o: base[o] for o in names}, **heads)
     (folder/'vocab.txt').write_bytes((GOLDEN/'vocab.txt').read_bytes())
-    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS, tasks=_glue_facts())
+    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS, tasks=glue_facts())
     features = ('input_ids', 'segment_ids', 'input_mask', 'task_id')
     return arrays, {k: torch.from_numpy(arrays[f'feat/{k}']).long() for k in features}
 

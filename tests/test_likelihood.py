@@ -74,8 +74,9 @@ def test_pairs(home, model):
     want = {f'order {k}': '100.0' if score[g]>score[b] else '0.0' for k,(g,b) in PAIRS.items()}
     assert shown==want | {'all pairs': '50.0'}
 
-BAD = {'--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'no pairs',
-       '--nbest bad.json': 'item 2', '--nbest lines.txt': 'not JSON', '--text lines.txt --by passes': 'energy, towers',
+BAD = {'--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
+       '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'allowed: .jsonl',
+       '--text lines.txt --by passes': 'energy, towers',
        '--text lines.txt --model lines.txt': 'no folder', '--show cat': 'electra_objective is false'}
 
 @pytest.mark.parametrize('flags', BAD)

@@ -6,7 +6,7 @@ from torch import tensor
 
 from conftest import GOLDEN
 from electra_nbdev.discriminator import disc_labels
-from electra_nbdev.metrics import auc_200, token_facts
+from electra_nbdev.metrics import auc_200, joined, token_facts
 from official import info, inputs, load
 from test_electra_golden import VARIANTS, fed
 from test_electric_golden import VARIANTS as ELECTRIC
@@ -32,8 +32,8 @@ def test_golden_padding_flatters_the_area(monkeypatch, variant):
     want, real = load(f'pretrain/{variant}.io'), load('pretrain/inputs')['input_mask']>0
     logits, labels = tensor(want['disc_logits']), disc_labels(tensor(want['is_fake'])>0, inputs().attention_mask)
     def area(count_padding):
-        d = token_facts(logits, labels, count_padding)
-        return auc_200(d['label'], d['prob'])
+        d = joined([token_facts(logits, labels)], None if count_padding else 'real')
+        return auc_200(d['label'], d['logit'].sigmoid()*d['real'])
     assert area(True)==pytest.approx(float(want['metric.disc_auc']), abs=1e-6)
     pos, neg = (want['disc_logits'][real & (want['is_fake']==o)] for o in (1, 0))
     by_pairs = (pos[:,None]>neg).mean() + (pos[:,None]==neg).mean()/2

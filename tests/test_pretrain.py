@@ -1,22 +1,26 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
-import shutil
+import json, shutil
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fastai.callback.core import Callback
 
 from electra_nbdev import runs
-from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
+from electra_nbdev.continue_pretraining import continue_pretraining, open_origin
+from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.batches import pretrain_dls
 from electra_nbdev.examples import build_examples, load_examples
-from electra_nbdev.monitor import read_history
+from electra_nbdev.monitor import diagnose, read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.recipe import build_networks, load_networks, preset
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.runs import SaveCheckpoints, loggers, restore, run_pretraining
+from electra_nbdev.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
+                                run_pretraining)
 from electra_nbdev.tokenizer import train_vocab
+from learners import remove
 from test_commands import tales
 
 @pytest.fixture(scope='module')
@@ -172,6 +176,112 @@ def test_a_validation_is_no_part_of_a_run(made, tmp_path):
     pairs = zip(learn.model.named_parameters(), plain.model.parameters(), strict=True)
     for (n,a),b in pairs: assert torch.equal(a, b), n
     assert [o['step'] for o in learn.jsonl_logger.rows]==[o['step'] for o in plain.jsonl_logger.rows]
+
+def no_curves(monkeypatch): monkeypatch.setattr(runs, 'plot_history', lambda *_: None) # half a second each
+
+def files_of(folder): return {str(o): o.read_bytes() for o in folder.rglob('*') if o.is_file()}
+
+def test_a_run_that_has_returned_is_closed(made, tmp_path, monkeypatch):
+    "Its lock is given back, so nothing that is done with its learner changes the folder"
+    d, hp = made
+    monkeypatch.chdir(tmp_path) # fastai's finder writes to the working folder
+    no_curves(monkeypatch)
+    learn = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
+    before = files_of(tmp_path/'run')
+    with only_writer(tmp_path/'run'), learn.no_bar():
+        learn.validate(); learn.get_preds()
+        learn.lr_find(show_plot=False, num_it=8, stop_div=False)
+        learn.fit_one_cycle(1)
+    assert files_of(tmp_path/'run')==before
+    assert learn.n_updates==16 and learn.jsonl_logger.rows[-1]['step']==16
+
+@pytest.mark.parametrize('cbs', [[], [Poison(9)]], ids=['finite', 'nan'])
+def test_a_search_for_a_rate_leaves_no_trace_in_a_run(made, tmp_path, monkeypatch, cbs):
+    "No checkpoint of a network that a rate of 10 has ruined, no line of history, no skipped update that counts"
+    monkeypatch.chdir(tmp_path)
+    no_curves(monkeypatch)
+    learn = learner(made, tmp_path/'run', [SaveCheckpoints(tmp_path/'run'), *cbs], max_skipped_updates=0)
+    learn.fit_steps(6)
+    before, rows = files_of(tmp_path/'run'), list(learn.jsonl_logger.rows)
+    usual = learn.skip_bad_gradients.usual.clone()
+    with learn.no_bar(): learn.lr_find(show_plot=False, num_it=8, stop_div=False)
+    assert files_of(tmp_path/'run')==before and learn.jsonl_logger.rows==rows and learn.n_updates==6
+    assert learn.stopped is None and learn.skip_bad_gradients.skipped==0
+    assert torch.equal(learn.skip_bad_gradients.usual, usual)
+    remove(learn, Poison)
+    learn.fit_steps(2)
+    assert [int(o.name[5:]) for o in sorted(tmp_path.glob('run/checkpoints/*'))]==[4, 6, 8]
+
+def no_sample(monkeypatch):
+    def built(hp): raise AssertionError("the sample is built, which takes minutes")
+    monkeypatch.setattr(runs, 'sample_examples', built)
+    no_curves(monkeypatch)
+
+def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp_path, monkeypatch):
+    d, hp = made
+    no_sample(monkeypatch)
+    out = tmp_path/'run'
+    run_pretraining(d/'examples', out, replace(hp, num_train_steps=4), device='cpu')
+    before, longer = files_of(out), replace(hp, num_train_steps=8)
+    for act in (lambda: run_pretraining(None, out, longer, extend=True, device='cpu'), lambda: evaluate_run(out),
+                lambda: continue_pretraining(open_origin('tiny'), None, out, longer)):
+        with pytest.raises(InputError, match='was trained on tales.txt, not on the embedded sample'): act()
+    facts = json.loads((out/'hparams.json').read_text())
+    facts['run']['data']['sources'][0]['name'] = 'train.txt' # as if it were a run of the sample
+    (out/'hparams.json').write_text(json.dumps(facts))
+    with pytest.raises(InputError, match='mask_prob is 0.3, asked for 0.2'):
+        run_pretraining(None, out, replace(longer, mask_prob=.2), extend=True, device='cpu')
+    with pytest.raises(InputError, match='needs a larger --steps, not 4'):
+        run_pretraining(None, out, replace(hp, num_train_steps=4), extend=True, device='cpu')
+    with pytest.raises(AssertionError, match='sample is built'):
+        run_pretraining(None, out, longer, extend=True, device='cpu')
+    (out/'hparams.json').write_bytes(before[str(out/'hparams.json')])
+    assert files_of(out)==before
+
+def test_extending_needs_a_run(made, tmp_path, monkeypatch):
+    "A misspelt --out would begin a run from the start"
+    d, hp = made
+    no_sample(monkeypatch)
+    for data in (None, d/'examples'):
+        with pytest.raises(InputError, match='--extend trains a run longer, and .*typo holds none'):
+            run_pretraining(data, tmp_path/'typo', hp, extend=True, device='cpu')
+    assert not (tmp_path/'typo').exists()
+
+def test_a_gpu_promises_less_unless_it_is_asked(made, tmp_path, monkeypatch, capsys):
+    "Sums on a GPU have no fixed order, so a continued run says that it is not bit-exact"
+    net = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(device=torch.device('cuda', 0))]))
+    monkeypatch.setattr(torch.cuda, 'get_device_name', lambda o: 'a GPU')
+    assert resume_conditions(SimpleNamespace(model=net))['deterministic'] is False
+    torch.use_deterministic_algorithms(True)
+    try: assert resume_conditions(SimpleNamespace(model=net))['deterministic'] is True
+    finally: torch.use_deterministic_algorithms(False)
+    (d, hp), was = made, resume_conditions
+    no_curves(monkeypatch)
+    for asked in (False, True):
+        monkeypatch.setattr(runs, 'resume_conditions', lambda o: was(o) | dict(deterministic=asked))
+        run_pretraining(d/'examples', tmp_path/f'{asked}', replace(hp, num_train_steps=4), device='cpu')
+        capsys.readouterr()
+        run_pretraining(d/'examples', tmp_path/f'{asked}', hp, extend=True, device='cpu')
+        said = capsys.readouterr().out
+        assert ('not bit-exact' in said and 'sums have no fixed order' in said)==(not asked), said
+
+def test_advice_leaves_out_what_a_recipe_has():
+    def row(): return dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
+    def advice(*args, **kw): return diagnose([row()]*3, .6, preset(*args, **kw))[0]
+    told = advice('small')
+    assert 'initializer_range above 0.02, a length_schedule, more than 1000000 steps or a learning_rate below' in told
+    assert 'initializer_range' not in advice('small', model_hparam_overrides=dict(initializer_range=.1))
+    assert 'length_schedule' not in advice('small', length_schedule=((64, .5), (128, .5)))
+    assert advice('tiny').endswith('Try more than 6000 steps or a learning_rate below 0.002.')
+
+def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
+    "Unless it is the usual one"
+    d, hp = made
+    no_curves(monkeypatch)
+    for precision,said in ((None, 'parameters on cpu\n'), ('bf16', 'parameters on cpu in bf16\n')):
+        run_pretraining(d/'examples', tmp_path/f'{precision}', replace(hp, num_train_steps=4), device='cpu',
+                        precision=precision)
+        assert said in capsys.readouterr().out
 
 def test_judged_alike_at_any_temperature(made):
     "The recipe's temperature is for training; training goes on with it"

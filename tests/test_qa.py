@@ -92,6 +92,11 @@ def test_what_is_printed_can_be_counted_again(home):
         assert found['questions']==(16 if task=='squad' else 8)
         metrics = json.loads((home/f'counted/{task}/trial-0/result.json').read_text())['metrics'][task]
         assert [metrics[o] for o in names]==pytest.approx([found['exact'], found['f1']])
+        if task!='squad': continue
+        alone = recompute(str(home/data), str(folder/'squad-dev.json'), *odds, float('inf'))
+        assert alone==found, "the file alone holds the empty answers"
+        texts, said_dev = (json.loads((folder/f'squad-dev{o}.json').read_text()) for o in ('-best', ''))
+        assert all(texts.values()) and '' in said_dev.values() and texts.keys()==said_dev.keys()
     assert metrics.keys()=={'exact_match', 'f1'}
     squad2 = json.loads((home/'counted/results.json').read_text())['squad']['tasks']['squad']
     assert {'exact', 'f1', 'HasAns_f1', 'NoAns_exact', 'best_f1', 'best_f1_thresh', 'pr_f1_ap'} <= squad2.keys()
@@ -182,16 +187,20 @@ def test_predict(home):
     rows = [json.loads(o) for o in (home/'said.jsonl').read_text().splitlines()]
     assert said.code==0 and [o['id'] for o in rows]==['a', 'b'], said.err
     assert all(o['answer'] and 'one red dog walks in town'[int(o['start']):int(o['end'])]==o['answer'] for o in rows)
-    write(home/'new.csv', 'question,context\nwho walks ?,one red dog walks in town\n')
+    write(home/'new.csv', 'id,question,context,page\nx7,who walks ?,one red dog walks in town,12\n')
     shown = typed('electra_predict --model used/squadv1 --input new.csv --device cpu', home)
-    assert shown.code==0 and shown.out.splitlines()[1].split('\t')[2]==rows[0]['answer']
+    head, found = (o.split('\t') for o in shown.out.splitlines())
+    assert shown.code==0 and head[:4]==['id', 'question', 'page', 'answer']
+    assert found[:4]==['x7', 'who walks ?', '12', rows[0]['answer']]
+    write(home/'odd.csv', 'question,context,answer\nwho ?,red,dog\n')
+    bad(home, 'electra_predict --model used/squadv1 --input odd.csv --device cpu', 'column `answer`, which')
     learn = ft.load_finetuned(home/'used/squadv1', 'cpu')
     found = learn.predict('who walks ?', 'one red dog walks in town')
     assert (found.answer, list(found.span))==(rows[0]['answer'], [rows[0]['start'], rows[0]['end']])
     assert found.score==pytest.approx(rows[0]['score'], abs=1e-4)
     assert '<mark' in found._repr_html_() and len(found.best)<=5 and found.best[0][0]==found.answer
     for line,word in (
-        ('--input new.txt', 'new.txt'),
+        ('--input new.txt', 'new.txt holds no questions'),
         ('--input odd.json', 'not JSON'),
         ('--input new.csv --out x.json', '.jsonl'),
     ):
@@ -212,14 +221,14 @@ def changed(**kw):
     return d
 
 FILES = {
-    'elsewhere': (changed(answers=[dict(text='red dog', answer_start=99999)]),
-                  ['1 question cannot', 'q1', "'red dog' is not at character 99999"]),
+    'nowhere': (changed(answers=[dict(text='blue dog', answer_start=3)]),
+                ['1 question cannot', "the answer is not in the passage (1: q1 'blue dog')"]),
     'twice': (changed(id='q0'), ['q0', 'was there before']),
     'no is_impossible': (without('is_impossible'), ['4 questions', 'q0', 'is_impossible', 'squadv1']),
-    'no question': (changed(question=None), ['q1', '`question` is None']),
+    'no question': (changed(question=None), ['q1', '`question` has to be text', 'None']),
     'no answers': (changed(answers=[]), ['q1', 'no answer']),
     'no place': (changed(answers=[dict(text='red')]), ['q1', '`answer_start` is missing']),
-    'no text': (changed(answers=[dict(text='', answer_start=0)]), ['q1', 'not at character 0']),
+    'no text': (changed(answers=[dict(text='', answer_start=0)]), ['q1', 'not in the passage']),
     'answers no list': (changed(answers='red'), ['q1', '`answers`', 'a list']),
     'not JSON': ('{"data"', ['not JSON']),
     'empty': ('', ['empty']),
@@ -251,9 +260,42 @@ def test_bad_lines(home):
     bad(home, f'{TRAIN_ODD} --task newsqa --out fresh', 'dev.jsonl.gz', 'cannot be unpacked')
 
 def test_bad_questions_can_be_left_out(home):
-    odd(home, 'squad', 'train.json', changed(answers=[dict(text='red dog', answer_start=99999)]))
+    odd(home, 'squad', 'train.json', changed(answers=[dict(text='blue dog', answer_start=3)]))
     said = typed(f'{TRAIN_ODD} --task squad --out without --skip-bad-rows', home)
-    assert said.code==0 and 'train.json: 1 question left out: q1' in said.out, said.err
+    why = 'train.json: 1 question left out: the answer is not in the passage (1: q1'
+    assert said.code==0 and why in said.out, said.err
+
+def test_an_answer_elsewhere_is_taken_at_the_nearest_place(home, tmp_path, capsys):
+    page = 'Seas. The sea is near the house; no SEA is near the sea, the season or the south sea.'
+    answers = dict(a=('sea', 40), b=('Near the house', 60), c=('near the house', 99), d=('eason', 0), e=('Seas', 0))
+    qas = [dict(id=k, question='?', answers=[dict(text=t, answer_start=at)]) for k,(t,at) in answers.items()]
+    (tmp_path/'train.json').write_text(json.dumps(dict(data=[dict(paragraphs=[dict(context=page, qas=qas)])])))
+    want = dict(a=page.index('sea,'), b=page.index('near the house'), c=page.index('near the house'),
+                d=page.index('eason'), e=0)
+    for part in ('train', 'dev'):
+        found = questions.read_questions(tmp_path/'train.json', part)
+        assert {o.id: o.start for o in found}==want and [o.answer for o in found]==[t for t,_ in answers.values()]
+        said = '4 answers not where the file says, taken at the nearest place instead: a, b, c, d\n'
+        assert said in capsys.readouterr().out
+    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=64))
+    assert all(f.target[0] for f in wins)
+
+def test_reasons_are_counted_by_kind(home):
+    d = squad(9, True)
+    for i,p in enumerate(d['data'][0]['paragraphs'][:7]): p['qas'][0]['answers'][0]['text'] = f'blue{i} dog'
+    del d['data'][0]['paragraphs'][8]['qas'][1]['is_impossible']
+    odd(home, 'squad', 'train.json', d)
+    kinds = "the answer is not in the passage (7: q0 'blue0 dog', q1 'blue1 dog', "
+    words = '8 questions cannot', kinds, 'and 2 more', 'no `is_impossible`'
+    bad(home, f'{TRAIN_ODD} --task squad --out fresh', *words)
+    said = typed(f'{TRAIN_ODD} --task squad --out counted_odd --skip-bad-rows', home)
+    assert said.code==0 and '8 questions left out: '+kinds in said.out and '(1: n8)' in said.out, said.err
+
+def test_rows_are_questions_not_windows(home):
+    task, hp = qa.qa_task('squad', home/'data'), FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12)
+    kept = td.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
+    assert [len(kept[o]['squad']) for o in ('train', 'dev')]==[5, 3]
+    assert len(td.featurize(task, 'train', kept['train']['squad'], TOK, hp))>15
 
 def test_wrong_places_do_no_harm_where_answers_are_compared(home):
     d = squad(4, True, 40)
@@ -297,7 +339,7 @@ def test_unanswerable_questions_need_no_answers(home, tmp_path):
         assert [(o.id, o.impossible, o.answers) for o in found if o.id[0]=='n']==[(f'n{i}', True, []) for i in range(3)]
     d['data'][0]['paragraphs'][0]['qas'][1]['is_impossible'] = False
     (tmp_path/'train.json').write_text(json.dumps(d))
-    with pytest.raises(InputError, match=r'1 question cannot be used: n0 \(`answers` is missing\)'):
+    with pytest.raises(InputError, match=r'1 question cannot be used: `answers` is missing \(1: n0\)'):
         questions.read_questions(tmp_path/'train.json', 'train', True)
 
 def test_other_ways_to_cut(home):

@@ -22,7 +22,8 @@ DATA = GOLDEN/'finetune'/'data'
 FILES = dict(squad='json', squadv1='json', newsqa='jsonl')
 
 def read(name, part, skip_bad=True):
-    return questions.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad)
+    return questions.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad,
+                                    nearest=False)
 
 # Readers
 
@@ -48,7 +49,7 @@ def test_golden_readers(split):
 @pytest.mark.parametrize('name', FILES)
 def test_golden_bad_questions_are_refused(name):
     n = int(EXAMPLES[f'{name}/train']['log'][-1].split()[-2])
-    with pytest.raises(InputError, match=f'{n} questions cannot be used: m?p5q3.*m?p5q4'):
+    with pytest.raises(InputError, match=f'{n} questions cannot be used: .*m?p5q3.*m?p5q4'):
         read(name, 'train', skip_bad=False)
 
 # Windows

@@ -61,7 +61,8 @@ BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --mod
        '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
        '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false',
        '': 'one of --show, --text, --pairs, --nbest', '--show cat --text run/hparams.json': 'came',
-       '--show cat --out rows': 'writes no file'}
+       '--show cat --out rows': 'writes no file', '--show cat --device cuda:99': 'which this machine does not have',
+       '--show cat --model hf:me/none': 'hf:me/none does not open'}
 
 @pytest.mark.parametrize('flags', BAD)
 def test_bad_input(home, flags):

@@ -1,5 +1,5 @@
 "A run that is killed, stopped, starved of disk or fed with garbage; the promises are listed in 92_checkpoint"
-import errno, json, os, random, resource, shutil, signal, time, warnings
+import errno, json, os, random, shutil, signal, time, warnings
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -187,7 +187,7 @@ def test_scale_of_a_checkpoint(made, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.amp, 'GradScaler',
                         lambda device, enabled: stub if (device, enabled)==('cuda', True) else None)
     half = DeviceMixedPrecision(AMPMode.FP16)
-    half.learn = SimpleNamespace(dls=SimpleNamespace(device='cuda'), scaler_state=again.scaler_state)
+    half.learn = SimpleNamespace(dls=SimpleNamespace(device='cuda'), scaler_state=again.scaler_state, cbs=[])
     with warnings.catch_warnings():
         warnings.simplefilter('ignore') # there is no GPU
         half.before_fit()
@@ -380,8 +380,11 @@ def full_disk(learn):
     log = os.open(learn.save_checkpoints.out.with_name('log'), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.write(log, b'x'*3000)
     os.dup2(log, 1)
+    import resource # unknown on Windows
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
-def free_disk(learn): resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+def free_disk(learn):
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 def away(learn):
     "An empty mount point where the run was"

@@ -178,7 +178,7 @@ def test_bad_sentences_can_be_left_out(home):
     other_data(home, 'train', columns(map(sentence, range(9))) + 'the X B-NP\ndog\n\nred X I-NP\n\n')
     (home/'odd/chunk/dev.txt').write_text(columns(map(sentence, range(4))) + 'dog X B-WHAT\n')
     said = typed(f'{TRAIN_ODD} --task chunk --out without --skip-bad-rows', home)
-    assert said.code==0 and ': 9 rows' in said.out
+    assert said.code==0 and ': 9 sequences' in said.out
     for o in ('train.txt: 2 unreadable rows left out', 'dev.txt: 1 unreadable row left out'): assert o in said.out
 
 def test_labels_of_other_data(home):

@@ -137,13 +137,17 @@ def samples(tmp_path_factory):
     for seed in '12':
         env = {**os.environ, 'PYTHONHASHSEED': seed, 'ELECTRA_NBDEV_HOME': str(tmp_path_factory.mktemp('home'))}
         done = subprocess.run([sys.executable, '-c', MAKE], env=env, capture_output=True, text=True, check=True)
-        found.append(Path(done.stdout.strip().split('\n')[-1].split('\r')[-1].strip()))
+        found.append(Path(done.stdout.removesuffix('\n')))
     return found
 
 def test_same_versions_same_bytes(samples):
     a, b = ({f.name: f.read_bytes() for f in folder.iterdir()} for folder in samples)
     assert samples[0].name==samples[1].name and len(a)==3
     assert a==b
+
+def test_no_bar_goes_to_a_pipe(samples):
+    "What was printed is the path and nothing else"
+    assert all(o.is_dir() for o in samples)
 
 def test_a_sentence_a_line(samples):
     for f in samples[0].glob('*.txt'):

@@ -22,7 +22,11 @@ class Failed(Exception):
         super().__init__('\n'.join(lines))
         self.failed,self.passed = failed,passed
 
-def as_text(cwd): return dict(cwd=cwd, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+def as_text(cwd): return dict(cwd=cwd, env=ENV, encoding='utf-8', stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+def program(name, folder=BIN):
+    "A program in a folder of programs, which on Windows has an ending"
+    return shutil.which(name, path=str(folder)) or folder/name
 
 def sh(*cmd, cwd):
     "Run quietly; what the command said matters only if it fails"
@@ -75,10 +79,10 @@ def export(tmp):
     if torn: raise Failed(*[f"{o} is not JSON: a merge conflict?" for o in torn], "`nbdev-fix` repairs those")
     for p in (tmp/LIB).rglob('*.py'):
         if p.name!='__init__.py': p.unlink()
-    sh(BIN/'nbdev-clean', cwd=tmp)
+    sh(program('nbdev-clean'), cwd=tmp)
     dirty = differing(notebooks(names), ROOT, tmp)
     if dirty: raise Failed(*[f"{o} is not clean" for o in dirty], "`make export` cleans them")
-    sh(BIN/'nbdev-export', cwd=tmp)
+    sh(program('nbdev-export'), cwd=tmp)
     mods = [o for o in names if o.startswith(f'{LIB}/') and o.endswith('.py')]
     there, gone = [o for o in names if (tmp/o).is_file()], [o for o in mods if not (tmp/o).is_file()]
     bad  = [f"{o}: no notebook exports it; remove it, or name it in a `#| default_exp`" for o in gone]
@@ -112,13 +116,13 @@ for o in mods: importlib.import_module(o)
 scripts = [o.name for o in d.entry_points if o.group=='console_scripts' and callable(o.load())]
 from electra_nbdev.cli import electra_score
 words = electra_score(show='The cat sat on the mathematics.', model='tiny').words
-Path('text').write_text('This function returns a list.')
+Path('text').write_text('This function returns a list.', encoding='utf-8')
 electra_score(text='text', model='electric', out='rows')
-tokens = json.loads(Path('rows').read_text())['tokens']
+tokens = json.loads(Path('rows').read_bytes())['tokens']
 files = [p.relative_to(here.parent).as_posix() for p in here.rglob('*') if p.is_file() and p.suffix!='.pyc']
 found = dict(here=str(here), version=lib.__version__, dist=d.version, mods=mods, scripts=scripts, requires=d.requires,
              extras=d.metadata.get_all('Provides-Extra'), words=words, tokens=tokens, files=files)
-Path(sys.argv[1]).write_text(json.dumps(found))
+Path(sys.argv[1]).write_text(json.dumps(found), encoding='utf-8')
 '''
 
 def wrong_models():
@@ -135,19 +139,22 @@ def package(tmp):
     sh(sys.executable, '-m', 'build', '--no-isolation', '--outdir', dist, src, cwd=tmp)
     whl, = dist.glob('*.whl')
     sh(sys.executable, '-m', 'venv', '--without-pip', venv, cwd=tmp)
-    sh(sys.executable, '-m', 'pip', '--python', venv/'bin/python', 'install', '--no-deps', '--no-index', whl, cwd=tmp)
+    there = venv/('Scripts' if os.name=='nt' else 'bin')
+    python = program('python', there)
+    sh(sys.executable, '-m', 'pip', '--python', python, 'install', '--no-deps', '--no-index', whl, cwd=tmp)
     site = Path(get_path('purelib', vars=dict(base=str(venv), platbase=str(venv))))
     # the .pth files in that folder, an editable install's among them, are not read
-    (site/'dependencies.pth').write_text(get_path('purelib')+'\n')
-    sh(venv/'bin/python', '-I', '-c', PROBE, tmp/'got.json', cwd=tmp)
-    got = json.loads((tmp/'got.json').read_text())
+    (site/'dependencies.pth').write_text(get_path('purelib')+'\n', encoding='utf-8')
+    sh(python, '-I', '-c', PROBE, tmp/'got.json', cwd=tmp)
+    got = json.loads((tmp/'got.json').read_bytes())
     ini = ConfigParser(delimiters=['=']); ini.read(ROOT/'settings.ini', encoding='utf-8')
     def lines(key): return ini['DEFAULT'][key].strip().splitlines()
     want = [o for o in names if o.startswith(f'{LIB}/')]
     scripts, extras = ([o.split('=')[0].strip() for o in lines(key)] for key in ('console_scripts', 'extras'))
     bad  = [f"{o} is not in the wheel" for o in sorted(set(want) - set(got['files']))]
     bad += [f"{o} is in the wheel only" for o in sorted(set(got['files']) - set(want))]
-    bad += [f"command {o} is not installed" for o in scripts if o not in got['scripts'] or not (venv/'bin'/o).is_file()]
+    absent = [o for o in scripts if o not in got['scripts'] or not shutil.which(o, path=str(there))]
+    bad += [f"command {o} is not installed" for o in absent]
     if not Path(got['here']).is_relative_to(venv): bad.append(f"imported from {got['here']}, not from the wheel")
     if 'mathematics' not in got['words']: bad.append(f"the model of the package scores {got['words']}")
     if 'function' not in got['tokens']: bad.append(f"the Electric of the package scores {got['tokens']}")
@@ -172,7 +179,7 @@ def nbtest(tmp):
     if idle: raise Failed(*[f"{o}: all its cells are switched off" for o in idle], failed=len(idle))
     done = '- Completed '
     def show(o): return f"  {o[len(done):]}" if o.startswith(done) else None if o.startswith('Starting ') else o
-    rc, out = follow(BIN/'nbdev-test', '--do-print', '--timing', cwd=tmp, show=show)
+    rc, out = follow(program('nbdev-test'), '--do-print', '--timing', cwd=tmp, show=show)
     ran = {o[len(done):] for o in out if o.startswith(done)}
     if missed := sorted(set(nbs) - ran): raise Failed(*[f"{o} did not run" for o in missed], failed=len(missed))
     bad = {o.strip() for o in out[out.index('='*50):]} & {Path(o).name for o in nbs} if '='*50 in out else set()

@@ -187,7 +187,7 @@ def tensorflow_prefix(
         prefix = re.sub(r'\.(index|meta|data-\d+-of-\d+)$', '', str(path))
         return prefix if Path(f'{prefix}.index').is_file() else None
     note = path/'checkpoint'
-    text = note.read_text(errors='replace') if note.is_file() else ''
+    text = note.read_text(encoding='utf-8', errors='replace') if note.is_file() else ''
     named = re.search(r'model_checkpoint_path: *"(?:.*/)?(.+?)"', text)
     if named and (path/f'{named[1]}.index').is_file(): return str(path/named[1])
     def number(o): return int((re.findall(r'\d+', o.stem) or [-1])[-1]), o.name

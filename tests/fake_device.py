@@ -1,0 +1,67 @@
+"""A pretended GPU, for machines that have none
+
+Under `FakeTensorMode` tensors have a shape, a type and a device, and no values: what needs a value on the host
+(`.item()`, `nonzero`, a boolean index) fails there, where it would stop a GPU. What passes there, copies between
+devices, is refused by `Watch`, which also notes every result. Autograd's engine asks for a real driver, so gradients
+come from nowhere here, and backward passes run on torch's `meta` device."""
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+GPU = torch.device('cuda', 0)
+aten = torch.ops.aten
+# What copies, and what takes a number of the CPU only by copying it; others get such a number as an argument
+COPIES = {aten._to_copy, aten.copy_, aten.where, aten.index, aten.index_put, aten.index_put_, aten._local_scalar_dense}
+
+def tensors(tree): return [o for o in tree_leaves(tree) if isinstance(o, torch.Tensor)]
+
+class HostCopy(Exception):
+    "A copy between devices"
+
+class Watch(TorchDispatchMode):
+    "Refuse copies between devices after the first `copies`, and note every result"
+    def __init__(self, copies=0):
+        super().__init__()
+        self.copies, self.copied, self.seen = copies, 0, [] # of (operation, shape, type, device)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        took, gave = tensors((args, kwargs)), tensors(out)
+        strict = func.overloadpacket in COPIES
+        if len({o.device.type for o in took+gave if o.ndim or strict})>1 and not (kwargs or {}).get('non_blocking'):
+            self.copied += 1
+            if self.copied>self.copies: raise HostCopy(f'{func} {[(tuple(o.shape), o.device.type) for o in took+gave]}')
+        self.seen += [(str(func), tuple(o.shape), o.dtype, o.device.type) for o in gave]
+        return out
+
+    def on_gpu(self): return [o for o in self.seen if o[3]!='cpu']
+    def dtypes(self): return {o[2] for o in self.on_gpu()}
+
+@contextmanager
+def pretended_gpu(copies=0):
+    """Tensors may be on `cuda`; gives the `Watch`
+
+    Without a GPU torch turns autocast off with a warning; and transformers takes tensors without values for a trace,
+    and leaves its readings out. Both shall do as on a GPU."""
+    on = {'torch.cuda.amp.common.amp_definitely_not_available': False, 'torch.cuda.is_bf16_supported': True,
+          'transformers.masking_utils.is_tracing': False}
+    with ExitStack() as stack:
+        for name,value in on.items(): stack.enter_context(patch(name, lambda *args, value=value, **kwargs: value))
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        yield stack.enter_context(Watch(copies))
+
+def to_gpu(model):
+    "Put a model on the pretended GPU, in its context; what was shared stays shared"
+    moved = {}
+    def tensor(t):
+        if id(t) not in moved:
+            new = torch.empty(t.shape, dtype=t.dtype, device=GPU)
+            moved[id(t)] = torch.nn.Parameter(new, t.requires_grad) if isinstance(t, torch.nn.Parameter) else new
+        return moved[id(t)]
+    for o in model.modules():
+        for held in (o._parameters, o._buffers): held.update({k: tensor(t) for k,t in held.items() if t is not None})
+    return model

@@ -1,0 +1,219 @@
+"Text of any shape and any language: nothing is lost or unknown without a word"
+import json, random, time, unicodedata, warnings
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest, torch
+from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+from electra_nbdev import examples, finetune, text
+from electra_nbdev.examples import ExampleBuilder, build_examples, examples_of, load_examples
+from electra_nbdev.finetune_recipe import finetune_preset
+from electra_nbdev.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_nbest, read_pairs
+from electra_nbdev.score import Scorer, score_tokens
+from electra_nbdev.tables import read_table
+from electra_nbdev.task_data import featurize
+from electra_nbdev.tasks import TextTask
+from electra_nbdev.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
+
+WORDS = 'the dog saw a cat near old trees and went on'.split()
+
+def nfd(text): return unicodedata.normalize('NFD', text)
+
+def warned(f):
+    "Warnings of a call"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter('always')
+        f()
+    return [str(o.message) for o in said]
+
+def write(path, text):
+    path.write_text(text, encoding='utf-8')
+    return path
+
+# Long lines
+
+def paragraphs(n, seed=0):
+    "Lines of 1 to 300 words, some documents of one line"
+    rng = random.Random(seed)
+    lines = [' '.join(rng.choices(WORDS, k=rng.choice([1, 5, 20, 40, 300]))) for _ in range(n)]
+    return ''.join(o+'\n'*rng.choice([1, 1, 2]) for o in lines)
+
+@pytest.fixture(scope='module')
+def tok(): return wordpiece({o: i for i,o in enumerate([*SPECIALS, *WORDS])})
+
+@pytest.fixture
+def vocab(tok, tmp_path): return save_tokenizer(tok, tmp_path/'vocab')
+
+@pytest.mark.parametrize('length', [5, 32, 128])
+def test_every_token_of_every_line_is_used(length, tok, vocab, tmp_path):
+    file = write(tmp_path/'t.txt', paragraphs(200))
+    ex = load_examples(build_examples(file, vocab, tmp_path/'x', length))
+    used, lost = Counter(ex[:][0].flatten().tolist()), ex.counts['dropped_tokens']
+    found = Counter(tok.convert_tokens_to_ids(file.read_text().split()))
+    for o in range(5): del used[o]
+    assert used<=found and found.total()-used.total()==lost<=2*ex.counts['documents']
+    assert ex.lengths().max()==length
+
+def always(draw): return SimpleNamespace(random=lambda: draw, randint=lambda a, b: b)
+
+@pytest.mark.parametrize('draw,lengths', [(.05, [100, 10]), (.7, [100, 10]), (.3, [5, 10, 3, 9])])
+def test_the_rest_of_a_line_begins_what_follows(draw, lengths):
+    "In the order of the text, over both segments, across lines and up to the end of the document"
+    b = ExampleBuilder(16, 'C', 'S', always(draw))
+    tokens = iter(range(sum(lengths)))
+    lines = [[next(tokens) for _ in range(n)] for n in lengths]
+    got = [o for e,_ in examples_of(b, lines) for o in e if o not in ('C', 'S')]
+    assert got==list(range(sum(lengths)))
+
+@pytest.mark.parametrize('n,kept', [(15, 13), (13, 13), (16, 16)])
+def test_a_rest_of_two_tokens_at_the_end_of_a_document_is_dropped(n, kept):
+    "A longer one is an example, and so is a document of two tokens"
+    b = ExampleBuilder(16, 'C', 'S', always(.7))
+    got = [[o for o in e if o not in ('C', 'S')] for e,_ in examples_of(b, [list(range(n)), None, [98, 99], None])]
+    assert sum(got[:-1], [])==list(range(kept)) and got[-1]==[98, 99] and b.n_dropped==n-kept
+
+def test_long_lines_have_two_segments():
+    b = ExampleBuilder(128, 1, 2, random.Random(0))
+    a = [(a, len(e)) for e,a in examples_of(b, [[9]*100_000])]
+    both = [(n, end) for n,end in a if n<end]
+    assert .8<len(both)/len(a)<.95 and all(end<=128 for _,end in a)
+
+def test_a_line_of_a_million_tokens_takes_a_second():
+    start = time.process_time()
+    n = sum(len(e) for e,_ in examples_of(ExampleBuilder(128, 1, 2, random.Random(0)), [[9]*1_000_000]))
+    assert n>1_000_000 and time.process_time()-start<5
+
+def test_long_lines_do_not_depend_on_processes(vocab, tmp_path, monkeypatch):
+    file = write(tmp_path/'t.txt', paragraphs(300))
+    monkeypatch.setattr(examples, 'chunks', lambda c, blank: text.chunks(c, blank, chunk_bytes=10_000))
+    assert len(examples.chunks(file, True))>4
+    one, two = (load_examples(build_examples(file, vocab, tmp_path/str(n), 32, num_proc=n))[:] for n in (1, 2))
+    assert all(map(torch.equal, one, two))
+
+def test_what_is_dropped_is_reported(vocab, tmp_path):
+    file = write(tmp_path/'t.txt', paragraphs(100))
+    said, = warned(lambda: build_examples(file, vocab, tmp_path/'a', 32, long_lines='official'))
+    assert '% of the tokens were dropped (did not fit' in said and '--long-lines split keeps them' in said
+    assert not warned(lambda: build_examples(file, vocab, tmp_path/'b', 32))
+
+def test_a_corpus_of_one_document(vocab, tmp_path):
+    "Nothing can be held out of it; what is said is the reason, whatever share is asked for"
+    file = write(tmp_path/'t.txt', 'the dog\n'*50)
+    said, = warned(lambda: build_examples(file, vocab, tmp_path/'a', held_out=.001))
+    assert 'a document is held out as a whole' in said and 'here are 1' in said
+    with pytest.raises(examples.InputError, match=r'all its documents \(1\) are held out; a document is .* as a whole'):
+        build_examples(file, vocab, tmp_path/'b', held_out=.999)
+
+# Languages
+
+KOREAN = '나는 오늘 아침에 학교에 갔다. 우리 학교는 아주 크다.\n동생은 학교에 가지 않고 집에서 책을 읽었다.\n'
+SPANISH = 'El niño soñó con la montaña y la canción de mañana.\nMás allá está el camino de España.\n'
+
+def test_korean_vocabularies_hold_syllables(tmp_path):
+    file = write(tmp_path/'t.txt', KOREAN*20)
+    assert not [o for o in warned(lambda: train_vocab(file, tmp_path/'v', 400)) if 'accents' in o]
+    tok, again = load_tokenizer(tmp_path/'v'), AutoTokenizer.from_pretrained(tmp_path/'v')
+    assert tok.tokenize('학교에')==['학교에'] and not any('\u1100'<=c<='\u11ff' for o in tok.get_vocab() for c in o)
+    for line in KOREAN.splitlines():
+        ids = tok(line)['input_ids']
+        assert tok.unk_token_id not in ids and ids==tok(nfd(line))['input_ids']==again(line)['input_ids']
+    assert tok('학교 집').keys()==wordpiece({o: i for i,o in enumerate(SPECIALS)})('a').keys()
+    ex = load_examples(build_examples(write(tmp_path/'nfd.txt', nfd(KOREAN)), tmp_path/'v', tmp_path/'x'))
+    assert ex.unknown()==0 and '학교에 갔다' in ex.decode(0)[0]
+
+def test_released_korean_pieces_are_letters():
+    "A bare vocab.txt is read as BERT reads it"
+    assert wordpiece({o: i for i,o in enumerate([*SPECIALS, *nfd('한'), *('##'+c for c in nfd('한'))])}).tokenize('한')
+
+def test_both_forms_of_kept_accents_are_one_word(tmp_path):
+    file = write(tmp_path/'t.txt', SPANISH*20)
+    assert not [o for o in warned(lambda: train_vocab(file, tmp_path/'v', 300, strip_accents=False)) if 'accents' in o]
+    tok = load_tokenizer(tmp_path/'v')
+    assert tok.tokenize('niño')==tok.tokenize(nfd('niño'))==['niño']
+
+def test_english_vocabularies_are_those_of_bert(tmp_path):
+    train_vocab(write(tmp_path/'t.txt', 'the café has a dog and a cat\n'*20), tmp_path/'v', 110)
+    plain = wordpiece(load_tokenizer(tmp_path/'v').get_vocab())
+    assert load_tokenizer(tmp_path/'v').backend_tokenizer.to_str()==plain.backend_tokenizer.to_str()
+
+@pytest.mark.parametrize('form', [str, nfd])
+def test_stripped_accents_are_reported(form, tmp_path):
+    file = write(tmp_path/'t.txt', form(SPANISH)*20)
+    said, = [o for o in warned(lambda: train_vocab(file, tmp_path/'v', 300)) if 'accents' in o]
+    n = sum(c in 'ñóáúé' for c in SPANISH)*20
+    assert said.startswith(f'{n:,} of ') and '`niño` -> `nino` and `soñó` -> `sono`' in said
+    assert '--strip-accents false' in said
+
+def test_a_few_accents_are_not_reported(tmp_path):
+    file = write(tmp_path/'t.txt', 'the dog saw a cat near the old trees\n'*100 + 'café\n')
+    assert not [o for o in warned(lambda: train_vocab(file, tmp_path/'v', 300)) if 'accents' in o]
+
+# Text without spaces
+
+def chinese(n): return ''.join(random.Random(n).choices([chr(0x4e00+i) for i in range(60)], k=n))
+
+def test_chinese_characters_are_words(tmp_path):
+    file = write(tmp_path/'t.txt', chinese(3000))
+    train_vocab(file, tmp_path/'v', 800)
+    pieces = load_tokenizer(tmp_path/'v').get_vocab()
+    assert chinese(1) in pieces and not [o for o in pieces if o.startswith('##')]
+    ex = load_examples(build_examples(file, tmp_path/'v', tmp_path/'x'))
+    assert ex.unknown()==0 and ex.counts['tokens']>3000
+
+def test_a_paragraph_without_spaces_takes_seconds(tmp_path):
+    "10,000 characters are built, scored and shown; work that grows with their square would take minutes"
+    line, start = chinese(10_000), time.process_time()
+    tok = wordpiece({o: i for i,o in enumerate([*SPECIALS, *sorted(set(line))])})
+    ex = load_examples(build_examples(write(tmp_path/'t.txt', line), save_tokenizer(tok, tmp_path/'v'), tmp_path/'x'))
+    assert ex.counts['tokens']>10_000 and ex.unknown()==0
+    d = ElectraForPreTraining(ElectraConfig(**TINY | dict(vocab_size=len(tok))))
+    shown = score_tokens(Scorer(d, None, tok, 32), line, threshold=2)
+    assert ''.join(shown.words)==line and shown.ansi().count('\x1b[0m')==10_000
+    assert shown._repr_html_().count('<span')==10_000 and time.process_time()-start<15
+
+def test_a_line_separator_is_no_line_end(tmp_path):
+    "U+2028 stands in JSON strings and in texts; only a line feed ends a line"
+    odd = 'the dog\u2028saw\x85a cat'
+    def jsonl(**row): return json.dumps(row, ensure_ascii=False) + '\n'
+    rows = write(tmp_path/'r.jsonl', jsonl(text=odd)*2), write(tmp_path/'r.txt', f'{odd}\n'*2)
+    for o in rows: assert [r['text'] for _,r in read_table(o, ['text'])]==[odd]*2
+    nbest = write(tmp_path/'n.jsonl', jsonl(reference=odd, hypotheses=[odd])*2)
+    pairs = write(tmp_path/'p.jsonl', jsonl(sentence_good=odd, sentence_bad=odd)*2)
+    assert [o.reference for o in read_nbest(nbest)]==[o['good'] for o in read_pairs(pairs)]==[odd]*2
+    assert [o for c in text.chunks(rows[1]) for o in c.lines()]==[odd, odd, '']
+
+# [UNK]
+
+TINY = dict(embedding_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+            max_position_embeddings=32)
+
+@pytest.fixture(scope='module')
+def networks(tok):
+    torch.manual_seed(0)
+    config = ElectraConfig(vocab_size=len(tok), **TINY)
+    return ElectraForPreTraining(config), ElectraForMaskedLM(config)
+
+def readers(tok, networks, tmp_path, mp):
+    "What reads text: {name: function of a text}"
+    d, g = networks
+    def likelihood(o): pseudo_log_likelihood(Likelihood(lambda *a: pass_scores(g, tok.mask_token_id, *a), tok, 32), [o])
+    task, hp = TextTask('about', ('0', '1')), finetune_preset('official', 'small', ['about'], max_seq_length=512)
+    def outputs(name, features): return torch.zeros(len(features), 2)
+    learn = SimpleNamespace(tok=tok, hp=hp, outputs=outputs, _task=lambda name: task)
+    def file(o):
+        mp.setattr(finetune, 'load_finetuned', lambda model, device: learn)
+        finetune.predict_file('model', write(tmp_path/'rows.txt', o))
+    def building(o):
+        build_examples(write(tmp_path/'t.txt', o), save_tokenizer(tok, tmp_path/'v'), tmp_path/f'x{len(o)}', 32)
+    return dict(building=building, scoring=lambda o: score_tokens(Scorer(d, None, tok, 32), o), likelihood=likelihood,
+                rows=lambda o: featurize(task, 'dev', task.unlabelled([o]), tok, hp), file=file,
+                prediction=lambda o: finetune.FinetuneLearner.predict(learn, o))
+
+@pytest.mark.parametrize('name', ['building', 'scoring', 'likelihood', 'rows', 'prediction', 'file'])
+def test_unknown_tokens_are_reported(name, tok, networks, tmp_path, monkeypatch):
+    read = readers(tok, networks, tmp_path, monkeypatch)[name]
+    said, = warned(lambda: read('the dog '*9 + 'собака'))
+    assert 'of the tokens are [UNK]' in said and 'longer than 100 characters' in said
+    assert not warned(lambda: read('the dog '*99 + 'собака'))
+    assert 'are [UNK]' in warned(lambda: read('ทุกคนมีสิทธิ'*20))[0]

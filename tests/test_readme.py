@@ -1,0 +1,55 @@
+"The README's Python lines, run as they stand on small data"
+import json, re
+from pathlib import Path
+
+import pytest
+
+from test_commands import tales, typed
+from test_finetune import sentence
+from test_qa import squad
+
+README = (Path(__file__).parent.parent/'README.md').read_text(encoding='utf-8')
+BLOCKS = re.findall(r'```\s*python\n(.*?)```', README, re.S)
+
+def block(words):
+    "The one block with these words"
+    found, = [o for o in BLOCKS if words in o]
+    return found
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+def test_pre_training_takes_the_vocabulary_of_the_examples(here, monkeypatch):
+    (here/'tales.txt').write_text(tales())
+    for line in ('electra_vocab --corpus tales.txt --out vocab --vocab-size 120',
+                 'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1'):
+        assert typed(line, here).code==0
+    from electra_nbdev import pretrain
+    n = len((here/'vocab/vocab.txt').read_text().splitlines())
+    one = pretrain.ElectraLearner.fit_steps
+    monkeypatch.setattr(pretrain.ElectraLearner, 'fit_steps', lambda self, n: one(self, 1))
+    names = {}
+    exec(block('electra_learner(').replace('bs=128', "bs=2, device='cpu'"), names)
+    learn = names['learn']
+    config = learn.model.discriminator.config
+    assert learn.n_updates==1 and config.vocab_size==n<=120 and config.hidden_size==256
+
+def test_a_table(here):
+    rows = [f'{sentence(i)},{("animal", "pet")[i%2]}\n' for i in range(40)]
+    (here/'questions.csv').write_text(''.join(['question,about\n', *rows]))
+    exec(block("text_task('questions'"), {})
+    assert len(json.loads((here/'results/questions/results.json').read_text())['trials'])==3
+
+def test_questions(here):
+    (here/'QA/squad').mkdir(parents=True)
+    for split,first in (('train', 0), ('dev', 40)):
+        (here/f'QA/squad/{split}.json').write_text(json.dumps(squad(8, True, first)))
+    exec(block("qa_task('squad'"), {})
+    assert 'f1' in json.loads((here/'results/squad/results.json').read_text())['tasks']['squad']
+
+def test_tags(here):
+    for split in ('train', 'dev'): (here/f'{split}.txt').write_text('The DT O\nking NN B-PER\nleft VBD O\n\n'*12)
+    exec(block("tag_task('names'"), {})
+    assert (here/'results/names/model/tasks.json').is_file()

@@ -1,0 +1,163 @@
+"A task of a table by command, and predictions that keep every column"
+import csv, json
+
+import pandas as pd
+import pytest
+
+import electra_nbdev.finetune as ft
+import electra_nbdev.task_data as td
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetune_recipe import open_model, settle_recipe
+from electra_nbdev.glue import glue_task
+from electra_nbdev.tables import PREDICTION_FORMS, read_table
+from electra_nbdev.trials import run_trials
+from test_commands import bad, typed, write
+from test_finetune import SHORT, electra_folder, sentence
+
+ROWS = [(f'q{i}', f'{sentence(i)} "{i}", ok', 'pet' if i%2 else 'animal', i/8, f'seen, {i}') for i in range(60)]
+NAMES = ('id', 'question', 'about', 'size', 'remark')
+
+def table(path, rows=ROWS, sep=','):
+    quoting = csv.QUOTE_MINIMAL if sep==',' else csv.QUOTE_NONE
+    with open(path, 'w', newline='') as f:
+        csv.writer(f, delimiter=sep, quoting=quoting, quotechar='"' if sep==',' else None).writerows([NAMES, *rows])
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory):
+    d = tmp_path_factory.mktemp('owner')
+    electra_folder(d/'model')
+    table(d/'train.csv')
+    table(d/'my.data.tsv', sep='\t')
+    table(d/'other.tsv', ROWS[:12], sep='\t')
+    write(d/'recipe.json', json.dumps(SHORT))
+    return d
+
+TRAIN = 'electra_finetune --model model --hparams recipe.json --device cpu'
+
+def test_a_table_becomes_a_task_and_keeps_its_columns(home):
+    "Its name is the file's, also where modules cannot be called so; the quotes of a CSV are read and written"
+    said = typed(f'{TRAIN} --csv train.csv --text question --label about --out own --trials 2', home)
+    assert said.code==0 and 'train: `about` has 2 classes: animal, pet' in said.out, said.err
+    assert 'train has no dev set. 10% of the training rows' in said.out
+    results = json.loads((home/'own/results.json').read_text())['train']
+    assert len(results['trials'])==2 and (home/'own/train/trial-1/result.json').is_file()
+    for model in ('own', 'own/train'): # the folder of the results holds one task only
+        said = typed(f'electra_predict --model {model} --input train.csv --out said.csv --device cpu', home)
+        assert said.code==0 and '60 predictions' in said.out, said.err
+    read = pd.read_csv(home/'said.csv')
+    assert list(read)==[*NAMES, 'prediction', 'p_animal', 'p_pet']
+    pd.testing.assert_frame_equal(read[list(NAMES)], pd.read_csv(home/'train.csv'))
+    learn = ft.load_finetuned(home/'own', 'cpu')
+    want = learn.predict(ROWS[7][1])
+    row = read.iloc[7]
+    assert row['prediction']==want.label and row['p_pet']==pytest.approx(want.probs['pet'], abs=1e-4)
+    again = typed(f'{TRAIN} --csv train.csv --text question --label about --out own --trials 2 --eval-only', home)
+    assert again.code==0 and 'train trial-1: accuracy' in again.out, again.err
+
+def test_pairs_numbers_a_dev_set_and_a_name(home):
+    line = f'{TRAIN} --csv my.data.tsv --text question --pair remark --label size --dev other.tsv'
+    said = typed(f'{line} --out numbers', home)
+    assert said.code==0 and 'my.data: `size` is a number' in said.out and 'no dev set' not in said.out, said.err
+    assert 'my.data trial 0, seed 0: 60 sequences' in said.out
+    said = typed(f'{line} --out numbers --task sizes', home)
+    assert said.code==0 and {o.name for o in (home/'numbers').glob('*/')} >= {'my.data', 'sizes'}, said.err
+    learn = ft.load_finetuned(home/'numbers/my.data', 'cpu')
+    assert learn.tasks['my.data'].labels is None and learn.tasks['my.data'].columns==('question', 'remark')
+    said = typed('electra_predict --model numbers/sizes --input other.tsv --device cpu', home)
+    head, first = (o.split('\t') for o in said.out.splitlines()[:2])
+    assert head==[*NAMES, 'prediction'] and first[:5]==[str(o) for o in ROWS[0]], "nothing is quoted in a .tsv"
+    bad(home, 'electra_predict --model numbers --input other.tsv --device cpu', 'several models', 'numbers/sizes')
+
+COLUMNS = '--csv train.csv --text question --label about'
+FLAGS = {
+    '--csv train.csv --text question': 'give --label',
+    '--csv train.csv --text questions --label about': 'Did you mean `question`',
+    '--csv train.csv --text question --label kind': 'no column `kind`; its columns are id, question, about',
+    f'{COLUMNS} --pair second': 'no column `second`',
+    f'{COLUMNS} --dev nowhere.csv': 'nowhere.csv',
+    f'{COLUMNS} --data-dir model': '--csv and --data-dir were both given',
+    f'{COLUMNS} --task a b': 'give --task one name',
+    f'{COLUMNS} --task a/b': 'it becomes a file name',
+    f'{COLUMNS} --predict-test': 'electra_predict',
+    '--csv train.xlsx --text question --label about': "'.xlsx'; allowed: .csv",
+    '--csv empty.csv --text question --label about': 'empty.csv line 3: `about` is missing or empty',
+    '--csv one.csv --text question --label about': "all training rows of one have the label 'pet'",
+    '--csv open.csv --text question --label about': 'open.csv line 3: unexpected end of data; is a quot',
+    '--csv twice.csv --text question --label about': 'twice.csv has several columns `question`',
+    '--task cola --data-dir model --label about': '--label is about a table',
+    '--task cola': '--task and --data-dir are needed, or a table with --csv, --text and --label',
+}
+
+@pytest.mark.parametrize('flags', FLAGS)
+def test_bad_flags(home, flags):
+    write(home/'train.xlsx', 'question,about\n')
+    write(home/'empty.csv', 'question,about\nred,pet\ndog, \n')
+    write(home/'one.csv', 'question,about\nred,pet\ndog,pet\n')
+    write(home/'open.csv', 'question,about\n"red,pet\ndog,animal\n')
+    write(home/'twice.csv', 'question,about,question\nred,pet,dog\n')
+    bad(home, f'{TRAIN} --out fresh {flags}', FLAGS[flags])
+
+def test_rows_without_a_label_can_be_left_out(home):
+    rows = [f'{sentence(i)},{("pet", "animal", "")[i%3]}\n' for i in range(30)]
+    write(home/'gaps.csv', ''.join(['question,about\n', *rows]))
+    columns = '--text question --label about --dev train.csv'
+    said = typed(f'{TRAIN} --csv gaps.csv {columns} --out gaps --skip-bad-rows', home)
+    assert said.code==0 and 'gaps.csv: 10 unreadable rows left out' in said.out and '2 classes: animal, pet' in said.out
+
+def untrained(task, model, folder):
+    "A model of a task that was not trained, on disk"
+    encoder, tok = open_model(model)
+    hp, none = settle_recipe(encoder, tok, [task.name], max_seq_length=32), {task.name: []}
+    dls = ft.finetune_dls({task.name: task}, none, none, tok, hp, 'cpu')
+    ft.save_model(ft.finetune_learner(dls, encoder, hp), folder)
+    return folder
+
+MNLI = ['index', 'promptID', 'pairID', 'genre', 'sentence1_binary_parse', 'sentence2_binary_parse', 'sentence1_parse',
+        'sentence2_parse', 'sentence1', 'sentence2', 'label1', 'gold_label']
+OFFICIAL = dict( # As GLUE has them: names of a dev file or None, a row, its texts
+    cola=(None, ['gj04', '1', '', '"The dog walks.'], ('"The dog walks.', None)),
+    mrpc=(['Quality', '#1 ID', '#2 ID', '#1 String', '#2 String'], ['1', '7', '8', 'A "dog walks .', 'A cat .'],
+          ('A "dog walks .', 'A cat .')),
+    mnli=(MNLI, ['0', '6n', '6n', 'slate', '(', '(', '(', '(', 'The dog walks.', 'A cat.', 'neutral', 'neutral'],
+          ('The dog walks.', 'A cat.')),
+    sts=(['index', 'genre', 'filename', 'year', 'old_index', 'source1', 'source2', 'sentence1', 'sentence2', 'score'],
+         ['0', 'c', 'M', '2012', '0', 'n', 'n', 'red dog', 'dog', '5.000'], ('red dog', 'dog')))
+
+@pytest.mark.parametrize('name', OFFICIAL)
+def test_own_files_of_glue_are_predicted(home, tmp_path, name):
+    head, row, texts = OFFICIAL[name]
+    write(tmp_path/'dev.tsv', '\ufeff' + ''.join('\t'.join(o)+'\n' for o in ([head] if head else []) + [row, row]))
+    (tmp_path/name).mkdir()
+    untrained(glue_task(name, tmp_path), home/'model', tmp_path/'task')
+    said = typed('electra_predict --model task --input dev.tsv --out said.tsv --device cpu', tmp_path)
+    assert said.code==0 and '2 predictions' in said.out, said.err
+    names = head or ['source', 'label', 'notation', 'sentence']
+    found = read_table(tmp_path/'said.tsv', names)[1][1]
+    assert [found[o] for o in names]==row and list(found)[len(names)]=='prediction'
+    learn = ft.load_finetuned(tmp_path/'task', 'cpu')
+    want, said = learn.predict(texts if texts[1] else texts[0]).label, found['prediction']
+    assert (said==want) if learn.tasks[name].labels else float(said)==pytest.approx(want, abs=1e-4)
+    new = f'{",".join(o for o in learn.tasks[name].columns if o)}\n{",".join("xy"[:1+bool(texts[1])])}\n'
+    write(tmp_path/'new.csv', new)
+    assert len(ft.predict_file(tmp_path/'task', tmp_path/'new.csv', device='cpu'))==1, "the names of the hub"
+
+def test_a_column_that_predictions_would_replace_is_refused(home, tmp_path):
+    untrained(ft.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
+    write(tmp_path/'a.csv', 'text,prediction\nred,a\n')
+    bad(tmp_path, 'electra_predict --model task --input a.csv --device cpu', 'a.csv has a column `prediction`, which')
+
+def test_classes_of_a_datasets_object_keep_their_names():
+    from datasets import ClassLabel, Dataset, Features, Value
+    features = Features(dict(text=Value('string'), label=ClassLabel(names=['thing', 'person'])))
+    rows = [dict(text=sentence(i), label=i%2) for i in range(8)]
+    task = ft.text_task('kinds', Dataset.from_list(rows, features), rows[:2] and Dataset.from_list(rows[:2], features))
+    assert task.labels==('person', 'thing')
+    assert [o.label for o in task.examples('dev', None)]==['thing', 'person']
+    hidden = Dataset.from_list(rows[:3] + [dict(text='red', label=-1)], features)
+    with pytest.raises(InputError, match='row 3 has no `label`'): ft.text_task('kinds', hidden)
+
+def test_tables_are_written_as_they_are_read(tmp_path):
+    rows = [dict(id='1', text='a "b" c'), dict(id='2', text='"so')]
+    for ending in ('.csv', '.tsv', '.jsonl'):
+        write(tmp_path/f'a{ending}', PREDICTION_FORMS[ending](rows))
+        assert [o for _,o in read_table(tmp_path/f'a{ending}', ['text'])]==rows
