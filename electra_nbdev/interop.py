@@ -26,7 +26,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from .engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
 from .engine.weights import Weights, drop_copies, from_official, has_encoder, sizes_of
-from .engine.checkpoint import newest_state, saved_halves, tensors_of, unfinished
+from .engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
 from .electra import Electra
 from .engine.files import InputError
 from .engine.models import complete_network, load_pretrained, model_path
@@ -275,7 +275,7 @@ def read_checkpoint(
     tensors, state = newest_state(run)
     w = Weights(str(run), tensors_of(tensors, 'model'), recipe=given_hparams(run/'hparams.json'),
                 moments=tensors_of(tensors, 'optimizer'), step=state['step'])
-    return with_tokenizer(w, [*saved_halves(run), run][0])
+    return with_tokenizer(w, [*saved_networks(run), run][0])
 
 # %% ../nbs/using/32_interop.ipynb #28d66903
 def read_body(
@@ -306,14 +306,14 @@ def read_folder(
     "Weights of a folder, whatever it is"
     for o in (folder/'model', folder):
         if (o/'tasks.json').is_file(): return read_task(o)
-    halves, hparams = saved_halves(folder), folder/'hparams.json'
-    if not halves and (folder/'config.json').is_file(): halves = [folder]
-    if not halves or unfinished(folder):
+    networks, hparams = saved_networks(folder), folder/'hparams.json'
+    if not networks and (folder/'config.json').is_file(): networks = [folder]
+    if not networks or unfinished(folder):
         if (folder/'checkpoints').is_dir(): return read_checkpoint(folder)
         raise InputError(f"{folder} holds no model; give a run, a Hugging Face folder, or a TensorFlow checkpoint")
     recipe = given_hparams(hparams) if hparams.is_file() else {}
     read = read_body if recipe.get('body') else read_network
-    w = joined([read_towers(o) if (o/'towers').is_dir() else read(o) for o in halves], folder)
+    w = joined([read_towers(o) if (o/'towers').is_dir() else read(o) for o in networks], folder)
     return replace(w, recipe=recipe or w.recipe)
 
 # %% ../nbs/using/32_interop.ipynb #59b4c290

@@ -21,7 +21,7 @@ from fastcore.basics import patch
 from .batches import pretrain_dls
 from .electra import Electra
 from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state,
-                                             only_writer, rng_state, save_checkpoint, saved_halves, set_rng_state,
+                                             only_writer, rng_state, save_checkpoint, saved_networks, set_rng_state,
                                              tensors_of)
 from .engine.files import InputError, check_free, remove_leftovers, versions
 from .engine.models import device_of
@@ -381,7 +381,7 @@ def _agree(out, hp, dls, minutes, extend, amp, init):
 def _run(learn, out, facts):
     "Continue from the newest checkpoint, train to the end, save both networks"
     last, hp = latest_checkpoint(out), learn.hp
-    if not last and saved_halves(out):
+    if not last and saved_networks(out):
         raise InputError(f"{out} has networks but no checkpoint to continue from; "
                          f"begin a new run with --init {out} and another --out")
     save_hparams(hp, out/'hparams.json', **facts)

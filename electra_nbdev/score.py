@@ -21,7 +21,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
-from .engine.checkpoint import newest_state, saved_halves, tensors_of, unfinished
+from .engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
 from .engine.files import InputError, cache_dir
 from .engine.models import complete_network, device_of, load_pretrained, max_input, model_folder
 from .recipe import PretrainHParams, build_networks, load_hparams, load_weights, read_hparams
@@ -263,7 +263,7 @@ def _from_folders(run, disc, hp):
 # %% ../nbs/using/30_score.ipynb #621dd017
 def _tokenizer_of(run, hp, vocab):
     "The tokenizer that a run was trained with"
-    if own := saved_halves(run): return model_tokenizer(own[0], hp.vocab_size)
+    if own := saved_networks(run): return model_tokenizer(own[0], hp.vocab_size)
     wanted = read_hparams(run/'hparams.json').get('run', {}).get('data', {}).get('tokenizer')
     for o in [vocab] if vocab else sorted(cache_dir().glob('*/vocab')):
         if fingerprint(tok := load_tokenizer(o))==wanted: return tok

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/checkpoint.html.md"""
 
 # %% auto #0
 __all__ = ['checkpoint_path', 'find_damage', 'save_checkpoint', 'latest_checkpoint', 'load_checkpoint', 'newest_state',
-           'tensors_of', 'saved_halves', 'unfinished', 'check_files', 'only_writer', 'rng_state', 'set_rng_state']
+           'tensors_of', 'saved_networks', 'unfinished', 'check_files', 'only_writer', 'rng_state', 'set_rng_state']
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #ab7b7b5f
 import json, os, random, re, shutil, socket, warnings
@@ -150,7 +150,7 @@ def newest_state(
 )->tuple: # (tensors, state), as in `load_checkpoint`
     "What the newest checkpoint of a run holds"
     if last := latest_checkpoint(run): return load_checkpoint(last)
-    if saved_halves(run):
+    if saved_networks(run):
         raise InputError(f"{run} has its networks, but no checkpoint; give the folder with `checkpoints` in it")
     raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
 
@@ -162,7 +162,7 @@ def tensors_of(
     return {k.removeprefix(f'{owner}/'): t for k,t in tensors.items() if k.startswith(f'{owner}/')}
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #f1b6f2f7
-def saved_halves(
+def saved_networks(
     run, # Folder of a run
 )->list: # `discriminator/` or `electric/`, `generator/`
     "Folders of the networks that a run has saved"
