@@ -22,6 +22,7 @@ from fastcore.basics import patch, store_attr
 from torch import Tensor
 
 from .engine.files import InputError, cache_dir, digest
+from .engine.ranks import n_processes, rank
 from .examples import Examples, build_examples, load_examples
 from .masking import MaskTokens, make_inputs, mask_batch
 from .text import source_facts
@@ -36,15 +37,19 @@ class PretrainDL(DataLoader):
         shuffle:bool=False, # Endless and shuffled, for training
         seed:int=0, # Of the order
         device=None, # Where the batches go
+        parts:int=1, # Parts of a training batch that follow one another, to save memory
         **kwargs, # For `DataLoader`
     ):
         kwargs = {**kwargs, 'drop_last': shuffle}
         super().__init__(dataset, bs=bs, shuffle=shuffle, device=device, **kwargs)
-        self.seed,self.position,self._order = seed,0,(None, None)
+        self.seed,self.position,self._order,self.parts = seed,0,(None, None),parts
         self.per_epoch = self.n_batches = DataLoader.__len__(self)
         if dataset and not self.per_epoch:
             raise InputError(f"{len(dataset)} examples do not fill a batch of {bs}; "
                              "use more text or a smaller train_batch_size")
+        if shuffle and bs % (n := parts*n_processes()):
+            raise InputError(f"a batch of {bs} examples cannot be split for {n_processes()} processes and {parts} parts "
+                             f"(grad_accumulation); make train_batch_size a multiple of {n}: {max(1, bs//n)*n}")
 
     def __len__(self): return self.n_batches
 
@@ -70,10 +75,27 @@ def numbers(self:PretrainDL,
 def batch(self:PretrainDL,
     position:int, # Its number in the stream
 )->tuple: # `input_ids` (bs, width) and `segment_a_length` (bs,), on the device
-    "A batch of the stream"
-    xb, device = self.dataset[self.numbers(position)], torch.device(self.device or default_device())
+    "What this process takes of a batch of the stream"
+    xb, device = self.dataset[self.share(self.numbers(position))], torch.device(self.device or default_device())
     if gpu := device.type=='cuda': xb = tuple(o.pin_memory() for o in xb) # from there a copy stops nothing
     return self.after_batch(to_device(xb, device, non_blocking=gpu))
+
+# %% ../nbs/data/13_batches.ipynb #3f586152
+@patch
+def share(self:PretrainDL,
+    numbers:np.ndarray, # Of a batch's examples, (bs,)
+)->np.ndarray: # Those of this process
+    "What this process takes of a batch"
+    if self.shuffle: return numbers.reshape(self.parts, n_processes(), -1)[:,rank()].ravel()
+    return numbers[self.first:self.first+self._rows]
+
+@patch(as_prop=True)
+def _rows(self:PretrainDL): return -(-self.bs//n_processes())
+
+@patch(as_prop=True)
+def first(self:PretrainDL)->int: # 0 in a single process
+    "Place of this process's first row in a held-out batch"
+    return rank()*self._rows
 
 # %% ../nbs/data/13_batches.ipynb #66ee5149
 @patch
@@ -88,7 +110,7 @@ def __iter__(self:PretrainDL):
     first = self.position
     while self.position-first<self.n_batches:
         self.position += 1
-        yield self.batch(self.position-1)
+        if self.first<len(self.numbers(self.position-1)): yield self.batch(self.position-1)
 
 @patch
 def one_batch(self:PretrainDL)->tuple: # As in `batch`
@@ -106,13 +128,14 @@ class PretrainDataLoaders(DataLoaders):
         val_bs:int|None=None, # Of a held-out batch, `bs` if None
         seed:int=0, # Of the order
         device=None, # Of the batches; default: a GPU if there is one
+        parts:int=1, # Parts of a training batch, as in `PretrainDL`
     ):
         "Loaders of examples on disk, checked against each other"
         if train.recipe['tokenizer']!=valid.recipe['tokenizer']:
             raise InputError(f"{train.path} and {valid.path} were built with different vocabularies; "
                              "build one of them again")
         device = torch.device(device or default_device())
-        loaders = PretrainDL(train, bs, True, seed, device), PretrainDL(valid, val_bs or bs, device=device)
+        loaders = PretrainDL(train, bs, True, seed, device, parts), PretrainDL(valid, val_bs or bs, device=device)
         dls = cls(*loaders, device=device)
         dls.n_inp, dls.tokenizer = 2, train.tokenizer
         return dls
@@ -150,7 +173,8 @@ def pretrain_dls(
 )->PretrainDataLoaders:
     "The loaders of a recipe, checked against it"
     for o in (train, valid): o.check(hp)
-    return PretrainDataLoaders.from_examples(train, valid, hp.train_batch_size, hp.eval_batch_size, hp.seed, device)
+    sizes = hp.train_batch_size, hp.eval_batch_size
+    return PretrainDataLoaders.from_examples(train, valid, *sizes, hp.seed, device, hp.grad_accumulation)
 
 # %% ../nbs/data/13_batches.ipynb #3e1aaadf
 def tokens_of(

@@ -9,7 +9,7 @@ __all__ = ['Required', 'SomeNames', 'Several', 'command', 'electra_vocab', 'elec
            'electra_evaluate', 'electra_score', 'electra_finetune', 'electra_predict', 'electra_convert']
 
 # %% ../nbs/99_cli.ipynb #eebda072
-import glob, os, re, sys, warnings
+import glob, os, re, sys, time, warnings
 from dataclasses import replace
 from functools import wraps
 from importlib.resources import files
@@ -35,12 +35,16 @@ def command(
             return f(*args, **kwargs)
         except (InputError, OSError) as e: found, code = f'{f.__name__}: {e}', 2
         except (MemoryError, RuntimeError) as e:
-            if not (why := _out_of_memory(e)): raise
-            found, code = f'{f.__name__}: {why}; {_LESS_MEMORY.get(f.__name__, "use a machine with more memory")}', 2
+            if why := _out_of_memory(e):
+                cure, code = _LESS_MEMORY.get(f.__name__, 'use a machine with more memory'), 2
+            elif why := _lost(e): cure, code = 'the same command continues from what is saved', 1
+            else: raise
+            found = f'{f.__name__}: {why}; {cure}'
         except KeyboardInterrupt:
             found = f'\n{f.__name__}: stopped; type the same command again to continue from what is saved'
             code = 130
-        print(found, file=sys.stderr)
+        if code==2 and _rank(): time.sleep(10) # process 0 says the same, and its launcher ends the others
+        print(found, file=sys.stderr, flush=True)
         raise SystemExit(code)
     cmd = call_parse(run)
     return cmd
@@ -85,10 +89,24 @@ def _out_of_memory(error):
     found = next((o for o in lines if re.search(words, o)), '')
     return '. '.join(found.strip().split('. ')[:2])
 
+# %% ../nbs/99_cli.ipynb #1dfa3ca9
+def _rank():
+    "Number of this process among those of a launcher"
+    return int(os.environ.get('RANK') or 0)
+
+def _lost(error):
+    "The line of an error that comes from the connection to another process"
+    if not os.environ.get('RANK'): return ''
+    from electra_nbdev.engine.ranks import is_lost
+    return f'another process has ended, so process {_rank()} ends too' if is_lost(error) else ''
+
 # %% ../nbs/99_cli.ipynb #2aebe8a4
 def _quieten():
-    "Keep what other libraries say to developers out of a terminal"
+    "Keep what other libraries say to developers out of a terminal; of several processes the first one speaks"
     warnings.filterwarnings('ignore', '.torch.jit', FutureWarning)
+    if _rank():
+        sys.stdout = open(os.devnull, 'w', encoding='utf-8')
+        warnings.simplefilter('ignore')
     warnings.formatwarning = lambda message, *_: f'Note: {message}\n'
     os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
 

@@ -20,7 +20,7 @@ from .discriminator import IGNORE, corrupt, disc_labels, disc_nll
 from .discriminator import is_replaced, token_logits
 from .generator import Prediction, UniformGenerator, hidden_states
 from .generator import mlm_step, predict_at, predict_masked
-from .masking import MaskTokens
+from .masking import MaskedBatch, MaskTokens
 
 # %% ../nbs/method/04_electra.ipynb #b51e7858
 class Electra(nn.Module):
@@ -72,6 +72,7 @@ class JointLoss:
     def __init__(self,
         disc_weight:float=50., # Of the discriminator's loss; 0 where there is none
         gen_weight:float=1., # Of the generator's loss
+        counts=None, # Predictions and tokens to divide by, (2,); those of the batch if None
     ): store_attr()
 
     def __call__(self,
@@ -81,9 +82,11 @@ class JointLoss:
         gen_count:Tensor, # How many there are, (bs,)
     )->Tensor: # []
         "Mean over all predictions and mean over all tokens that count, each times its weight"
-        loss = self.gen_weight*gen_sum.sum()/(gen_count.sum()+1e-6)
+        counts = gen_count.sum(), (labels!=IGNORE).sum()
+        n, n_tokens = counts if self.counts is None else self.counts
+        loss = self.gen_weight*gen_sum.sum()/(n+1e-6)
         if not self.disc_weight: return loss
-        return loss + self.disc_weight*disc_nll(logits, labels).sum()/((labels!=IGNORE).sum()+1e-6)
+        return loss + self.disc_weight*disc_nll(logits, labels).sum()/(n_tokens+1e-6)
 
 # %% ../nbs/method/04_electra.ipynb #b5af7e7e
 class Objective(Callback):
@@ -102,6 +105,13 @@ class Objective(Callback):
         "Ask for labels; of a value for each example, as fastai wants it, the first is the batch's"
         sums = [F.pad(o[None].float(), (0, len(labels)-1)) for o in (found.total, found.count)]
         self.learn.generated, self.learn.yb = found, (labels, *sums)
+
+    def counts(self,
+        mb:MaskedBatch, # Masked batch
+    )->Tensor: # (2,) float32
+        "Predictions and tokens that the losses of a batch are averaged over"
+        labels = disc_labels(mb.input_ids<0, mb.attention_mask)
+        return torch.stack([mb.weights.sum(), (labels!=IGNORE).sum().float()])
 
 # %% ../nbs/method/04_electra.ipynb #63aa9ac0
 class ReplaceTokens(Objective):

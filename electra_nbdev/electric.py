@@ -17,7 +17,7 @@ from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 from transformers import ElectraConfig
 
-from .discriminator import corrupt, disc_labels
+from .discriminator import IGNORE, corrupt, disc_labels
 from .electra import Objective
 from .generator import Prediction, gather_positions, in_parts, mlm_nll
 from .generator import predict_masked, sample_tokens, top_and_entropy
@@ -237,3 +237,11 @@ def noise(self:NoiseContrast,
     if self.model.generator.mode=='fixed': return prob, mb.candidates & (prob>0) & (prob<1)
     nominal = masks.mask_prob if self.training else EVAL_MASK_PROB
     return torch.full_like(prob, nominal), mb.attention_mask
+
+@patch
+def counts(self:NoiseContrast,
+    mb:MaskedBatch, # Batch with positions and candidates
+)->Tensor: # (2,) float32
+    "Tokens that the two losses of a batch are averaged over"
+    labels = disc_labels(noise_mask(mb), self.noise(mb)[1])
+    return torch.stack([mb.candidates.sum(), (labels!=IGNORE).sum()]).float()

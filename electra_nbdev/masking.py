@@ -17,13 +17,13 @@ import matplotlib.pyplot as plt
 import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
-from fastai.torch_core import num_distrib, rank_distrib
 from fastcore.basics import patch, store_attr
 from torch import Tensor
 
 from .engine.fields import check_choice
 from .engine.files import InputError
 from .engine.random import KeyedRandom
+from .engine.ranks import n_processes, rank
 from .engine.training import count_updates
 
 # %% ../nbs/method/01_masking.ipynb #c601b3a1
@@ -195,7 +195,7 @@ class MaskTokens(Callback):
                              "let each example of the DataLoaders be a tuple, for example (ids,)")
         inp = make_inputs(ids, rest[0] if rest else None, self.special_ids.pad)
         if self.training: rand, prob = self.random_of_step(ids), self.mask_prob
-        else: rand, prob = KeyedRandom(self.seed, 1, self.iter, device=ids.device), EVAL_MASK_PROB
+        else: rand, prob = self.random_of_evaluation(ids), EVAL_MASK_PROB
         self.learn.masked = mask_batch(inp, self.special_ids, prob, self.duplicates, rand)
 
 # %% ../nbs/method/01_masking.ipynb #6a67852d
@@ -204,6 +204,14 @@ def random_of_step(self:MaskTokens,
     ids:Tensor, # Token ids of this process, (bs, sl)
 )->KeyedRandom:
     "Uniform numbers for the examples of this process in the global batch"
-    place = self.learn.n_accumulated*(num_distrib() or 1) + rank_distrib()
+    place = self.learn.n_accumulated*n_processes() + rank()
     first = place*len(ids)
     return KeyedRandom(self.seed, 0, self.learn.n_updates, first=first, device=ids.device)
+
+@patch
+def random_of_evaluation(self:MaskTokens,
+    ids:Tensor, # Token ids of this process, (bs, sl)
+)->KeyedRandom:
+    "Uniform numbers for the examples of a held-out batch, the same in every evaluation"
+    first = getattr(self.dl, 'first', 0)
+    return KeyedRandom(self.seed, 1, self.iter, first=first, device=ids.device)

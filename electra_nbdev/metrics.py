@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .discriminator import IGNORE, disc_nll
 from .engine.random import KeyedRandom
+from .engine.ranks import gathered
 from .generator import Prediction, sample_inverse_cdf
 from .masking import MaskedBatch, SpecialTokenIds, scatter_update
 
@@ -160,7 +161,8 @@ def with_unigram(self:HeldOutMetrics,
     labels:Tensor, # Of the generator's samples, (bs, sl)
 )->tuple: # Logits and labels, (bs, sl) each
     "Let the discriminator score replacements that are drawn from the unigram"
-    u = KeyedRandom(0, 2, self.iter, device=mb.targets.device)(*mb.targets.shape)
+    first = getattr(self.dl, 'first', 0)
+    u = KeyedRandom(0, 2, self.iter, first=first, device=mb.targets.device)(*mb.targets.shape)
     sampled = sample_inverse_cdf(self.probs, u)
     fake = scatter_update(mb.input_ids, mb.positions, sampled, mb.weights>0)
     labels = torch.where(labels==IGNORE, IGNORE, (fake!=mb.input_ids).long())
@@ -170,14 +172,20 @@ def with_unigram(self:HeldOutMetrics,
 @patch
 def after_validate(self:HeldOutMetrics):
     "All numbers of this evaluation"
-    if not self.g: return # it was cancelled, as by `lr_find`
-    g, u = joined(self.g, 'used'), joined(self.u, 'real')
     d = joined(self.d, None if self.count_padding else 'real')
-    rows = torch.cat(self.rows).cpu() if self.rows else None
-    found = our_metrics(g, d) | official_metrics(g, d, rows, self.count_padding)
+    rows = dict(loss=torch.cat(self.rows).cpu()) if self.rows else None
+    here = joined(self.g, 'used'), d, joined(self.u, 'real'), rows
+    g, d, u, rows = map(_merged, zip(*gathered(here)))
+    if not g: return # it was cancelled, as by `lr_find`
+    found = our_metrics(g, d) | official_metrics(g, d, rows and rows['loss'], self.count_padding)
     if u: found['auc_unigram'] = auc(u['label'], u['logit'])
     self.learn.held_out = found
     self.before_validate() # free what the device holds
+
+def _merged(facts):
+    "The facts of all processes; None if there are none"
+    facts = [o for o in facts if o]
+    return {k: torch.cat([o[k] for o in facts]) for k in facts[0]} if facts else None
 
 # %% ../nbs/method/07_metrics.ipynb #c62d00d1
 SHOWN = ('gen_loss', 'below_unigram', 'disc_auc', 'auc_unigram', 'disc_recall')

@@ -23,6 +23,7 @@ from torch import Tensor
 from .discriminator import IGNORE, disc_nll
 from .engine.fields import check_choice
 from .engine.files import InputError, atomic_file, atomic_write
+from .engine.ranks import summed
 from .engine.training import count_updates, finder_of, print_line
 from .optimizer import ElectraOptimizer
 
@@ -118,11 +119,11 @@ def after_batch(self:JSONLLogger):
 
 @patch
 def sums(self:JSONLLogger)->Tensor: # (10,) float64 on the CPU; [] before the first step
-    "What the steps since the last line add up to, but for those that are not finite"
+    "What the steps since the last line add up to in all processes, but for those that are not finite"
     for facts in torch.stack(self.unread).cpu().double() if self.unread else ():
         if facts.isfinite().all(): self.total = self.total + facts
     self.unread = []
-    return torch.as_tensor(self.total, dtype=torch.float64)
+    return summed(torch.as_tensor(self.total, dtype=torch.float64))
 
 @patch
 def after_validate(self:JSONLLogger):

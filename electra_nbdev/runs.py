@@ -11,11 +11,12 @@ __all__ = ['FORMAT', 'LENGTH', 'FREE', 'StopOnSignal', 'SaveCheckpoints', 'learn
 
 # %% ../nbs/pretraining/23_runs.ipynb #84fe4660
 import math, signal, threading, time, warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from fastai.torch_core import num_distrib, set_seed
+from fastai.torch_core import set_seed
 from fastcore.basics import patch
 
 from .batches import pretrain_dls
@@ -25,6 +26,7 @@ from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint,
                                              tensors_of)
 from .engine.files import InputError, check_free, remove_leftovers, versions
 from .engine.models import device_of
+from .engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from .engine.training import finder_of, precision_callbacks, print_line, progress_bars
 from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
@@ -50,15 +52,17 @@ class StopOnSignal(FitCallback):
         signum:int, # Number of the signal
         frame, # Where the program was; not used
     ):
-        "Remember a signal; the second one has its usual effect"
+        "Remember a signal; the second one has its usual effect, unless a launcher passes signals on"
         self.came = signum
-        signal.signal(signum, self.before[signum] or signal.SIG_DFL)
+        if n_processes()==1: signal.signal(signum, self.before[signum] or signal.SIG_DFL)
 
     def after_batch(self):
         "Stop where an update is complete, which saves"
-        if not self.came or self.n_accumulated: return
-        self.learn.exit_code = 128 + self.came
-        name = signal.Signals(self.came).name
+        if self.n_accumulated or not self.training and n_processes()>1: return
+        came = int(largest(self.came or 0))
+        if not came: return
+        self.learn.exit_code = 128 + came
+        name = signal.Signals(came).name
         self.end_fit(f"Stopped by {name} at step {self.n_updates}; the same command continues there")
 
 # %% ../nbs/pretraining/23_runs.ipynb #8dcfbc0c
@@ -87,7 +91,7 @@ def after_batch(self:SaveCheckpoints):
     "Save within an interval; its end is saved after the evaluation"
     if not self.training or self.n_accumulated: return
     if self.n_updates>=self.evaluation_interval.stop: return
-    if self.n_updates in self.at or time.monotonic()>=self.due: self.save()
+    if self.n_updates in self.at or largest(time.monotonic()>=self.due): self.save()
 
 @patch
 def after_epoch(self:SaveCheckpoints):
@@ -120,12 +124,13 @@ def write(self:SaveCheckpoints,
     curves:bool, # Draw the curves again
 ):
     "Bring the history up to date, then write the checkpoint that counts its lines"
+    self.skip_bad_gradients.look()
+    tensors, state = learner_state(self.learn) # adds up what all processes have
+    if rank(): return
     require_folder(self.out/'checkpoints')
     if not all(p.isfinite().all() for p in self.model.parameters()):
         raise OSError(f"a weight is not finite; {self.out} keeps its last good checkpoint")
-    self.skip_bad_gradients.look()
     self.jsonl_logger.write()
-    tensors, state = learner_state(self.learn)
     save_checkpoint(self.out, self.n_updates, tensors, state, self.keep, self.at)
     if not curves: return
     start = time.monotonic()
@@ -162,8 +167,9 @@ def resume_conditions(
     else: name = f'{device.type} {torch.backends.cpu.get_cpu_capability()}'
     precision = getattr(amp.amp_mode, 'value', amp.amp_mode) if amp else 'fp32'
     order = {} if device.type=='cpu' else dict(deterministic=torch.are_deterministic_algorithms_enabled())
+    order |= dict(parts=learn.hp.grad_accumulation) if learn.hp.grad_accumulation>1 else {}
     return dict(device=name, precision=precision, threads=torch.get_num_threads(),
-                processes=num_distrib() or 1, torch=torch.__version__, **order)
+                processes=n_processes(), torch=torch.__version__, **order)
 
 # %% ../nbs/pretraining/23_runs.ipynb #6192383d
 def restore(
@@ -210,7 +216,7 @@ def _restore_place(learn, tensors, state):
     history, skipper = learn.jsonl_logger, learn.skip_bad_gradients
     learn.n_updates, learn.dls.train.position, learn.evaluated = step, position, evaluated
     if history.path: history.rewind(rows)
-    history.total, history.seconds = total, float(state['seconds'])
+    history.total, history.seconds = torch.zeros_like(total) if rank() else total, float(state['seconds'])
     skipper.usual, skipper.skipped = usual, skipped
     learn.training_monitor.evals = [o['held_out'] for o in history.rows if 'held_out' in o]
 
@@ -227,7 +233,8 @@ def with_steps(
 # %% ../nbs/pretraining/23_runs.ipynb #204898b7
 LENGTH = ('num_train_steps', 'num_warmup_steps', 'save_checkpoints_steps')
 # Without influence on the weights
-FREE = ('keep_checkpoint_max', 'keep_checkpoints_at', 'save_checkpoints_secs', 'max_skipped_updates')
+FREE = ('keep_checkpoint_max', 'keep_checkpoints_at', 'save_checkpoints_secs', 'max_skipped_updates',
+        'grad_accumulation')
 
 def check_resumable(
     out:Path, # Folder of the run
@@ -344,26 +351,27 @@ def run_pretraining(
     cbs=(), # Further callbacks
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
-    out, device = Path(out or Path('runs')/hp.model_name), device_of(device)
+    out, device = Path(out or Path('runs')/hp.model_name), join_processes(device)
     amp = precision_callbacks(precision, device)
     check_free(out, 'a run', 'hparams.json')
     check_known(out, hp, data, minutes, extend, init)
     train, held = open_examples(data, hp)
     hp = with_special_ids(hp, train.tokenizer)
     dls = pretrain_dls(train, held, hp, device)
-    with only_writer(out):
-        remove_leftovers(out)
+    wait_for_all() # nothing is written before
+    with nullcontext() if rank() else only_writer(out):
         hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)
         set_seed(hp.seed)
         save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
-        cbs = [save, StopOnSignal(), *amp, *loggers(log, out, hp), *cbs]
-        learn = electra_learner(dls, hp, model, out, cbs=cbs)
+        cbs = [save, StopOnSignal(), *amp, *([] if rank() else loggers(log, out, hp)), *cbs]
+        learn = electra_learner(dls, hp, model, None if rank() else out, cbs=cbs)
         try: return _run(learn, out, facts)
         finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
 
 # %% ../nbs/pretraining/23_runs.ipynb #ddd97b46
 def _agree(out, hp, dls, minutes, extend, amp, init):
     "The recipe of this start, and what belongs to the run: agreed with a run that is there, or new"
+    if not rank(): remove_leftovers(out)
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
     if known: hp = check_resumable(out, hp, train.recipe, minutes is not None, extend, init)
     elif minutes:
@@ -384,12 +392,13 @@ def _run(learn, out, facts):
     if not last and saved_networks(out):
         raise InputError(f"{out} has networks but no checkpoint to continue from; "
                          f"begin a new run with --init {out} and another --out")
-    save_hparams(hp, out/'hparams.json', **facts)
+    wait_for_all() # every process knows what was there
+    if not rank(): save_hparams(hp, out/'hparams.json', **facts)
     if last: restore(learn, last)
-    elif learn.jsonl_logger.path.exists(): learn.jsonl_logger.rewind(0)
+    elif not rank() and learn.jsonl_logger.path.exists(): learn.jsonl_logger.rewind(0)
     _announce(learn, last)
     with learn.stop_on_signal: learn.fit_steps()
-    if learn.stopped: return learn
+    if learn.stopped or rank(): return learn
     if why := learn.save_checkpoints.failed:
         raise OSError(f"the end of the run could not be saved: {why}; "
                       f"fix that, and the same command continues from {latest_checkpoint(out) or 'the start'}")
@@ -411,8 +420,9 @@ def _announce(learn, last):
     precision = resume_conditions(learn)['precision']
     precision = '' if precision=='fp32' else f' in {precision}'
     millions = sum(p.numel() for p in learn.model.parameters())/1e6
+    many = f', shared by {n_processes()} processes' if n_processes()>1 else ''
     print_line(f"{'Continuing' if last else 'Starting'} at step {step} of {n}, "
-               f"{millions:.1f} million parameters on {learn.dls.device}{precision}")
+               f"{millions:.1f} million parameters on {learn.dls.device}{precision}{many}")
 
 # %% ../nbs/pretraining/23_runs.ipynb #b20eb259
 def evaluate_run(

@@ -26,6 +26,7 @@ from fastcore.foundation import L
 
 from .engine.files import InputError
 from .engine.models import device_of
+from .engine.ranks import n_processes, rank
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
 from .tables import SHARE, check_columns, part_of, read_table
 from .tasks import Feature, Task, TextExample, TextTask
@@ -114,8 +115,10 @@ class FinetuneDL(SortedDL):
 def create_batch(self:FinetuneDL,
     b:list, # Items
 )->tuple: # From `task_batch`
-    "Sequences as tensors"
-    batch, targets = task_batch(b, self.tasks, self.tok.pad_token_id)
+    "Sequences as tensors; of a training batch, those of this process"
+    share = b[rank()::n_processes()] if self.shuffle else b
+    batch, targets = task_batch(share or b[:1], self.tasks, self.tok.pad_token_id)
+    batch['share'] = torch.full(batch['index'].shape, len(share)/len(b)) # 0: a sequence that counts nothing
     return (batch, targets) if self.labelled else (batch,)
 
 @patch

@@ -30,7 +30,7 @@ from torch import nn
 # %% ../nbs/finetuning/43_trials.ipynb #b99c266a
 from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, check_free, digest_of,
                                         versions)
-from .engine.models import device_of
+from .engine.ranks import join_processes, rank, wait_for_all
 from .engine.training import precision_callbacks, print_metrics
 from .finetune import FinetuneLearner, TaskNetwork, finetune_learner, finetuned_folder
 from .finetune import load_finetuned, save_model, task_groups
@@ -235,7 +235,7 @@ class Plan:
         precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
         **hparams, # Changes to the recipe
     ):
-        self.encoder, self.tok, self.out, self.device = encoder, tok, Path(out), device_of(device)
+        self.encoder, self.tok, self.out, self.device = encoder, tok, Path(out), join_processes(device)
         self.new_callbacks = partial(precision_callbacks, precision, self.device)
         self.new_callbacks()
         self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
@@ -269,8 +269,10 @@ def trial(self:Plan,
     if k in Trials(self.out).records: return print(f'{name} trial {k}: finished already', flush=True)
     print(f'{name} trial {k}, seed {hp.seed+k}: {n} sequences, {n_steps(n, hp)} steps on {self.device}', flush=True)
     learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, self.new_callbacks())
-    save_trial(learn, self.out, k, self.facts)
-    settle_trials(Trials(self.out))
+    if not rank():
+        save_trial(learn, self.out, k, self.facts)
+        settle_trials(Trials(self.out))
+    wait_for_all()
 
 @patch
 def run(self:Plan)->Trials:
@@ -280,10 +282,17 @@ def run(self:Plan)->Trials:
     self.facts['rows'] = rows_facts(rows)
     check_facts(Trials(self.out), self.facts)
     if self.hp.log_examples: finetune_dls(self.tasks, rows['train'], rows['dev'], self.tok, self.hp).train.show_batch()
+    wait_for_all() # every process has seen what is there
     for k in range(self.hp.num_trials): self.trial(k, rows)
+    if not rank(): self.finish()
+    wait_for_all()
+    return Trials(self.out)
+
+@patch
+def finish(self:Plan):
+    "Choose the best trial, and predict the test sets"
     settle_trials(Trials(self.out), self.hp.keep_all_models)
     if self.hp.write_test_outputs: predict_test(self.out, self.tasks.values(), self.device, self.hp.n_writes_test)
-    return Trials(self.out)
 
 # %% ../nbs/finetuning/43_trials.ipynb #020fd32b
 @delegates(Plan, keep=True)
@@ -305,7 +314,7 @@ def evaluate_trials(
     **hparams, # `max_eval_rows`, `eval_batch_size`
 )->dict: # {trial: {task: {measure: number}}}
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
-    out, trials, found = Path(out), Trials(out), {}
+    out, trials, found, device = Path(out), Trials(out), {}, join_processes(device)
     if not trials.records and finetuned_folder(model) is None:
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task with --model")
@@ -314,7 +323,7 @@ def evaluate_trials(
         learn = load_finetuned(o, device)
         hp = replace(learn.hp, do_train=False, **changes)
         found[name] = learn.evaluate(read_rows({t.name: _checked(t, learn) for t in tasks}, learn.tok, hp))
-    atomic_write(out/'evaluation.json', json.dumps(found, indent=1))
+    if not rank(): atomic_write(out/'evaluation.json', json.dumps(found, indent=1))
     return found
 
 # %% ../nbs/finetuning/43_trials.ipynb #3d79e9dc
@@ -400,6 +409,7 @@ def finetune_tasks(
     opened = open_model(model, **kwargs)
     plans = [Plan(*opened, g, out/n, **kwargs) for n,g in groups.items()]
     results = [o.run() for o in plans]
+    if rank(): return results
     atomic_write(out/'results.json', json.dumps({n: o.summary() for n,o in zip(groups, results)}, indent=1))
     plot_trials(results, peers, out/'results.png')
     return results

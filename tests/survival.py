@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from tqdm import tqdm
 
 from electra_nbdev import runs # what a run imports, once for all the children
+from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.monitor import read_history
 

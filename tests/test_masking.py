@@ -62,10 +62,10 @@ def test_accumulated_parts_see_what_one_batch_sees():
 def test_processes_see_what_one_process_sees(monkeypatch, bs):
     "Two of them, alone or with an accumulation of two batches each"
     whole = steps_of(8)[0]
-    monkeypatch.setattr(masking, 'num_distrib', lambda: 2)
+    monkeypatch.setattr(masking, 'n_processes', lambda: 2)
     found = torch.zeros_like(whole.masked.masked_ids), torch.zeros_like(whole.fake)
     for rank in range(2):
-        monkeypatch.setattr(masking, 'rank_distrib', lambda: rank)
+        monkeypatch.setattr(masking, 'rank', lambda: rank)
         places = torch.arange(8).view(-1, 2, bs)[:,rank] # batches of this process
         for place,step in zip(places, steps_of(bs, cbs=[GradientAccumulation(4)], part=places.flatten()), strict=True):
             found[0][place], found[1][place] = step.masked.masked_ids, step.fake

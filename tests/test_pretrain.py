@@ -251,9 +251,10 @@ def test_a_gpu_promises_less_unless_it_is_asked(made, tmp_path, monkeypatch, cap
     "Sums on a GPU have no fixed order, so a continued run says that it is not bit-exact"
     net = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(device=torch.device('cuda', 0))]))
     monkeypatch.setattr(torch.cuda, 'get_device_name', lambda o: 'a GPU')
-    assert resume_conditions(SimpleNamespace(model=net))['deterministic'] is False
+    learn = SimpleNamespace(model=net, hp=preset('tiny'))
+    assert resume_conditions(learn)['deterministic'] is False
     torch.use_deterministic_algorithms(True)
-    try: assert resume_conditions(SimpleNamespace(model=net))['deterministic'] is True
+    try: assert resume_conditions(learn)['deterministic'] is True
     finally: torch.use_deterministic_algorithms(False)
     (d, hp), was = made, resume_conditions
     no_curves(monkeypatch)

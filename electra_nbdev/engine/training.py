@@ -149,7 +149,7 @@ class BatchProgress(ProgressCallback):
 
 # %% ../../nbs/engine/95_training.ipynb #b6a9e21b
 class DeviceLearner(Learner):
-    "fastai's `Learner` in one process, with the mixed precision of its device"
+    "fastai's `Learner` with the mixed precision of its device"
     last_update = math.inf # Where a fit ends
     def add_cb(self,
         cb, # Callback, or its class
@@ -167,8 +167,8 @@ class DeviceLearner(Learner):
         return super().add_cb(cb)
 
     def distrib_ctx(self, *args, **kwargs):
-        "Refused, as all that needs several processes or devices"
-        raise InputError("this learner works in one process, on one device; use others for runs with other seeds")
+        "Refused: what several processes share is decided before there is a learner"
+        raise InputError("several processes are started by torchrun, not by this context; see 24_distributed")
 
     to_distributed = parallel_ctx = to_parallel = distrib_ctx
 

@@ -1,0 +1,215 @@
+"Several real processes that share a run: they see what one process sees, and one that is lost ends the others"
+import os, random, signal, socket, time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import accelerate # imported once for all the children
+import pytest
+import torch
+from fastai.callback.core import Callback
+from safetensors.torch import load_file
+from transformers import BertTokenizerFast, ElectraConfig, ElectraModel
+
+from electra_nbdev import tasks
+from electra_nbdev.batches import PretrainDL
+from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.ranks import rank
+from electra_nbdev.examples import build_examples
+from electra_nbdev.recipe import preset
+from electra_nbdev.task_data import text_task
+from electra_nbdev.tokenizer import train_vocab
+from electra_nbdev.trials import run_trials
+from survival import assert_same, checkpoints, fork, result, train
+from test_commands import tales
+from test_survival import At
+
+STEPS = 50
+
+def free_port():
+    with closing(socket.socket()) as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+def launch(n, f):
+    "What a launcher does: the same function in `n` processes that know of each other"
+    port = free_port()
+    def member(i):
+        os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
+                          RANK=str(i), LOCAL_RANK=str(i))
+        return f()
+    return [fork(lambda: member(i)) for i in range(n)] if n>1 else [fork(f)]
+
+def finished(children):
+    "All of them have ended well"
+    for o in children: assert o.wait(120).code==0, o.text
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    "Examples, and a narrow recipe without dropout and without warm-up"
+    d = tmp_path_factory.mktemp('ranks')
+    (d/'tales.txt').write_text(tales())
+    tok = train_vocab(d/'tales.txt', d/'vocab', 110)
+    build_examples(d/'tales.txt', d/'vocab', d/'examples', max_length=16, held_out=.1)
+    body = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, embedding_size=8,
+                max_position_embeddings=16, hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
+    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=((8, .3), (16, .7)),
+                train_batch_size=8, eval_batch_size=8, num_train_steps=STEPS, num_warmup_steps=0,
+                save_checkpoints_steps=25, iterations_per_loop=5, num_eval_steps=3, model_hparam_overrides=body)
+    return d, hp
+
+TT = dict(two_tower_generator=True, untied_generator=True)
+VARIANTS = dict(electra={}, tied=dict(untied_generator=True), bert=dict(electra_objective=False),
+                electric=dict(electra_objective=False, electric_objective=True) | TT,
+                uniform=dict(uniform_generator=True), official=dict(duplicates='official'))
+
+class Seen(Callback):
+    "What this process sees in each step, and the norm of the gradient of each update"
+    order, run_valid = 900, False
+    def __init__(self, path): self.path, self.rows, self.norms = path, [], []
+    def before_batch(self):
+        mb = self.masked
+        self.rows.append([mb.masked_ids, mb.u, (self.learn.xb[0] if self.learn.xb else mb.masked_ids)])
+    def after_step(self): self.norms.append(float(self.grad_norm))
+    def after_fit(self): torch.save((self.rows, self.norms), f'{self.path}.{rank()}')
+
+def weights(out): return {k: t for k,t in load_checkpoint(latest_checkpoint(out))[0].items() if k.startswith('model/')}
+
+def distance(a, b): return sum(((a[k]-b[k]).double()**2).sum() for k in a)**.5
+
+def run(d, out, hp, n, cbs=lambda: (), **kwargs):
+    "A run of `n` processes, to its end"
+    finished(launch(n, lambda: train(out, d/'examples', hp, cbs(), **kwargs)))
+
+def assert_alike(a, b, begin, bound=1e-3):
+    "Weights of two runs are close, by how far they have moved; what they have counted is the same"
+    moved = distance(weights(a), begin)
+    assert moved>.1
+    assert distance(weights(a), weights(b))<bound*moved, (float(distance(weights(a), weights(b))), float(moved))
+    rows = [result(o)[2] for o in (a, b)]
+    assert len(rows[0])==len(rows[1])
+    for one,two in zip(*rows):
+        assert one.keys()==two.keys()
+        for k,v in one.items():
+            for name,x in (v if isinstance(v, dict) else {k: v}).items():
+                y = two[k][name] if isinstance(v, dict) else two[k]
+                assert y==pytest.approx(x, rel=.02, abs=.02, nan_ok=True), (one['step'], name)
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_two_processes_learn_what_one_learns(made, tmp_path, name):
+    "The same masks and samples, row by row, and the same weights after fifty updates"
+    d, hp = made
+    hp = replace(hp, **VARIANTS[name])
+    run(d, tmp_path/'begin', replace(hp, num_train_steps=1, learning_rate=0.), 1)
+    for n in (1, 2): run(d, tmp_path/str(n), hp, n, lambda: [Seen(tmp_path/f'seen{n}')])
+    assert_alike(tmp_path/'1', tmp_path/'2', weights(tmp_path/'begin'))
+    one, parts = torch.load(tmp_path/'seen1.0'), [torch.load(tmp_path/f'seen2.{i}') for i in range(2)]
+    for i,row in enumerate(one[0]):
+        for j,x in enumerate(row): assert torch.equal(x, torch.cat([o[0][i][j] for o in parts])), (i, j)
+    assert parts[0][1]==parts[1][1]==pytest.approx(one[1], rel=1e-3)
+
+def test_any_number_of_processes_and_parts(made, tmp_path):
+    "Four processes, parts of a batch, both, and another number after a stop"
+    d, hp = made
+    run(d, tmp_path/'begin', replace(hp, num_train_steps=1, learning_rate=0.), 1)
+    run(d, tmp_path/'one', hp, 1)
+    begin = weights(tmp_path/'begin')
+    for name,n,parts in (('four', 4, 1), ('parts', 1, 4), ('both', 2, 2)):
+        run(d, tmp_path/name, replace(hp, grad_accumulation=parts), n)
+        assert_alike(tmp_path/'one', tmp_path/name, begin)
+    stop = At(20, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    children = launch(4, lambda: train(tmp_path/'changed', d/'examples', hp, [stop]))
+    assert [o.wait(60).code for o in children]==[128+signal.SIGTERM]*4, children[0].text
+    run(d, tmp_path/'changed', replace(hp, grad_accumulation=2), 2)
+    assert_alike(tmp_path/'one', tmp_path/'changed', begin)
+
+def test_a_ragged_batch_counts_as_a_whole(made, tmp_path):
+    "The loss of parts with different numbers of tokens is the ratio of sums of the whole batch"
+    d, hp = made
+    hp = replace(hp, num_train_steps=3, train_batch_size=16, length_schedule=())
+    run(d, tmp_path/'one', hp, 1, lambda: [Seen(tmp_path/'a')])
+    run(d, tmp_path/'parts', replace(hp, grad_accumulation=8), 1, lambda: [Seen(tmp_path/'b')])
+    run(d, tmp_path/'ranks', hp, 4, lambda: [Seen(tmp_path/'c')])
+    rows, norms = torch.load(tmp_path/'a.0')
+    real = torch.cat([(o[0]!=0).sum(1) for o in rows])
+    assert len(real.unique())>3, 'all examples are full: the test sees nothing'
+    for o in 'bc': assert torch.load(tmp_path/f'{o}.0')[1]==pytest.approx(norms, rel=1e-5)
+
+def test_a_lost_process_ends_the_other(made, tmp_path):
+    "One of two with dropout is killed, again and again: the run is the one that nobody stopped"
+    d, hp = made
+    body = hp.model_hparam_overrides | dict(hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
+    hp = replace(hp, model_hparam_overrides=body, save_checkpoints_steps=10,
+                 keep_checkpoints_at=tuple(range(2, STEPS, 3)))
+    run(d, tmp_path/'whole', hp, 2)
+    kills, out, rng = 0, tmp_path/'killed', random.Random(0)
+    while True:
+        victim, children = rng.randrange(2), launch(2, lambda: train(out, d/'examples', hp))
+        at = len(checkpoints(out)) + rng.randrange(1, 5)
+        while kills<3 and all(o.running() for o in children) and len(checkpoints(out))<at: time.sleep(.001)
+        if kills==3 or not all(o.running() for o in children): break
+        kills += 1
+        children[victim].kill()
+        other = children[1-victim].wait(60)
+        assert other.code==1 and 'gloo' in other.text.lower(), other.text
+    finished(children)
+    assert kills==3
+    assert_same(result(out), result(tmp_path/'whole'))
+
+def test_both_stop_at_a_signal_of_one(made, tmp_path):
+    d, hp = made
+    def tell(): return [At(7, lambda _: os.kill(os.getpid(), signal.SIGTERM))] if os.environ['RANK']=='1' else []
+    children = launch(2, lambda: train(tmp_path/'run', d/'examples', hp, tell()))
+    assert [o.wait(60).code for o in children]==[128+signal.SIGTERM]*2, children[0].text
+    assert checkpoints(tmp_path/'run')==['step-00000008']
+
+def test_a_batch_that_cannot_be_shared(made, monkeypatch):
+    from electra_nbdev import batches
+    from electra_nbdev.examples import load_examples
+    train = load_examples(made[0]/'examples')
+    monkeypatch.setattr(batches, 'n_processes', lambda: 3)
+    with pytest.raises(InputError, match='multiple of 3: 6'): PretrainDL(train, bs=8, shuffle=True)
+    with pytest.raises(InputError, match='multiple of 6: 6'): PretrainDL(train, bs=8, shuffle=True, parts=2)
+
+# Fine-tuning
+
+@pytest.fixture(scope='module')
+def encoder(tmp_path_factory):
+    "A narrow encoder without dropout, and its tokenizer"
+    d = tmp_path_factory.mktemp('encoder')
+    words = '[PAD] [UNK] [CLS] [SEP] [MASK] red blue dog cat runs sleeps and the a'.split()
+    (d/'vocab.txt').write_text('\n'.join(words)+'\n')
+    BertTokenizerFast(str(d/'vocab.txt')).save_pretrained(d)
+    torch.manual_seed(0)
+    cfg = ElectraConfig(vocab_size=len(words), hidden_size=16, embedding_size=8, num_hidden_layers=1,
+                        num_attention_heads=2, intermediate_size=32, max_position_embeddings=16, hidden_dropout_prob=0.,
+                        attention_probs_dropout_prob=0.)
+    ElectraModel(cfg).save_pretrained(d)
+    rng = random.Random(0)
+    rows = [(' '.join(rng.choices(words[5:], k=rng.randrange(1, 9))), rng.choice('xyz')) for _ in range(37)]
+    (d/'table.tsv').write_text('words\tkind\n' + ''.join(f'{a}\t{b}\n' for a,b in rows))
+    return d
+
+def finetuned(d, out, names=('kind',), **hparams):
+    "Tasks from a table, learned together, in a child; no dropout in their heads"
+    tasks.PackedDropout = lambda p: torch.nn.Identity()
+    described = [text_task(o, d/'table.tsv', d/'table.tsv', None, 'words', None, 'kind', None) for o in names]
+    run_trials(str(d), described, out, device='cpu', max_seq_length=16, **hparams)
+
+@pytest.mark.parametrize('reduction', ['sum', 'mean'])
+def test_processes_fine_tune_what_one_does(encoder, tmp_path, reduction):
+    "Two tasks under one network; last batches of a single sequence; two and three processes"
+    how = dict(names=('kind', 'again'), num_trials=1, num_train_epochs=3., train_batch_size=4, learning_rate=1e-3,
+               loss_reduction=reduction, layerwise_lr_decay=0.)
+    found = {}
+    for n in (1, 2, 3):
+        finished(launch(n, lambda: finetuned(encoder, tmp_path/str(n), **how)))
+        weights = {}
+        for o in ('model', 'heads'): weights |= load_file(tmp_path/str(n)/'trial-0'/'model'/f'{o}.safetensors')
+        found[n] = weights
+    begin = load_file(encoder/'model.safetensors')
+    moved = distance(begin, found[1])
+    assert moved>.05, moved
+    for n in (2, 3): assert distance(found[1], found[n])<1e-3*moved, n
+    assert sorted(o.name for o in (tmp_path/'2').iterdir())==sorted(o.name for o in (tmp_path/'1').iterdir())
