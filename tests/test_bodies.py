@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig, DebertaV2Config,
                           DebertaV2Tokenizer, ElectraConfig,
-                          ElectraForPreTraining, ModernBertConfig, RobertaTokenizer)
+                          ElectraForPreTraining, ModernBertConfig, RobertaConfig, RobertaTokenizer)
 
 from electra_nbdev.cli import electra_pretrain
 from electra_nbdev.engine.checkpoint import latest_checkpoint
@@ -213,6 +213,9 @@ def test_errors(data, tmp_path):
         with pytest.raises(InputError, match='towers of a two-tower generator are ELECTRA'): recipe(data, 'bert', **kw)
     with pytest.raises(InputError, match='exceeds max_position_embeddings 8'):
         build_networks(recipe(data, 'bert', model_hparam_overrides=dict(max_position_embeddings=8)))
+    roberta = RobertaConfig(**SIZE | dict(max_position_embeddings=17)).to_diff_dict() # two of them for padding
+    with pytest.raises(InputError, match='`max_seq_length` 16 exceeds the 15 tokens that the body'):
+        build_networks(replace(recipe(data, 'bert'), body=roberta))
     with pytest.raises(InputError, match='gpt2, for which transformers has no masked language model'):
         body_of_type(data, 'gpt2')
     with pytest.raises(InputError, match='--body .* has no config.json'):

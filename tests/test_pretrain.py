@@ -227,6 +227,11 @@ def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp
                 lambda: continue_pretraining(open_origin('tiny'), None, out, longer)):
         with pytest.raises(InputError, match='was trained on tales.txt, not on the embedded sample'): act()
     facts = json.loads((out/'hparams.json').read_text())
+    facts['run']['data']['seed'] = 7
+    (out/'hparams.json').write_text(json.dumps(facts))
+    with pytest.raises(InputError, match=r'other examples \(seed: 7, asked for 0\)'):
+        run_pretraining(d/'examples', out, longer, extend=True, device='cpu')
+    facts['run']['data']['seed'] = 0
     facts['run']['data']['sources'][0]['name'] = 'train.txt' # as if it were a run of the sample
     (out/'hparams.json').write_text(json.dumps(facts))
     with pytest.raises(InputError, match='mask_prob is 0.3, asked for 0.2'):
