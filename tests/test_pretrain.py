@@ -1,5 +1,5 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
-import json, shutil
+import json, shutil, time
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -178,6 +178,14 @@ def test_a_validation_is_no_part_of_a_run(made, tmp_path):
     assert [o['step'] for o in learn.jsonl_logger.rows]==[o['step'] for o in plain.jsonl_logger.rows]
 
 def no_curves(monkeypatch): monkeypatch.setattr(runs, 'plot_history', lambda *_: None) # half a second each
+
+def test_curves_take_a_hundredth_of_the_time(made, tmp_path, monkeypatch):
+    "They are drawn after the first of three intervals and after the last: a drawing of .2 s bars others for 20 s"
+    drawn = []
+    monkeypatch.setattr(runs, 'plot_history', lambda *_: drawn.append((time.sleep(.2), time.monotonic())[1]))
+    learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path)])
+    learn.fit_steps()
+    assert len(drawn)==2 and learn.save_checkpoints.redraw-drawn[-1]==pytest.approx(20, rel=.5)
 
 def files_of(folder): return {str(o): o.read_bytes() for o in folder.rglob('*') if o.is_file()}
 
