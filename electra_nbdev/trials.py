@@ -334,7 +334,7 @@ def predict_test(
     out, # Folder of a task, with its trials
     tasks:list, # `Task`s with a source
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    most:int=5, # Trials to predict with
+    most:int=FinetuneHParams.n_writes_test, # Trials to predict with
 )->Path: # Folder of the predictions: one for each trial, and `ensemble`
     "Predict the test sets with each trial, and with their ensemble"
     folder, models = Path(out)/'predictions', dict(islice(Trials(out).models.items(), most))

@@ -13,7 +13,7 @@ from electra_nbdev.continue_pretraining import continue_pretraining, open_origin
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.batches import pretrain_dls
 from electra_nbdev.examples import build_examples, load_examples
-from electra_nbdev.monitor import diagnose, read_history
+from electra_nbdev.monitor import TrainingMonitor, diagnose, read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.recipe import build_networks, load_networks, preset
 from electra_nbdev.pretrain import electra_learner
@@ -286,6 +286,21 @@ def test_advice_leaves_out_what_a_recipe_has():
     assert 'initializer_range' not in advice('small', model_hparam_overrides=dict(initializer_range=.1))
     assert 'length_schedule' not in advice('small', length_schedule=((64, .5), (128, .5)))
     assert advice('tiny').endswith('Try more than 6000 steps or a learning_rate below 0.002.')
+
+def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
+    now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
+    monitor = TrainingMonitor(preset('tiny', num_train_steps=6000))
+    for step,said in ((2999, 0), (3000, 1), (3600, 0)):
+        monitor.learn, monitor.trained = SimpleNamespace(n_updates=step, held_out=now), True
+        monitor.after_validate()
+        assert capsys.readouterr().out.count('never left the base rate')==said
+
+@pytest.mark.parametrize('steps,said', [(2, False), (3, True)])
+def test_a_warm_up_of_more_than_half_is_said(made, tmp_path, monkeypatch, capsys, steps, said):
+    d, hp = made
+    no_curves(monkeypatch)
+    run_pretraining(d/'examples', tmp_path, replace(hp, num_train_steps=4, num_warmup_steps=steps), device='cpu')
+    assert ('warm-up of 3 steps is more than half of the 4 steps' in capsys.readouterr().out)==said
 
 def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
     "Unless it is the usual one"

@@ -157,6 +157,12 @@ def test_a_column_that_predictions_would_replace_is_refused(home, tmp_path):
     write(tmp_path/'a.csv', 'text,prediction\nred,a\n')
     bad(tmp_path, 'electra_predict --model task --input a.csv --device cpu', 'a.csv has a column `prediction`, which')
 
+def test_no_row_is_left_out_unasked(home, tmp_path):
+    untrained(ft.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
+    write(tmp_path/'a.csv', 'text\nred\n"dog')
+    with pytest.raises(InputError, match='a.csv line 3'): ft.predict_file(tmp_path/'task', tmp_path/'a.csv')
+    assert len(ft.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad=True))==1
+
 def test_classes_of_a_datasets_object_keep_their_names():
     from datasets import ClassLabel, Dataset, Features, Value
     features = Features(dict(text=Value('string'), label=ClassLabel(names=['thing', 'person'])))
