@@ -300,7 +300,7 @@ def test_a_warm_up_of_more_than_half_is_said(made, tmp_path, monkeypatch, capsys
     d, hp = made
     no_curves(monkeypatch)
     run_pretraining(d/'examples', tmp_path, replace(hp, num_train_steps=4, num_warmup_steps=steps), device='cpu')
-    assert ('warm-up of 3 steps is more than half of the 4 steps' in capsys.readouterr().out)==said
+    assert ('steps is more than half of the 4 steps: the rate' in capsys.readouterr().out)==said
 
 def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
     "Unless it is the usual one"
