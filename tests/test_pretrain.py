@@ -8,7 +8,7 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 
-from electra_nbdev import runs
+from electra_nbdev import pretrain, runs
 from electra_nbdev.continue_pretraining import continue_pretraining, open_origin
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.batches import pretrain_dls
@@ -301,6 +301,13 @@ def test_a_warm_up_of_more_than_half_is_said(made, tmp_path, monkeypatch, capsys
     no_curves(monkeypatch)
     run_pretraining(d/'examples', tmp_path, replace(hp, num_train_steps=4, num_warmup_steps=steps), device='cpu')
     assert ('steps is more than half of the 4 steps: the rate' in capsys.readouterr().out)==said
+
+def test_padding_is_not_among_the_tokens_of_highest_probability(made, monkeypatch):
+    shown, learn = [], learner(made)
+    monkeypatch.setattr(pretrain, 'display_df', shown.append)
+    learn.show_results(max_n=8)
+    assert (learn.masked.input_ids==learn.tokenizer.pad_token_id).any() and len(shown[0])==8
+    assert not shown[0]['highest P(replaced)'].str.contains('PAD').any()
 
 def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
     "Unless it is the usual one"
