@@ -51,16 +51,17 @@ def step_times():
         def before_validate(self): raise CancelValidException
     return StepTimes()
 
-def ours(bs, sl, size='small', precision='fp32', device='cpu', **hparams):
+def ours(bs, sl, size='small', precision='fp32', device='cpu', compiled=False, **hparams):
     "Training as `electra_learner` does it, its loaders and fastai's loop included"
     import torch
-    from electra_nbdev.engine.training import precision_callbacks
+    from electra_nbdev.engine import training
     from electra_nbdev.pretrain import electra_learner, pretrain_dls, preset
     long = dict(num_train_steps=10**6, save_checkpoints_steps=10**6, length_schedule=())
     hp = preset(size, max_seq_length=sl, train_batch_size=bs, eval_batch_size=bs, **long | hparams)
     some, times = FullExamples(64*bs, sl), step_times()
-    amp = precision_callbacks(precision, torch.device(device))
-    learn = electra_learner(pretrain_dls(some, some, hp, device), hp, cbs=amp)
+    cbs = training.precision_callbacks(precision, torch.device(device))
+    if compiled: cbs += training.compile_callbacks(True, torch.device(device), dynamic=False)
+    learn = electra_learner(pretrain_dls(some, some, hp, device), hp, cbs=cbs)
     def steps(n):
         with learn.no_bar(), learn.no_logging(): learn.fit_steps(n, cbs=times)
         return times.secs

@@ -28,8 +28,8 @@ ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7
         Row('distributed', 'two processes of one thread: one of two threads', .9),
         Row('finetune', 'fine-tuning: padding to 128', 2.5), Row('data', 'building examples: the tokenizer alone', .9),
         Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8),
-        Row('gpu', 'Base at 128 tokens, bf16: NVIDIA on an A100', part='base-128'),
-        Row('gpu', 'Base at 512 tokens, bf16: NVIDIA on an A100', part='base-512')]
+        *(Row('gpu', f"Base at {n} tokens, bf16{form.replace('-', ', ')}: NVIDIA on an A100", part=f'base-{n}{form}')
+          for n in (128, 512) for form in ('', '-compiled'))]
 NAMES = list(dict.fromkeys(o.benchmark for o in ROWS))
 
 def result(name):
