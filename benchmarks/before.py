@@ -9,39 +9,9 @@ from statistics import median
 from types import SimpleNamespace
 
 from common import ratio, serve, table
+from pretrain import CLS, PAD, SEP, VOCAB, FullExamples, step_times
 
 HERE = Path(__file__).resolve().parents[1]
-VOCAB, PAD, CLS, SEP, MASK = 30522, 0, 101, 102, 103
-
-def step_times():
-    "A callback that keeps the seconds of each training step"
-    from fastai.callback.core import Callback
-    class StepTimes(Callback):
-        order, run_valid = 100, False
-        def before_train(self): self.secs, self.last = [], time.perf_counter()
-        def after_batch(self):
-            now = time.perf_counter()
-            self.secs.append(now-self.last)
-            self.last = now
-    return StepTimes()
-
-class FullExamples:
-    "Examples of two segments whose words are as unevenly frequent as words are"
-    path, counts = Path('full'), dict(tokens=1)
-    def __init__(self, n, sl, vocab):
-        import torch
-        p = 1/torch.arange(10., vocab-990)
-        rng = torch.Generator().manual_seed(0)
-        self.ids = torch.multinomial(p, n*sl, replacement=True, generator=rng).view(n, sl) + 1000
-        self.ids[:, 0], self.ids[:, sl//2], self.ids[:, -1] = CLS, SEP, SEP
-        self.width, self.recipe = sl, dict(tokenizer='none', vocab_size=vocab, max_length=sl)
-        self.tokenizer = SimpleNamespace(pad_token_id=PAD, cls_token_id=CLS, sep_token_id=SEP, mask_token_id=MASK)
-    def __len__(self): return len(self.ids)
-    def __getitem__(self, i): return self.ids[i].clone(), self.ids.new_full((len(i),), self.width//2+1)
-    def check(self, hp): pass
-    def token_counts(self):
-        import numpy as np
-        return np.bincount(self.ids.flatten().numpy(), minlength=self.recipe['vocab_size'])
 
 def learner(name, bs, sl, n, **hparams):
     "Seconds of a training step of `electra_learner`"

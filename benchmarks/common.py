@@ -93,7 +93,14 @@ def cpu():
 
 def cores(): return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
+def has_amx(): return 'amx_tile' in (Path('/proc/cpuinfo').read_text() if Path('/proc/cpuinfo').exists() else '')
+
+def gpu():
+    "Name of the GPU, empty if there is none"
+    import torch
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ''
+
 def machine():
-    "Short name of processor and cores, fit for a file"
+    "Short name of processor, cores and GPU, fit for a file"
     name = re.sub(r'\((r|tm)\)|processor|\bcpu\b|@.*|\d+-core', ' ', cpu().lower())
-    return re.sub(r'[^a-z0-9]+', '-', f'{name} {cores()} cores').strip('-')
+    return re.sub(r'[^a-z0-9]+', '-', f"{name} {'amx' if has_amx() else ''} {cores()} cores {gpu().lower()}").strip('-')

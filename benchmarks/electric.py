@@ -3,7 +3,8 @@
 Both train a small Electric on full examples in float32 with dropout 0.1 and the same recipe. The naive step does what
 the official code does, with `transformers` and `torch` as they come: masks for the causal towers, logits,
 log-probabilities and one-hot targets over the vocabulary at every position, `torch.multinomial`, `torch.optim.AdamW`.
-`ratio` compares tokens a second; `memory` compares what the peak adds to a process that holds the networks."""
+`ratio` compares tokens a second; `above_imports` compares the most memory of a process, less what it had when the
+libraries were imported."""
 import math
 from functools import partial
 

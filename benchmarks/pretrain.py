@@ -1,47 +1,69 @@
-"""Tokens a second and memory of ELECTRA-Small steps: ours, and a plain loop over Hugging Face's models.
+"""Tokens a second and memory of ELECTRA-Small steps: our learner's, and a plain loop over Hugging Face's models.
 
-Both train on full examples in float32 with dropout 0.1 and the same recipe. The plain loop is what one would write with
-`transformers` and `torch` as they come: logits at all positions, `torch.multinomial`, `torch.optim.AdamW`.
-`ratio` compares tokens a second; `memory` compares what the peak adds to a process that holds the networks."""
+All train on full examples with dropout 0.1 and the same recipe; `electra_learner` in float32 and in bfloat16, the plain
+loop in float32. The plain loop is what one would write with `transformers` and `torch` as they come: logits at all
+positions, `torch.multinomial`, `torch.optim.AdamW`. `ratio` compares tokens a second; `above_imports` compares the most
+memory of a process, less what it had when the libraries were imported."""
 import json, time
+from functools import partial
+from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
-from common import arguments, memory, ratio, rounds, serve, table
+from common import arguments, has_amx, memory, ratio, rounds, serve, table
 
 VOCAB, PAD, CLS, SEP, MASK = 30522, 0, 101, 102, 103
 
-def examples(bs, sl):
+def examples(bs, sl, vocab=VOCAB):
     "Full examples of two segments whose words are as unevenly frequent as words are"
     import torch
-    p = 1/torch.arange(10., VOCAB-990)
+    p = 1/torch.arange(10., vocab-990)
     ids = torch.multinomial(p, bs*sl, replacement=True, generator=torch.Generator().manual_seed(0)).view(bs, sl) + 1000
     ids[:, 0], ids[:, sl//2], ids[:, -1] = CLS, SEP, SEP
     return ids, torch.full((bs,), sl//2+1)
 
-def ours(bs, sl, **hparams):
-    "Training as the learner of a recipe does it"
+class FullExamples:
+    "The same kind of examples, as loaders read them"
+    path, counts = Path('full'), dict(tokens=1)
+    def __init__(self, n, sl, vocab=VOCAB):
+        self.ids, self.firsts = examples(n, sl, vocab)
+        self.width, self.recipe = sl, dict(tokenizer='none', vocab_size=vocab, max_length=sl)
+        self.tokenizer = SimpleNamespace(pad_token_id=PAD, cls_token_id=CLS, sep_token_id=SEP, mask_token_id=MASK)
+    def __len__(self): return len(self.ids)
+    def __getitem__(self, i): return self.ids[i].clone(), self.firsts[i]
+    def check(self, hp): pass
+    def token_counts(self): return self.ids.flatten().bincount(minlength=self.recipe['vocab_size']).numpy()
+
+def step_times():
+    "A callback that keeps the seconds of each training step, and leaves evaluations out"
+    import torch
     from fastai.callback.core import Callback, CancelValidException
-    from fastai.data.core import DataLoaders
-    from fastai.data.load import DataLoader
-    from electra_nbdev.masking import SpecialTokenIds
-    from electra_nbdev.pretrain import electra_learner
-    from electra_nbdev.recipe import preset
     class StepTimes(Callback):
-        "Seconds of each training batch, and no validation"
+        order = 100
         def before_train(self): self.secs, self.last = [], time.perf_counter()
-        def before_validate(self): raise CancelValidException
         def after_batch(self):
             now = time.perf_counter()
             self.secs.append(now-self.last)
             self.last = now
-    rows, times = list(zip(*examples(bs, sl))), StepTimes()
-    def loader(n): return DataLoader(rows*n, bs=bs, device='cpu')
-    hp = preset('small', max_seq_length=sl, train_batch_size=bs, **hparams)
-    special_ids = SpecialTokenIds(PAD, CLS, SEP, MASK)
-    learn = electra_learner(DataLoaders(loader(1), loader(1)), hp, special_ids=special_ids)
+        def after_train(self): # a GPU may be behind
+            if torch.cuda.is_available(): torch.cuda.synchronize()
+            self.secs[-1] += time.perf_counter()-self.last
+        def before_validate(self): raise CancelValidException
+    return StepTimes()
+
+def ours(bs, sl, size='small', precision='fp32', device='cpu', compiled=False, **hparams):
+    "Training as `electra_learner` does it, its loaders and fastai's loop included"
+    import torch
+    from electra_nbdev.engine import training
+    from electra_nbdev.pretrain import electra_learner, pretrain_dls, preset
+    long = dict(num_train_steps=10**6, save_checkpoints_steps=10**6, length_schedule=())
+    hp = preset(size, max_seq_length=sl, train_batch_size=bs, eval_batch_size=bs, **long | hparams)
+    some, times = FullExamples(64*bs, sl), step_times()
+    cbs = training.precision_callbacks(precision, torch.device(device))
+    if compiled: cbs += training.compile_callbacks(True, torch.device(device), dynamic=False)
+    learn = electra_learner(pretrain_dls(some, some, hp, device), hp, cbs=cbs)
     def steps(n):
-        learn.dls.loaders[0] = loader(n)
-        with learn.no_bar(), learn.no_logging(): learn.fit(1, cbs=[times])
+        with learn.no_bar(), learn.no_logging(): learn.fit_steps(n, cbs=times)
         return times.secs
     return steps
 
@@ -101,31 +123,35 @@ def plain(bs, sl):
 def build(args, sides):
     "A side that is ready to measure, after two steps that warm up"
     import torch
+    import electra_nbdev.pretrain
+    from transformers import ElectraForMaskedLM, ElectraForPreTraining
+    imported = memory()[0]
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     steps = sides[args.side](args.bs, args.sl)
-    built = memory()[0]
     steps(2)
-    return steps, built
+    return steps, imported
 
 def measure(args, state):
-    "Median speed of a few steps, and the memory that they took"
-    steps, built = state
-    return dict(tokens_per_s=args.bs*args.sl/median(steps(args.steps)), extra_mb=memory()[1]-built)
+    "Median speed of a few steps, and the memory that all of this took"
+    steps, imported = state
+    return dict(tokens_per_s=args.bs*args.sl/median(steps(args.steps)), above_imports_mb=memory()[1]-imported)
 
 def compare(doc, name, what, **sides):
-    "Measure both sides, the other one first; print a table and a JSON object"
+    "Measure all sides, the other one first; print a table and a JSON object"
     args = arguments(doc, rounds=(7, 'rounds'), steps=(5, 'steps of a side in a round'), threads=(2, 'threads'),
                      bs=(16, 'examples of a batch'), sl=(128, 'tokens of an example'))
     if args.side: return serve(lambda: build(args, sides), lambda state: measure(args, state))
-    def show(o): return f"{o['tokens_per_s']:8,.0f} tokens/s  {o['extra_mb']:7,.0f} MB"
+    def show(o): return f"{o['tokens_per_s']:8,.0f} tokens/s  {o['above_imports_mb']:7,.0f} MB"
     got, other = rounds(list(sides), args, show), next(iter(sides))
     speed = {k: [o['tokens_per_s'] for o in v] for k,v in got.items()}
-    extra = {k: v[-1]['extra_mb'] for k,v in got.items()}
-    table(('', 'tokens/s', 'extra memory, MB'), [(k, round(median(speed[k])), round(extra[k])) for k in got])
-    print(json.dumps(dict(benchmark=name, **ratio(speed['ours'], speed[other]),
-        memory=round(extra['ours']/extra[other], 3),
-        tokens_per_s={k: round(median(v)) for k,v in speed.items()}, extra_mb={k: round(v) for k,v in extra.items()},
-        setting=f'{what}, {args.bs} x {args.sl}, float32, {args.threads} threads')))
+    mb = {k: round(v[-1]['above_imports_mb']) for k,v in got.items()}
+    table(('', 'tokens/s', 'memory above imports, MB'), [(k, round(median(speed[k])), mb[k]) for k in got])
+    def against(k): return ratio(speed[k], speed[other]) | dict(above_imports=round(mb[k]/mb[other], 3))
+    more = {k: against(k) for k in sides if k not in (other, 'ours')}
+    print(json.dumps(dict(benchmark=name, **against('ours'), **more, amx=has_amx(),
+        tokens_per_s={k: round(median(v)) for k,v in speed.items()}, above_imports_mb=mb,
+        setting=f'{what}, {args.bs} x {args.sl}, {args.threads} threads')))
 
-if __name__=='__main__': compare(__doc__, 'pretrain', 'ELECTRA-Small', plain=plain, ours=ours)
+if __name__=='__main__': compare(__doc__, 'pretrain', 'ELECTRA-Small', plain=plain, ours=ours,
+                                 bf16=partial(ours, precision='bf16'))

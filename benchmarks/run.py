@@ -1,15 +1,36 @@
-"""Run every benchmark and add what came out to benchmarks/results: a JSON file for each machine, and its figure."""
-import json, platform, subprocess, sys
+"""Run the benchmarks, add what came out to benchmarks/results, and print it as a table for the README.
+
+Each kind of machine has a JSON file there and its figure; a run carries the versions that it measured, and earlier
+runs stay. `--only` takes names of benchmarks; what needs a GPU says so where there is none."""
+import argparse, json, platform, subprocess, sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
-from common import RESULTS, cores, cpu, machine
+from common import RESULTS, cores, cpu, gpu, has_amx, machine
 
 HERE = Path(__file__).parent
-BARS = dict(pretrain=('tokens/s against\nplain Hugging Face', 1.5), electric=('tokens/s against\na naive step', 1.3),
-            finetune=('examples/s against\npadding to 128', 2.5), data=('text/s against\nthe tokenizer alone', 0.9),
-            windows=('text/s against\nthe tokenizer alone', 0.8), loader=('thousand examples/s', 20.))
-LIBRARIES = 'electra_nbdev', 'torch', 'transformers', 'tokenizers', 'datasets'
+LIBRARIES = 'electra_nbdev', 'torch', 'transformers', 'tokenizers', 'datasets', 'fastai'
+
+class Row(NamedTuple):
+    "What a benchmark is judged by"
+    benchmark:str # Its script
+    what:str # Ours over whose
+    bar:float|None=None # The median has to reach it, or stay below it if it is about memory
+    low:float=0. # The lowest round has to reach it
+    part:str='' # Where the numbers are, if not at the top
+    amx:bool=False # Only a processor with AMX has to clear the bar
+
+ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7),
+        Row('pretrain', 'ELECTRA-Small step, bf16: plain Hugging Face in fp32', 2.8, part='bf16', amx=True),
+        Row('electric', 'Electric step: a naive step', 1.5),
+        Row('electric', 'memory of an Electric step: a naive step', .5, part='above_imports'),
+        Row('distributed', 'two processes of one thread: one of two threads', .9),
+        Row('finetune', 'fine-tuning: padding to 128', 2.5), Row('data', 'building examples: the tokenizer alone', .9),
+        Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8),
+        *(Row('gpu', f"Base at {n} tokens, bf16{form.replace('-', ', ')}: NVIDIA on an A100", part=f'base-{n}{form}')
+          for n in (128, 512) for form in ('', '-compiled'))]
+NAMES = list(dict.fromkeys(o.benchmark for o in ROWS))
 
 def result(name):
     "Run a benchmark, show what it prints, and read its last line"
@@ -22,39 +43,69 @@ def result(name):
     if p.returncode: raise SystemExit(f'{name} ended with status {p.returncode}')
     return json.loads(lines[-1])
 
-def spread(name, found):
-    "Lowest, median and highest of what a benchmark is judged by"
-    if name=='loader': return [n/1000 for n in found['examples_per_s']['ours']]
-    return found['spread'][0], found['ratio'], found['spread'][1]
+def spread(row, run):
+    "Lowest, median and highest of what a row is about; None if the run has not measured it"
+    found = run.get(row.benchmark, {})
+    if row.benchmark=='loader' and found: return [o/1000 for o in found['examples_per_s']['ours']]
+    if row.part=='above_imports' and row.part in found: return [found[row.part]]*3
+    if row.part: found = found.get(row.part, {})
+    if 'ratio' in found: return found['spread'][0], found['ratio'], found['spread'][1]
+
+def bar_of(row, run):
+    "The bar that a run has to clear, if any"
+    return row.bar if not row.amx or run[row.benchmark].get('amx') else None
+
+def met(row, run):
+    "Whether a run clears the bar of a row"
+    low, mid, _ = spread(row, run)
+    return mid<=row.bar if row.part=='above_imports' else mid>=row.bar and low>=row.low
+
+def markdown(run):
+    "A table of a run"
+    yield '| ours : whose | median [least–most] | bar | met |\n|---|---|---|---|'
+    for row in ROWS:
+        if not (found := spread(row, run)): continue
+        low, mid, high = found
+        shown = f'{mid:.2f}' if low==high else f'{mid:.2f} [{low:.2f}–{high:.2f}]'
+        judged = 'no AMX here |' if row.bar else ' |'
+        if bar := bar_of(row, run):
+            judged = f"{'≤' if row.part=='above_imports' else '≥'} {bar} | {'yes' if met(row, run) else 'no'}"
+        yield f'| {row.what} | {shown} | {judged} |'
 
 def draw(runs, path):
     "Every run with its spread, and the bar that it has to clear"
     import matplotlib
     matplotlib.use('Agg')
     import matplotlib.pyplot as plt
-    fig, axs = plt.subplots(1, len(BARS), figsize=(3*len(BARS), 2.6), dpi=90)
-    for ax,(name,(what,bar)) in zip(axs, BARS.items()):
-        for i,r in enumerate(runs):
-            if name not in r: continue
-            lo, mid, hi = spread(name, r[name])
-            ax.errorbar(i+1, mid, [[mid-lo], [hi-mid]], fmt='o', color='#31688e', capsize=4)
-        ax.axhline(bar, color='#e07a5f', ls='--', lw=1)
-        n = len(runs)
-        ax.set(title=name, xlabel='run', ylabel=what, xticks=range(1, n+1), ylim=(0, None), xlim=(.5, n+.5))
-        ax.yaxis.label.set_size(8)
+    rows = [o for o in ROWS if any(spread(o, r) for r in runs)]
+    fig, axs = plt.subplots(-(-len(rows)//4), 4, figsize=(12, 2.6*-(-len(rows)//4)), dpi=90, squeeze=False)
+    for ax in axs.flat[len(rows):]: ax.remove()
+    for ax,row in zip(axs.flat, rows):
+        for i,r in enumerate(runs, 1):
+            if not (found := spread(row, r)): continue
+            lo, mid, hi = found
+            ax.errorbar(i, mid, [[mid-lo], [hi-mid]], fmt='o', color='#31688e', capsize=4)
+        if row.bar: ax.axhline(row.bar, color='#e07a5f', ls='--', lw=1)
+        ax.set_title(row.what.replace(': ', ':\n').replace(', ', ',\n', 1), fontsize=8)
+        ax.set(xlabel='run', ylim=(0, None), xlim=(.5, len(runs)+.5), xticks=range(1, len(runs)+1))
     fig.tight_layout()
     fig.savefig(path)
+    plt.close(fig)
 
 def main():
-    path = RESULTS/f'{machine()}.json'
-    versions = {o: version(o) for o in LIBRARIES}
-    facts = dict(cpu=cpu(), cores=cores(), python=platform.python_version(), **versions)
-    run = {o: result(o) for o in BARS}
-    there = json.loads(path.read_text()) if path.exists() else {}
-    runs = [*(there['runs'] if there.get('machine')==facts else []), run]
-    RESULTS.mkdir(exist_ok=True)
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument('--only', nargs='+', choices=NAMES, default=NAMES, metavar='NAME', help=', '.join(NAMES))
+    p.add_argument('--out', type=Path, default=RESULTS, help='folder for the results')
+    args = p.parse_args()
+    path = args.out/f'{machine()}.json'
+    run = dict(versions=dict(python=platform.python_version(), **{o: version(o) for o in LIBRARIES}))
+    run |= {o: found for o in args.only if 'skipped' not in (found := result(o))}
+    runs = [*(json.loads(path.read_text())['runs'] if path.exists() else []), run]
+    args.out.mkdir(exist_ok=True)
+    facts = dict(cpu=cpu(), cores=cores(), amx=has_amx(), gpu=gpu())
     path.write_text(json.dumps(dict(machine=facts, runs=runs), indent=1)+'\n')
     draw(runs, path.with_suffix('.png'))
-    print(f'{len(runs)} runs on this machine are in benchmarks/results/{path.name}')
+    print('\n' + '\n'.join(markdown(run)))
+    print(f'\n{len(runs)} runs on this machine are in {path}')
 
 if __name__=='__main__': main()

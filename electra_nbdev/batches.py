@@ -48,7 +48,7 @@ class PretrainDL(DataLoader):
             raise InputError(f"{len(dataset)} examples do not fill a batch of {bs}; "
                              "use more text or a smaller train_batch_size")
         if shuffle and bs % (n := parts*n_processes()):
-            raise InputError(f"a batch of {bs} examples cannot be split for {n_processes()} processes and {parts} parts "
+            raise InputError(f"a batch of {bs} examples cannot be split for {n_processes()} processes, {parts} parts "
                              f"(grad_accumulation); make train_batch_size a multiple of {n}: {max(1, bs//n)*n}")
 
     def __len__(self): return self.n_batches

@@ -315,7 +315,8 @@ def electra_finetune(
     csv:str=None, # A table of your own in place of --data-dir: .csv, .tsv or .jsonl; --task may name it
     text:str=None, # With --csv: column of the text
     pair:str=None, # With --csv: column of a second text
-    label:str=None, # With --csv: column of the class, or of a number if all are and not all are whole
+    label:str=None, # With --csv: column of the class or number
+    regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and have decimals)
     dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
     preset:str='official', # official or paper
     hparams:str=None, # JSON text or a JSON file, on top of the preset
@@ -328,14 +329,13 @@ def electra_finetune(
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU that has it, fp16 on an older one, else fp32)
 ):
     "Fine-tune on tasks and evaluate; run again, it continues where it stopped"
-    columns = dict(text=text, pair=pair, label=label, dev=dev)
+    columns = dict(text=text, pair=pair, label=label, dev=dev, regression=regression)
     _check_table(task, data_dir, csv, predict_test, columns)
     from electra_nbdev.glue import PEERS
     from electra_nbdev.trials import finetune_tasks
     how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision)
     tasks = [_table_task(csv, task, skip_bad_rows, **columns)] if csv else _names(task)
-    results = finetune_tasks(model, tasks, data_dir, out, skip_bad_rows, PEERS, **how)
-    return _print_results(results, out, predict_test)
+    return _print_results(finetune_tasks(model, tasks, data_dir, out, skip_bad_rows, PEERS, **how), out, predict_test)
 
 # %% ../nbs/99_cli.ipynb #e9afcc16
 def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision):
@@ -353,7 +353,7 @@ def _names(task):
 # %% ../nbs/99_cli.ipynb #234cc9f4
 def _check_table(task, data_dir, csv, predict_test, columns):
     "Refuse flags that contradict each other"
-    given = [f'--{k}' for k,v in columns.items() if v]
+    given = [f'--{k}' for k,v in columns.items() if v or v is False]
     if not csv:
         if given: raise InputError(f"{given[0]} is about a table, which is not there; give it with --csv")
         if task and data_dir: return
@@ -364,13 +364,14 @@ def _check_table(task, data_dir, csv, predict_test, columns):
     if predict_test: raise InputError("a table has no test set; predict a file with electra_predict")
     if isinstance(task, list) and len(task)>1: raise InputError("a table is one task; give --task one name")
 
-def _table_task(csv, task, skip_bad, text, pair, label, dev):
+def _table_task(csv, task, skip_bad, text, pair, label, dev, regression):
     "The task of a table, described"
     from electra_nbdev.task_data import text_task
     name = task if isinstance(task, str) else task[0] if task else Path(csv).stem
-    task = text_task(name, csv, dev, None, text, pair, label, None, skip_bad=skip_bad)
+    task = text_task(name, csv, dev, None, text, pair, label, regression, skip_bad=skip_bad)
     classes = task.labels or ()
     shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')
+    if all(o.isdigit() for o in classes): shown += ' (for numbers give --regression true)'
     print(f'{name}: `{label}` ' + (f'has {len(classes)} classes: {shown}' if classes else 'is a number'), flush=True)
     return task
 

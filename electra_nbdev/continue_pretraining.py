@@ -24,6 +24,7 @@ from transformers import ElectraForMaskedLM
 from .engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from .electra import Electra
 from .engine.files import InputError, digest_of
+from .engine.models import max_input
 from .engine.training import print_line
 from .generator import hidden_states, masked_logits, mlm_nll
 from .monitor import FitCallback, JSONLLogger, rounded
@@ -357,7 +358,7 @@ def continue_pretraining(
     **kwargs, # `minutes`, `extend`, `device`, `precision`, `log` of `run_pretraining`
 )->ElectraLearner:
     "Pre-train on from trained weights, or continue where such a run stopped"
-    most = body_config(origin.hp).max_position_embeddings
+    most = max_input(origin.model.discriminator or origin.model.generator) or hp.max_seq_length
     if hp.max_seq_length>most:
         raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {origin.folder} know "
                          f"{most} positions; build examples with electra_data --max-length {most}")

@@ -147,7 +147,7 @@ def sample_inverse_cdf(
     u:Tensor, # Uniform numbers in [0, 1), (...)
 )->Tensor: # Sampled ids, (...)
     "Draw by the cumulative sum of the probabilities"
-    exact = torch.float64 if probs.device.type=='cpu' else None # rounding hardly ever changes a sample
+    exact = torch.float64 if probs.device.type=='cpu' else None # so that rounding changes nothing
     cdf = probs.cumsum(-1, dtype=exact)
     drawn = torch.searchsorted(cdf, u[...,None]*cdf[...,-1:], right=True).squeeze(-1)
     return drawn.clamp_(max=probs.shape[-1]-1)

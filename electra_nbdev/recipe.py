@@ -278,8 +278,16 @@ def build_networks(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(hp.seed)
         discriminator, generator = _bodies(hp, torch.Generator().manual_seed(hp.seed))
+    _check_positions(hp, discriminator or generator)
     tie = 'encoder' if not hp.untied_generator else 'none' if hp.untied_generator_embeddings else 'embeddings'
     return Electra(generator, discriminator, tie)
+
+def _check_positions(hp, net):
+    "Refuse examples that are longer than a network takes: RoBERTa keeps two of its positions for padding"
+    from electra_nbdev.engine.models import max_input
+    if hp.max_seq_length > (most := max_input(net) or hp.max_seq_length):
+        raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds the {most} tokens that the body takes; "
+                         "raise its max_position_embeddings in `model_hparam_overrides`")
 
 # %% ../nbs/pretraining/20_recipe.ipynb #8e096cb2
 def _bodies(hp, rng):

@@ -27,7 +27,7 @@ from fastcore.foundation import L
 from .engine.files import InputError
 from .engine.models import device_of
 from .engine.ranks import n_processes, rank
-from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
+from .finetune_recipe import FinetuneHParams, open_model, settle_recipe, task_defaults
 from .tables import SHARE, check_columns, part_of, read_table
 from .tasks import Feature, Task, TextExample, TextTask
 from .tokenizer import warn_unknown
@@ -322,6 +322,13 @@ def _has_decimals(labels):
     "Whether labels are numbers, and not all of them whole"
     return all(_is_number(o) for o in labels) and any('.' in str(o) for o in labels)
 
+def _check_name(name):
+    "Refuse a name that no file can have; print the settings that a name brings with it"
+    if not re.fullmatch(r'[^./\\:*?"<>|][^/\\:*?"<>|]*', name):
+        raise InputError(f"the name of the task is {name!r}; it becomes a file name, so leave out / \\ : * ? \" < > |")
+    if said := ', '.join(f'{k} {v}' for k,v in task_defaults([name]).items()):
+        print(f"NOTE: a task named {name} has {said} unless the recipe says otherwise", flush=True)
+
 def _example(i, where, row, text, pair, label, labels):
     "A row as an example"
     for o in (text, pair, label):
@@ -348,8 +355,7 @@ def text_task(
     share:float=SHARE, # Of the training rows, where there is no `dev`
 )->TextTask:
     "A task of your own"
-    if not re.fullmatch(r'[^./\\:*?"<>|][^/\\:*?"<>|]*', name):
-        raise InputError(f"the name of the task is {name!r}; it becomes a file name, so leave out / \\ : * ? \" < > |")
+    _check_name(name)
     columns, given = [o for o in (text, pair, label) if o], dict(train=train, dev=dev, test=test)
     def read(k, v): return _named_rows(v, *((columns[:-1], ()) if k=='test' else (columns, (text, label))), skip_bad)
     rows = {k: read(k, v) for k,v in given.items() if v is not None}

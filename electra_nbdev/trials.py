@@ -274,6 +274,7 @@ def trial(self:Plan,
         settle_trials(Trials(self.out))
     wait_for_all()
 
+# %% ../nbs/finetuning/43_trials.ipynb #e36376c4
 @patch
 def run(self:Plan)->Trials:
     "All trials that are not there yet, and the predictions of the test sets"
@@ -343,7 +344,7 @@ def predict_test(
     out, # Folder of a task, with its trials
     tasks:list, # `Task`s with a source
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    most:int=5, # Trials to predict with
+    most:int=FinetuneHParams.n_writes_test, # Trials to predict with
 )->Path: # Folder of the predictions: one for each trial, and `ensemble`
     "Predict the test sets with each trial, and with their ensemble"
     folder, models = Path(out)/'predictions', dict(islice(Trials(out).models.items(), most))

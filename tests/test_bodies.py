@@ -15,9 +15,10 @@ from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig, DebertaV2Config,
                           DebertaV2Tokenizer, ElectraConfig,
-                          ElectraForPreTraining, ModernBertConfig, RobertaTokenizer)
+                          ElectraForPreTraining, ModernBertConfig, RobertaConfig, RobertaTokenizer)
 
 from electra_nbdev.cli import electra_pretrain
+from electra_nbdev.continue_pretraining import Origin, continue_pretraining
 from electra_nbdev.engine.checkpoint import latest_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
@@ -217,6 +218,15 @@ def test_errors(data, tmp_path):
         body_of_type(data, 'gpt2')
     with pytest.raises(InputError, match='--body .* has no config.json'):
         electra_pretrain(data=str(data), out=str(tmp_path/'run'), body=str(data))
+
+def test_positions_that_are_kept_for_padding_hold_no_token(data, tmp_path):
+    "Of RoBERTa's 18 positions a text has 16"
+    hp = replace(recipe(data, 'bert'), body=RobertaConfig(**SIZE | dict(max_position_embeddings=18)).to_diff_dict())
+    origin, longer = Origin('x', build_networks(hp), hp, load_examples(data).tokenizer), replace(hp, max_seq_length=17)
+    with pytest.raises(InputError, match='`max_seq_length` 17 exceeds the 16 tokens that the body'):
+        build_networks(longer)
+    with pytest.raises(InputError, match='the weights of x know 16 positions'):
+        continue_pretraining(origin, data, tmp_path/'run', longer)
 
 def body_of_type(data, kind): return build_networks(replace(recipe(data, 'bert'), body=dict(model_type=kind)))
 

@@ -356,6 +356,7 @@ def test_several_tasks(model, table, dls):
     assert isinstance(learn.predict(['red'], task='size')[0].label, float)
     for act in (learn.get_preds, learn.summary, lambda: ClassificationInterpretation.from_learner(learn)):
         with pytest.raises(InputError, match='single task of texts'): act()
+    with pytest.raises(InputError, match='size has no classes of texts to draw'): learn.plot_confusion_matrix('size')
     learn.show_results(max_n=2)
 
 def test_a_loader_of_any_task(model, table):

@@ -1,5 +1,5 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
-import json, shutil
+import json, shutil, time
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -8,12 +8,12 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 
-from electra_nbdev import runs
+from electra_nbdev import pretrain, runs
 from electra_nbdev.continue_pretraining import continue_pretraining, open_origin
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.batches import pretrain_dls
 from electra_nbdev.examples import build_examples, load_examples
-from electra_nbdev.monitor import diagnose, read_history
+from electra_nbdev.monitor import TrainingMonitor, diagnose, read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.recipe import build_networks, load_networks, preset
 from electra_nbdev.pretrain import electra_learner
@@ -179,6 +179,14 @@ def test_a_validation_is_no_part_of_a_run(made, tmp_path):
 
 def no_curves(monkeypatch): monkeypatch.setattr(runs, 'plot_history', lambda *_: None) # half a second each
 
+def test_curves_take_a_hundredth_of_the_time(made, tmp_path, monkeypatch):
+    "They are drawn after the first of three intervals and after the last: a drawing of .2 s bars others for 20 s"
+    drawn = []
+    monkeypatch.setattr(runs, 'plot_history', lambda *_: drawn.append((time.sleep(.2), time.monotonic())[1]))
+    learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path)])
+    learn.fit_steps()
+    assert len(drawn)==2 and learn.save_checkpoints.redraw-drawn[-1]==pytest.approx(20, rel=.5)
+
 def files_of(folder): return {str(o): o.read_bytes() for o in folder.rglob('*') if o.is_file()}
 
 def test_a_run_that_has_returned_is_closed(made, tmp_path, monkeypatch):
@@ -227,6 +235,11 @@ def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp
                 lambda: continue_pretraining(open_origin('tiny'), None, out, longer)):
         with pytest.raises(InputError, match='was trained on tales.txt, not on the embedded sample'): act()
     facts = json.loads((out/'hparams.json').read_text())
+    facts['run']['data']['seed'] = 7
+    (out/'hparams.json').write_text(json.dumps(facts))
+    with pytest.raises(InputError, match=r'other examples \(seed: 7, asked for 0\)'):
+        run_pretraining(d/'examples', out, longer, extend=True, device='cpu')
+    facts['run']['data']['seed'] = 0
     facts['run']['data']['sources'][0]['name'] = 'train.txt' # as if it were a run of the sample
     (out/'hparams.json').write_text(json.dumps(facts))
     with pytest.raises(InputError, match='mask_prob is 0.3, asked for 0.2'):
@@ -274,6 +287,28 @@ def test_advice_leaves_out_what_a_recipe_has():
     assert 'initializer_range' not in advice('small', model_hparam_overrides=dict(initializer_range=.1))
     assert 'length_schedule' not in advice('small', length_schedule=((64, .5), (128, .5)))
     assert advice('tiny').endswith('Try more than 6000 steps or a learning_rate below 0.002.')
+
+def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
+    now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
+    monitor = TrainingMonitor(preset('tiny', num_train_steps=6000))
+    for step,said in ((2999, 0), (3000, 1), (3600, 0)):
+        monitor.learn, monitor.trained = SimpleNamespace(n_updates=step, held_out=now), True
+        monitor.after_validate()
+        assert capsys.readouterr().out.count('never left the base rate')==said
+
+@pytest.mark.parametrize('steps,said', [(2, False), (3, True)])
+def test_a_warm_up_of_more_than_half_is_said(made, tmp_path, monkeypatch, capsys, steps, said):
+    d, hp = made
+    no_curves(monkeypatch)
+    run_pretraining(d/'examples', tmp_path, replace(hp, num_train_steps=4, num_warmup_steps=steps), device='cpu')
+    assert ('steps is more than half of the 4 steps: the rate' in capsys.readouterr().out)==said
+
+def test_padding_is_not_among_the_tokens_of_highest_probability(made, monkeypatch):
+    shown, learn = [], learner(made)
+    monkeypatch.setattr(pretrain, 'display_df', shown.append)
+    learn.show_results(max_n=8)
+    assert (learn.masked.input_ids==learn.tokenizer.pad_token_id).any() and len(shown[0])==8
+    assert not shown[0]['highest P(replaced)'].str.contains('PAD').any()
 
 def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
     "Unless it is the usual one"

@@ -68,6 +68,16 @@ def test_pairs_numbers_a_dev_set_and_a_name(home):
     assert head==[*NAMES, 'prediction'] and first[:5]==[str(o) for o in ROWS[0]], "nothing is quoted in a .tsv"
     bad(home, 'electra_predict --model numbers --input other.tsv --device cpu', 'several models', 'numbers/sizes')
 
+def test_what_labels_are_taken_for_is_said_and_can_be_changed(home):
+    "Whole numbers are classes, and a name may bring settings of a task of the papers: both are printed"
+    write(home/'faqa.csv', ''.join(['question,stars\n', *[f'{sentence(i)},{i%3}\n' for i in range(30)]]))
+    line = f'{TRAIN} --csv faqa.csv --text question --label stars --dev faqa.csv'
+    said = typed(f'{line} --out stars', home)
+    assert said.code==0 and 'faqa: `stars` has 3 classes: 0, 1, 2 (for numbers give --regression true)' in said.out
+    assert 'NOTE: a task named faqa has max_seq_length 512, num_train_epochs 2.0 unless' in said.out, said.err
+    said = typed(f'{line} --out stars --regression true --task stars', home)
+    assert said.code==0 and 'stars: `stars` is a number' in said.out and 'a task named' not in said.out, said.err
+
 COLUMNS = '--csv train.csv --text question --label about'
 FLAGS = {
     '--csv train.csv --text question': 'give --label',
@@ -85,6 +95,7 @@ FLAGS = {
     '--csv open.csv --text question --label about': 'open.csv line 3: unexpected end of data; is a quot',
     '--csv twice.csv --text question --label about': 'twice.csv has several columns `question`',
     '--task cola --data-dir model --label about': '--label is about a table',
+    '--task cola --data-dir model --regression false': '--regression is about a table',
     '--task cola': '--task and --data-dir are needed, or a table with --csv, --text and --label',
 }
 
@@ -145,6 +156,12 @@ def test_a_column_that_predictions_would_replace_is_refused(home, tmp_path):
     untrained(ft.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
     write(tmp_path/'a.csv', 'text,prediction\nred,a\n')
     bad(tmp_path, 'electra_predict --model task --input a.csv --device cpu', 'a.csv has a column `prediction`, which')
+
+def test_no_row_is_left_out_unasked(home, tmp_path):
+    untrained(ft.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
+    write(tmp_path/'a.csv', 'text\nred\n"dog')
+    with pytest.raises(InputError, match='a.csv line 3'): ft.predict_file(tmp_path/'task', tmp_path/'a.csv')
+    assert len(ft.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad=True))==1
 
 def test_classes_of_a_datasets_object_keep_their_names():
     from datasets import ClassLabel, Dataset, Features, Value
