@@ -25,7 +25,8 @@ from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint,
                                              tensors_of)
 from .engine.files import InputError, check_free, remove_leftovers, versions
 from .engine.models import device_of
-from .engine.training import finder_of, precision_callbacks, print_line, progress_bars
+from .engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
+                                           progress_bars)
 from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
 from .pretrain import ElectraLearner, electra_learner, sample_examples, steps_within, with_special_ids
@@ -163,7 +164,7 @@ def resume_conditions(
     precision = getattr(amp.amp_mode, 'value', amp.amp_mode) if amp else 'fp32'
     order = {} if device.type=='cpu' else dict(deterministic=torch.are_deterministic_algorithms_enabled())
     return dict(device=name, precision=precision, threads=torch.get_num_threads(),
-                processes=num_distrib() or 1, torch=torch.__version__, **order)
+                processes=num_distrib() or 1, torch=torch.__version__ + ' compiled'*is_compiled(learn.model), **order)
 
 # %% ../nbs/pretraining/23_runs.ipynb #6192383d
 def restore(
@@ -338,6 +339,7 @@ def run_pretraining(
     extend:bool=False, # Train a finished run longer
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
+    compile:bool=False, # Compile the bodies
     log=(), # `tensorboard`, `wandb`
     model:Electra|None=None, # Networks to begin with, new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
@@ -351,6 +353,7 @@ def run_pretraining(
     train, held = open_examples(data, hp)
     hp = with_special_ids(hp, train.tokenizer)
     dls = pretrain_dls(train, held, hp, device)
+    amp += compile_callbacks(compile, device, dynamic=False) # a recipe has a few lengths
     with only_writer(out):
         remove_leftovers(out)
         hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)

@@ -23,9 +23,11 @@ from fastai.text.data import SortedDL, TensorText
 from fastai.torch_core import TensorCategory, TitledStr, display_df
 from fastcore.basics import attrdict, patch, store_attr
 from fastcore.foundation import L
+from torch.utils.data import get_worker_info
 
 from .engine.files import InputError
 from .engine.models import device_of
+from .engine.training import copy_batch
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
 from .tables import SHARE, check_columns, part_of, read_table
 from .tasks import Feature, Task, TextExample, TextTask
@@ -115,8 +117,9 @@ def create_batch(self:FinetuneDL,
     b:list, # Items
 )->tuple: # From `task_batch`
     "Sequences as tensors"
-    batch, targets = task_batch(b, self.tasks, self.tok.pad_token_id)
-    return (batch, targets) if self.labelled else (batch,)
+    batch, _ = task_batch(b, self.tasks, self.tok.pad_token_id)
+    if self.device and not get_worker_info(): batch = copy_batch(batch, self.device) # only this process has the GPU
+    return (batch, batch['targets']) if self.labelled else (batch,)
 
 @patch
 def retain(self:FinetuneDL,
