@@ -32,6 +32,7 @@ def command(
         _quieten()
         try:
             _check_places(f, kwargs)
+            _check_device(kwargs.get('device'))
             return f(*args, **kwargs)
         except (InputError, OSError) as e: found, code = f'{f.__name__}: {e}', 2
         except (MemoryError, RuntimeError) as e:
@@ -68,6 +69,12 @@ def _check_places(f, given):
             hint = suggest(Path(name).name, os.listdir(folder) if folder.is_dir() else [])
             shown = flag.replace('_', '-')
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {docments(f)[flag]}")
+
+def _check_device(name):
+    "Refuse a device that is not there before the imports that take longer than torch's"
+    if not name: return
+    from electra_nbdev.engine.models import check_device
+    check_device(name)
 
 # %% ../nbs/99_cli.ipynb #d895c779
 _BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'
