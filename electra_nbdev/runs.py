@@ -347,20 +347,18 @@ def run_pretraining(
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = Path(out or Path('runs')/hp.model_name), device_of(device)
-    amp = precision_callbacks(precision, device)
     check_free(out, 'a run', 'hparams.json')
     check_known(out, hp, data, minutes, extend, init)
+    amp = [*precision_callbacks(precision, device), *compile_callbacks(compile, device, dynamic=False)]
     train, held = open_examples(data, hp)
     hp = with_special_ids(hp, train.tokenizer)
     dls = pretrain_dls(train, held, hp, device)
-    amp += compile_callbacks(compile, device, dynamic=False) # a recipe has a few lengths
     with only_writer(out):
         remove_leftovers(out)
         hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)
         set_seed(hp.seed)
         save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
-        cbs = [save, StopOnSignal(), *amp, *loggers(log, out, hp), *cbs]
-        learn = electra_learner(dls, hp, model, out, cbs=cbs)
+        learn = electra_learner(dls, hp, model, out, cbs=[save, StopOnSignal(), *amp, *loggers(log, out, hp), *cbs])
         try: return _run(learn, out, facts)
         finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
 

@@ -95,7 +95,7 @@ class Stop(Callback):
         if self.training and self.n_updates==4: self.learn.stop_on_signal.came = 15
 
 def test_a_compiled_run_is_a_run(monkeypatch, made, tmp_path, capsys):
-    "Stopped and continued it is bit-exact, continued without compiling or later with it says so; files have their names"
+    "Continued it is bit-exact; without compiling, or with it from then on, it says so; files have their names"
     strict(monkeypatch, runs)
     no_curves(monkeypatch)
     d, hp = made
