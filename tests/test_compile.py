@@ -89,7 +89,7 @@ def strict(monkeypatch, module):
     def callbacks(wanted, device, **how): return [CompileBodies(**how | STRICT)] if wanted else []
     monkeypatch.setattr(module, 'compile_callbacks', callbacks)
 
-class Stop(Callback):
+class Signal(Callback):
     "As on a signal, after four updates"
     def after_batch(self):
         if self.training and self.n_updates==4: self.learn.stop_on_signal.came = 15
@@ -107,7 +107,7 @@ def test_a_compiled_run_is_a_run(monkeypatch, made, tmp_path, capsys):
     assert is_compiled(run('whole', True)[0].model)
     for before,after in ((True, True), (True, False), (False, True)):
         out = f'{before}-{after}'
-        assert run(out, before, Stop())[0].stopped
+        assert run(out, before, Signal())[0].stopped
         learn, said = run(out, after)
         assert learn.n_updates==hp.num_train_steps and is_compiled(learn.model)==after
         a, b = tensors('whole'), tensors(out)
