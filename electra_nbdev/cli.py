@@ -32,6 +32,7 @@ def command(
         _quieten()
         try:
             _check_places(f, kwargs)
+            _check_device(kwargs.get('device'))
             return f(*args, **kwargs)
         except (InputError, OSError) as e: found, code = f'{f.__name__}: {e}', 2
         except (MemoryError, RuntimeError) as e:
@@ -72,6 +73,12 @@ def _check_places(f, given):
             hint = suggest(Path(name).name, os.listdir(folder) if folder.is_dir() else [])
             shown = flag.replace('_', '-')
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {docments(f)[flag]}")
+
+def _check_device(name):
+    "Refuse a device that is not there before the imports that take longer than torch's"
+    if not name: return
+    from electra_nbdev.engine.models import check_device
+    check_device(name)
 
 # %% ../nbs/99_cli.ipynb #d895c779
 _BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'
@@ -166,6 +173,7 @@ def electra_pretrain(
     seed:int=None, # Of initialisation, data order, masking and sampling
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU that has it, fp16 on an older one, else fp32)
+    compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name
     init:str=None, # Trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny
@@ -173,12 +181,11 @@ def electra_pretrain(
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hparams)
-    from electra_nbdev.continue_pretraining import continue_pretraining
-    from electra_nbdev.runs import run_pretraining
+    from electra_nbdev.continue_pretraining import continue_pretraining, run_pretraining
     origin = _origin(init)
     hp = _recipe_of(preset, hparams, steps, seed, data, origin, body)
     _spare_threads(hp)
-    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, log=log)
+    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
     if origin: learn = continue_pretraining(origin, data, out, hp, carry_optimizer, **how)
     else: learn = run_pretraining(data, out, hp, **how)
     if learn.stopped and is_cli(): raise SystemExit(learn.exit_code)
@@ -327,23 +334,24 @@ def electra_finetune(
     skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU that has it, fp16 on an older one, else fp32)
+    compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
 ):
     "Fine-tune on tasks and evaluate; run again, it continues where it stopped"
     columns = dict(text=text, pair=pair, label=label, dev=dev, regression=regression)
     _check_table(task, data_dir, csv, predict_test, columns)
     from electra_nbdev.glue import PEERS
     from electra_nbdev.trials import finetune_tasks
-    how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision)
+    how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision, compile)
     tasks = [_table_task(csv, task, skip_bad_rows, **columns)] if csv else _names(task)
     return _print_results(finetune_tasks(model, tasks, data_dir, out, skip_bad_rows, PEERS, **how), out, predict_test)
 
 # %% ../nbs/99_cli.ipynb #e9afcc16
-def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision):
+def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision, compile):
     "What a fine-tuning call changes"
     from electra_nbdev.recipe import given_hparams
     given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
                           do_train=False if eval_only else None)
-    return given | dict(preset=preset, device=device, precision=precision)
+    return given | dict(preset=preset, device=device, precision=precision, compile=compile)
 
 def _names(task):
     "Names of tasks, of any kind"

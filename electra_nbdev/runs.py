@@ -27,7 +27,8 @@ from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint,
 from .engine.files import InputError, check_free, remove_leftovers, versions
 from .engine.models import device_of
 from .engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
-from .engine.training import finder_of, precision_callbacks, print_line, progress_bars
+from .engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
+                                           progress_bars)
 from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
 from .pretrain import ElectraLearner, electra_learner, sample_examples, steps_within, with_special_ids
@@ -169,7 +170,7 @@ def resume_conditions(
     order = {} if device.type=='cpu' else dict(deterministic=torch.are_deterministic_algorithms_enabled())
     order |= dict(parts=learn.hp.grad_accumulation) if learn.hp.grad_accumulation>1 else {}
     return dict(device=name, precision=precision, threads=torch.get_num_threads(),
-                processes=n_processes(), torch=torch.__version__, **order)
+                processes=n_processes(), torch=torch.__version__ + ' compiled'*is_compiled(learn.model), **order)
 
 # %% ../nbs/pretraining/23_runs.ipynb #6192383d
 def restore(
@@ -345,6 +346,7 @@ def run_pretraining(
     extend:bool=False, # Train a finished run longer
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
+    compile:bool=False, # Compile the bodies
     log=(), # `tensorboard`, `wandb`
     model:Electra|None=None, # Networks to begin with, new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
@@ -352,9 +354,9 @@ def run_pretraining(
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = Path(out or Path('runs')/hp.model_name), join_processes(device)
-    amp = precision_callbacks(precision, device)
     check_free(out, 'a run', 'hparams.json')
     check_known(out, hp, data, minutes, extend, init)
+    amp = [*precision_callbacks(precision, device), *compile_callbacks(compile, device, dynamic=False)]
     train, held = open_examples(data, hp)
     hp = with_special_ids(hp, train.tokenizer)
     dls = pretrain_dls(train, held, hp, device)

@@ -23,10 +23,12 @@ from fastai.text.data import SortedDL, TensorText
 from fastai.torch_core import TensorCategory, TitledStr, display_df
 from fastcore.basics import attrdict, patch, store_attr
 from fastcore.foundation import L
+from torch.utils.data import get_worker_info
 
 from .engine.files import InputError
 from .engine.models import device_of
 from .engine.ranks import n_processes, rank
+from .engine.training import copy_batch
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe, task_defaults
 from .tables import SHARE, check_columns, part_of, read_table
 from .tasks import Feature, Task, TextExample, TextTask
@@ -117,9 +119,10 @@ def create_batch(self:FinetuneDL,
 )->tuple: # From `task_batch`
     "Sequences as tensors; of a training batch, those of this process"
     share = b[rank()::n_processes()] if self.shuffle else b
-    batch, targets = task_batch(share or b[:1], self.tasks, self.tok.pad_token_id)
+    batch, _ = task_batch(share or b[:1], self.tasks, self.tok.pad_token_id)
     batch['share'] = torch.full(batch['index'].shape, len(share)/len(b)) # 0: a sequence that counts nothing
-    return (batch, targets) if self.labelled else (batch,)
+    if self.device and not get_worker_info(): batch = copy_batch(batch, self.device) # only this process has the GPU
+    return (batch, batch['targets']) if self.labelled else (batch,)
 
 @patch
 def retain(self:FinetuneDL,

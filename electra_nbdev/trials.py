@@ -31,7 +31,7 @@ from torch import nn
 from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, check_free, digest_of,
                                         versions)
 from .engine.ranks import join_processes, rank, wait_for_all
-from .engine.training import precision_callbacks, print_metrics
+from .engine.training import compile_callbacks, precision_callbacks, print_metrics
 from .finetune import FinetuneLearner, TaskNetwork, finetune_learner, finetuned_folder
 from .finetune import load_finetuned, save_model, task_groups
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe
@@ -233,6 +233,7 @@ class Plan:
         preset:str='official', # `official` or `paper`
         device=None, # `cpu`, `cuda` ...; a GPU if there is one
         precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
+        compile:bool=False, # Compile the encoder
         **hparams, # Changes to the recipe
     ):
         self.encoder, self.tok, self.out, self.device = encoder, tok, Path(out), join_processes(device)
@@ -244,6 +245,7 @@ class Plan:
         check_free(self.out, 'trials', 'trial-*')
         self.facts = recipe_facts(encoder, self.hp)
         check_facts(Trials(out), self.facts)
+        self.compiled = compile_callbacks(compile, self.device, dynamic=True) # every batch has its own length
         self.examples = read_examples(self.tasks, self.hp)
         self._check_examples()
 
@@ -268,7 +270,8 @@ def trial(self:Plan,
     name, hp, n = '+'.join(self.tasks), self.hp, sum(map(len, rows['train'].values()))
     if k in Trials(self.out).records: return print(f'{name} trial {k}: finished already', flush=True)
     print(f'{name} trial {k}, seed {hp.seed+k}: {n} sequences, {n_steps(n, hp)} steps on {self.device}', flush=True)
-    learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, self.new_callbacks())
+    cbs = [*self.new_callbacks(), *self.compiled]
+    learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, cbs)
     if not rank():
         save_trial(learn, self.out, k, self.facts)
         settle_trials(Trials(self.out))

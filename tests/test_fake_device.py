@@ -9,13 +9,14 @@ import pytest
 import torch
 from fastai.callback.core import Callback, CancelFitException
 from fastai.callback.fp16 import AMPMode
+from fastai.torch_core import to_device
 from torch import tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, ElectraForMaskedLM
 
-from electra_nbdev import continue_pretraining, generator, pretrain, score
+from electra_nbdev import continue_pretraining, generator, pretrain, score, task_data
 from electra_nbdev.batches import PretrainDL
 from electra_nbdev.electric import cloze_step
 from electra_nbdev.engine.random import KeyedRandom
@@ -32,7 +33,7 @@ from electra_nbdev.recipe import body_config, build_networks, preset
 from electra_nbdev.score import generator_choices, load_scorer, replaced_probs
 from electra_nbdev.tagging import chunk_task
 from electra_nbdev.task_data import finetune_dls, read_rows
-from fake_device import GPU, HostCopy, Watch, pretended_gpu, to_gpu
+from fake_device import GPU, HostCopy, Watch, pretended_gpu, tensors, to_gpu
 from official import SPECIAL_IDS, loaders
 from test_finetune import electra_folder, glue_files
 from test_qa import squad
@@ -269,17 +270,21 @@ def task_files(tmp_path_factory):
     electra_folder(d/'model')
     return d
 
+def task_learner(task_files, names, cbs=()):
+    "A learner of tasks on the CPU"
+    hp = FinetuneHParams(max_seq_length=32, train_batch_size=8)
+    encoder, tok = open_model(task_files/'model')
+    tasks = {o: TASKS[o](o, task_files) for o in names.split('+')}
+    rows = read_rows(tasks, tok, hp)
+    return finetune_learner(finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, 'cpu'), encoder, hp, cbs=cbs)
+
 def to(device, tree): return tree_map_only(torch.Tensor, lambda o: o.to(device), tree)
 
 @pytest.mark.parametrize('precision', ['fp32', 'bf16'])
 @pytest.mark.parametrize('names', [*TASKS, 'cola+sts+squad+chunk'])
 def test_tasks_do_not_stop_the_gpu(task_files, names, precision):
     "A step with its optimizer, and an evaluation's pass"
-    hp = FinetuneHParams(max_seq_length=32, train_batch_size=8)
-    encoder, tok = open_model(task_files/'model')
-    tasks = {o: TASKS[o](o, task_files) for o in names.split('+')}
-    amp, rows = [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)], read_rows(tasks, tok, hp)
-    learn = finetune_learner(finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, 'cpu'), encoder, hp, cbs=amp)
+    learn = task_learner(task_files, names, [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)])
     batch = next(iter(learn.dls.valid))
     with pretended_gpu(copies=100) as watch:
         on_gpu = to(GPU, batch)
@@ -288,6 +293,38 @@ def test_tasks_do_not_stop_the_gpu(task_files, names, precision):
         with torch.no_grad(): learn.model.eval()(on_gpu[0])
     assert learn.n_updates==2 and torch.float64 not in watch.dtypes()
     assert (torch.bfloat16 in watch.dtypes())==(precision=='bf16')
+
+def test_batches_of_tasks_are_copied_without_waiting(monkeypatch, task_files):
+    "From pinned memory, with tags and answers; fastai's own copy finds nothing to do. Not by the workers of a loader"
+    dl, pinned = task_learner(task_files, 'cola+squad+chunk').dls.train, []
+    batch, _ = found = dl.one_batch()
+    monkeypatch.setattr(torch.Tensor, 'pin_memory', lambda self: pinned.append(1) or self)
+    monkeypatch.setattr(task_data, 'task_batch', lambda *args: found)
+    dl.device = GPU
+    with pretended_gpu():
+        copied = dl.create_batch([])
+        assert {o.device for o in tensors(copied)}=={GPU} and len(pinned)==len(tensors(batch))
+        assert all(a is b for a,b in zip(tensors(copied), tensors(to_device(copied, GPU)), strict=True))
+    monkeypatch.setattr(task_data, 'get_worker_info', lambda: 'a worker')
+    assert dl.create_batch([])[0] is batch
+
+@pytest.mark.parametrize('kind', ['pre-training', 'fine-tuning'])
+def test_an_update_is_fused(monkeypatch, task_files, kind):
+    "One kernel for each group of parameters, on the CPU and on a GPU"
+    fused, calls = torch._fused_adamw_, []
+    def step(params, *args, **kwargs):
+        calls.append((len(params), {o.device.type for o in params}))
+        return fused(params, *args, **kwargs)
+    monkeypatch.setattr(torch, '_fused_adamw_', step)
+    learn = learner('tied') if kind=='pre-training' else task_learner(task_files, 'cola')
+    with learn.no_bar(): train(learn, 1)
+    groups = [(len(o['params']), {'cpu'}) for o in learn.opt.opt.param_groups]
+    assert calls==groups
+    calls.clear()
+    batch = learn.dls.valid.one_batch()
+    with pretended_gpu(copies=100):
+        train(put(learn, batches=None if kind=='pre-training' else [to(GPU, batch)]*2), 1)
+    assert calls==[(n, {'cuda'}) for n,_ in groups]
 
 # Networks that are made for a moment, and numbers that are rounded
 

@@ -262,7 +262,8 @@ def test_extending_needs_a_run(made, tmp_path, monkeypatch):
 
 def test_a_gpu_promises_less_unless_it_is_asked(made, tmp_path, monkeypatch, capsys):
     "Sums on a GPU have no fixed order, so a continued run says that it is not bit-exact"
-    net = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(device=torch.device('cuda', 0))]))
+    one = SimpleNamespace(device=torch.device('cuda', 0))
+    net = SimpleNamespace(parameters=lambda: iter([one]), modules=list)
     monkeypatch.setattr(torch.cuda, 'get_device_name', lambda o: 'a GPU')
     learn = SimpleNamespace(model=net, hp=preset('tiny'))
     assert resume_conditions(learn)['deterministic'] is False

@@ -36,8 +36,8 @@ def dropout_scale(
 def use_packed_dropout(
     x:Tensor, # Activations
 )->bool:
-    "Whether packed bits pay: float32 on a CPU"
-    return x.device.type=='cpu' and x.dtype==torch.float32
+    "Whether packed bits pay: float32 on a CPU, outside of a compiled body, which draws its own numbers"
+    return x.device.type=='cpu' and x.dtype==torch.float32 and not torch.compiler.is_compiling()
 
 class _PackedDropout(torch.autograd.Function):
     "Dropout that keeps a byte per activation for the backward pass"

@@ -1,4 +1,4 @@
-"""Counting updates, mixed precision on any device, and whom a progress bar is for
+"""Counting updates, mixed precision on any device, compiled bodies, and whom a progress bar is for
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/engine/training.html.md"""
 
@@ -7,7 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/training.html.md"""
 # %% auto #0
 __all__ = ['CountUpdates', 'finder_of', 'has_own_schedule', 'batches_per_update', 'updates_of_fit', 'count_updates',
            'DeviceMixedPrecision', 'SmoothLoss', 'MeanLoss', 'BatchProgress', 'DeviceLearner', 'LossesAsNumbers',
-           'default_precision', 'precision_callbacks', 'progress_bars', 'print_line', 'print_metrics']
+           'default_precision', 'precision_callbacks', 'compile_bodies', 'is_compiled', 'CompileBodies',
+           'compile_callbacks', 'copy_batch', 'progress_bars', 'print_line', 'print_metrics']
 
 # %% ../../nbs/engine/95_training.ipynb #fcee7909
 import math
@@ -19,11 +20,12 @@ from fastai.callback.fp16 import AMPMode, MixedPrecision
 from fastai.callback.progress import ProgressCallback
 from fastai.callback.schedule import LRFinder, ParamScheduler
 from fastai.learner import AvgLoss, AvgSmoothLoss, Learner, Recorder
-from fastai.torch_core import find_bs
+from fastai.torch_core import apply, find_bs, to_device
 from fastcore.basics import patch
+from torch import nn
 
 from .fields import check_choice
-from .files import InputError
+from .files import InputError, one_line
 
 # %% ../../nbs/engine/95_training.ipynb #cd6719e0
 class CountUpdates(Callback):
@@ -238,6 +240,60 @@ def precision_callbacks(
     check_choice('--precision', name, modes)
     _check_half(modes[name], device)
     return [DeviceMixedPrecision(modes[name])] if modes[name] else []
+
+# %% ../../nbs/engine/95_training.ipynb #c66035f2
+def compile_bodies(
+    model:nn.Module, # Holds bodies of Hugging Face, changed in place
+    **how, # For `torch.compile`, such as `dynamic`, `mode` or `backend`
+)->nn.Module: # The same model
+    "Compile each body when it is first called"
+    config = torch._dynamo.config
+    config.cache_size_limit = max(config.cache_size_limit, 64)
+    for o in model.modules():
+        if getattr(o, 'base_model', None) is o: o.compile(**how)
+    return model
+
+def is_compiled(
+    model:nn.Module, # Network of any kind
+)->bool:
+    "Whether a part of a network is compiled in place"
+    return any(o._compiled_call_impl for o in model.modules())
+
+# %% ../../nbs/engine/95_training.ipynb #ab580f9a
+class CompileBodies(Callback):
+    "Compile the bodies of a learner's model"
+    def __init__(self,
+        **how, # As for `compile_bodies`
+    ): self.how = how
+
+    def after_create(self):
+        "Those that are not compiled yet"
+        if not is_compiled(self.model): compile_bodies(self.model, **self.how)
+
+    before_fit = after_create # of a learner that got the callback later
+
+def compile_callbacks(
+    wanted:bool, # Whether bodies are to be compiled
+    device:torch.device, # Where the training takes place
+    **how, # As for `compile_bodies`
+)->list: # Callbacks
+    "What makes a learner train with compiled bodies, where torch compiles for its device"
+    if not wanted: return []
+    try: torch.compile(lambda x: x+1)(torch.ones(2, device=device))
+    except Exception as e:
+        why = one_line(getattr(e, 'inner_exception', e))
+        raise InputError(f"--compile does not work here on {device}; leave it out ({why})") from None
+    return [CompileBodies(**how)]
+
+# %% ../../nbs/engine/95_training.ipynb #98085283
+def copy_batch(
+    batch, # Tensors on the CPU, in lists, tuples and dicts
+    device:torch.device, # Where they go
+): # The same structure
+    "A batch on a device; to a GPU of NVIDIA or AMD from pinned memory, without waiting"
+    gpu = device.type=='cuda'
+    if gpu: batch = apply(lambda o: o.pin_memory() if isinstance(o, torch.Tensor) else o, batch)
+    return to_device(batch, device, non_blocking=gpu)
 
 # %% ../../nbs/engine/95_training.ipynb #a2843e51
 def progress_bars(
