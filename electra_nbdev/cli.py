@@ -147,7 +147,7 @@ def electra_pretrain(
     extend:bool=False, # Train a finished run longer; needs a larger --steps
     seed:int=None, # Of initialisation, data order, masking and sampling
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
-    precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU that has it, fp16 on an older one, else fp32)
+    precision:str=None, # fp32, bf16 or fp16; auto: the faster on a CPU (default: bf16 or fp16 on a GPU, else fp32)
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name
     init:str=None, # Trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny

@@ -6,12 +6,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/pretrain.html.md
 
 # %% auto #0
 __all__ = ['sample_examples', 'objective_callbacks', 'EvaluationInterval', 'ElectraLearner', 'electra_learner', 'match_examples',
-           'with_special_ids', 'steps_within', 'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams',
-           'InputError', 'build_examples', 'load_examples', 'pretrain_dls', 'PretrainDataLoaders', 'train_vocab',
-           'load_tokenizer', 'Electra', 'TwoTowers', 'build_networks', 'load_networks', 'save_networks', 'MaskTokens',
-           'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss', 'electra_optimizer', 'param_groups', 'ClipNorm',
-           'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history', 'read_history', 'sample_corpus', 'Path', 'partial',
-           'replace']
+           'with_special_ids', 'steps_within', 'faster_precision', 'PretrainHParams', 'preset', 'resolve_hparams',
+           'load_hparams', 'InputError', 'build_examples', 'load_examples', 'pretrain_dls', 'PretrainDataLoaders',
+           'train_vocab', 'load_tokenizer', 'Electra', 'TwoTowers', 'build_networks', 'load_networks', 'save_networks',
+           'MaskTokens', 'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss', 'electra_optimizer', 'param_groups',
+           'ClipNorm', 'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history', 'read_history', 'sample_corpus', 'Path',
+           'partial', 'replace']
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #aca5e193
 import gc, math, time
@@ -35,7 +35,8 @@ from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
 from .electric import NoiseContrast, TwoTowers, cloze_step
 from .engine.files import InputError, cache_dir
 from .engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, finder_of,
-                                           has_own_schedule, print_metrics, progress_bars)
+                                           has_own_schedule, precision_callbacks, print_line, print_metrics,
+                                           progress_bars)
 from .examples import Examples, build_examples, build_lock, load_examples
 from .generator import mlm_step, sample_inverse_cdf
 from .masking import MaskTokens
@@ -281,6 +282,21 @@ def fit_steps(self:ElectraLearner,
     with progress_bars(self, watched()): self.fit_until(until, intervals, cbs=cbs)
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #cd8f8b8d
+def _brief_fit(n, hp, dls, cbs):
+    "Seconds of a step, and of a fit of `n` steps with its evaluation, on networks that are not kept"
+    brief = replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n)
+    learn = electra_learner(dls, brief, cbs=cbs)
+    learn.remove_cb(learn.skip_bad_gradients)
+    start = time.perf_counter()
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps()
+    if learn.stopped: raise KeyboardInterrupt
+    total, speed = time.perf_counter()-start, learn.jsonl_logger.rows[0]['tokens_per_s']
+    learn.remove_cbs(cbs)
+    del learn
+    gc.collect() # a learner and its callbacks hold each other, and the networks on a GPU
+    dls.train.position = 0
+    return dls.train.bs*hp.max_seq_length/speed, total
+
 def steps_within(
     minutes:float, # How long training may take, evaluations included
     hp:PretrainHParams, # Recipe
@@ -288,21 +304,24 @@ def steps_within(
     cbs=(), # Callbacks that change the speed, such as mixed precision
 )->int: # At least 20
     "Time twenty steps on networks that are not kept, and compute how many fit"
-    for n in (3, 20):
-        brief = replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n)
-        learn = electra_learner(dls, brief, cbs=cbs)
-        learn.remove_cb(learn.skip_bad_gradients)
-        start = time.perf_counter()
-        with learn.no_bar(), learn.no_logging(): learn.fit_steps()
-        if learn.stopped: raise KeyboardInterrupt
-        total, speed = time.perf_counter()-start, learn.jsonl_logger.rows[0]['tokens_per_s']
-        learn.remove_cbs(cbs)
-        del learn
-        gc.collect() # a learner and its callbacks hold each other, and the networks on a GPU
-    step = dls.train.bs*hp.max_seq_length/speed
-    dls.train.position = 0
+    for n in (3, 20): step, total = _brief_fit(n, hp, dls, cbs)
     evaluations = 10*min(hp.num_eval_steps, dls.valid.per_epoch)*(total-n*step)/2
     return max(20, int((60*minutes-evaluations)/step))
+
+# %% ../nbs/pretraining/22_pretrain.ipynb #352c96e1
+def faster_precision(
+    hp:PretrainHParams, # Recipe
+    dls:DataLoaders, # Its batches, on a CPU
+)->str: # `fp32` or `bf16`
+    "Time a few steps in both precisions on networks that are not kept, and report them"
+    amp = {o: precision_callbacks(o, dls.device) for o in ('fp32', 'bf16')}
+    start, secs = time.perf_counter(), {o: [] for o in amp}
+    while len(secs['bf16'])<3 and time.perf_counter()-start<5:
+        for name,cbs in amp.items(): secs[name].append(_brief_fit(4, hp, dls, cbs)[0])
+    fp32, bf16 = map(min, secs.values())
+    name = 'bf16' if 1.05*bf16<=fp32 else 'fp32'
+    print_line(f"A step takes {1e3*fp32:,.0f} ms in fp32 and {1e3*bf16:,.0f} ms in bf16: training in {name}")
+    return name
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #7af78514
 @patch

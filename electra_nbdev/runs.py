@@ -28,7 +28,8 @@ from .engine.models import device_of
 from .engine.training import finder_of, precision_callbacks, print_line, progress_bars
 from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
-from .pretrain import ElectraLearner, electra_learner, sample_examples, steps_within, with_special_ids
+from .pretrain import (ElectraLearner, electra_learner, faster_precision, sample_examples, steps_within,
+                                    with_special_ids)
 from .recipe import (PretrainHParams, differences, load_hparams, load_weights, preset, read_hparams,
                                   save_hparams, save_networks)
 from .tokenizer import watched
@@ -337,7 +338,7 @@ def run_pretraining(
     minutes:float|None=None, # Train for about so long instead of the recipe's steps
     extend:bool=False, # Train a finished run longer
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
+    precision:str|None=None, # `fp32`, `bf16`, `fp16`, `auto`: the faster on a CPU; `default_precision` if None
     log=(), # `tensorboard`, `wandb`
     model:Electra|None=None, # Networks to begin with, new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
@@ -345,7 +346,7 @@ def run_pretraining(
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = Path(out or Path('runs')/hp.model_name), device_of(device)
-    amp = precision_callbacks(precision, device)
+    precision_callbacks(precision, device) # refuses what there is not
     check_free(out, 'a run', 'hparams.json')
     check_known(out, hp, data, minutes, extend, init)
     train, held = open_examples(data, hp)
@@ -353,12 +354,14 @@ def run_pretraining(
     dls = pretrain_dls(train, held, hp, device)
     with only_writer(out):
         remove_leftovers(out)
+        measured = _measured_precision(out, hp, dls) if precision=='auto' and device.type=='cpu' else {}
+        amp = precision_callbacks(measured.get('precision', precision), device)
         hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)
         set_seed(hp.seed)
         save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
         cbs = [save, StopOnSignal(), *amp, *loggers(log, out, hp), *cbs]
         learn = electra_learner(dls, hp, model, out, cbs=cbs)
-        try: return _run(learn, out, facts)
+        try: return _run(learn, out, facts | measured)
         finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
 
 # %% ../nbs/pretraining/23_runs.ipynb #ddd97b46
@@ -376,6 +379,11 @@ def _agree(out, hp, dls, minutes, extend, amp, init):
     before = _facts(out).get('files') if known else None
     files = check_files(data_files(train, dls.valid.dataset), before)
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions())
+
+def _measured_precision(out, hp, dls):
+    "What `auto` chose on a CPU when the run began, or chooses now; a fact of the run"
+    saved = _facts(out).get('precision') if (out/'hparams.json').is_file() else None
+    return dict(precision=saved or faster_precision(hp, dls))
 
 # %% ../nbs/pretraining/23_runs.ipynb #778f1903
 def _run(learn, out, facts):
