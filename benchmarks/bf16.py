@@ -18,7 +18,7 @@ def train(precision, seed, steps):
     from electra_nbdev.pretrain import electra_learner, sample_examples
     from electra_nbdev.recipe import preset
     from electra_nbdev.runs import with_steps
-    hp = replace(with_steps(preset('tiny', num_eval_steps=8, seed=seed), steps), save_checkpoints_steps=steps)
+    hp = replace(with_steps(preset('tiny', num_eval_steps=50, seed=seed), steps), save_checkpoints_steps=steps)
     set_seed(seed)
     examples = [load_examples(o, hp) for o in sample_examples(hp)]
     amp = precision_callbacks(precision, torch.device('cpu'))

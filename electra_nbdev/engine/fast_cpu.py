@@ -196,7 +196,6 @@ LOGITS_CHUNK = 64 # Predictions in the buffer: 8 MB for 30,522 words, small enou
 class _FusedLoss(torch.autograd.Function):
     "Weighted sum of the losses, the losses, samples; the gradient is complete when the forward pass ends"
     @staticmethod
-    @torch.autocast('cpu', enabled=False)
     def forward(ctx, hidden, matrix, bias, targets, weights, u, how):
         nll, sampled = torch.empty_like(weights), torch.empty_like(targets)
         d_hidden = torch.empty_like(hidden)
