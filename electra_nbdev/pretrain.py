@@ -6,12 +6,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/pretrain.html.md
 
 # %% auto #0
 __all__ = ['sample_examples', 'objective_callbacks', 'EvaluationInterval', 'ElectraLearner', 'electra_learner', 'match_examples',
-           'with_special_ids', 'steps_within', 'faster_precision', 'PretrainHParams', 'preset', 'resolve_hparams',
-           'load_hparams', 'InputError', 'build_examples', 'load_examples', 'pretrain_dls', 'PretrainDataLoaders',
-           'train_vocab', 'load_tokenizer', 'Electra', 'TwoTowers', 'build_networks', 'load_networks', 'save_networks',
-           'MaskTokens', 'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss', 'electra_optimizer', 'param_groups',
-           'ClipNorm', 'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history', 'read_history', 'sample_corpus', 'Path',
-           'partial', 'replace']
+           'with_special_ids', 'steps_within', 'faster_precision', 'choose_precision', 'PretrainHParams', 'preset',
+           'resolve_hparams', 'load_hparams', 'InputError', 'build_examples', 'load_examples', 'pretrain_dls',
+           'PretrainDataLoaders', 'train_vocab', 'load_tokenizer', 'Electra', 'TwoTowers', 'build_networks',
+           'load_networks', 'save_networks', 'MaskTokens', 'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss',
+           'electra_optimizer', 'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history',
+           'read_history', 'sample_corpus', 'Path', 'partial', 'replace']
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #aca5e193
 import gc, math, time
@@ -322,6 +322,18 @@ def faster_precision(
     name = 'bf16' if 1.05*bf16<=fp32 else 'fp32'
     print_line(f"A step takes {1e3*fp32:,.0f} ms in fp32 and {1e3*bf16:,.0f} ms in bf16: training in {name}")
     return name
+
+# %% ../nbs/pretraining/22_pretrain.ipynb #2b44b2ab
+def choose_precision(
+    name:str|None, # `fp32`, `bf16`, `fp16`, `auto`; `default_precision` if None
+    saved:str|None, # What `auto` chose when the run began
+    hp:PretrainHParams, # Recipe
+    dls:DataLoaders, # Its batches
+)->tuple: # Callbacks; what to save with the run
+    "Callbacks of a precision; `auto` on a CPU is what was chosen before, or what is faster now"
+    if name!='auto' or dls.device.type!='cpu': return precision_callbacks(name, dls.device), {}
+    name = saved or faster_precision(hp, dls)
+    return precision_callbacks(name, dls.device), dict(precision=name)
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #7af78514
 @patch

@@ -28,7 +28,7 @@ from .engine.models import device_of
 from .engine.training import finder_of, precision_callbacks, print_line, progress_bars
 from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
-from .pretrain import (ElectraLearner, electra_learner, faster_precision, sample_examples, steps_within,
+from .pretrain import (ElectraLearner, choose_precision, electra_learner, sample_examples, steps_within,
                                     with_special_ids)
 from .recipe import (PretrainHParams, differences, load_hparams, load_weights, preset, read_hparams,
                                   save_hparams, save_networks)
@@ -354,36 +354,30 @@ def run_pretraining(
     dls = pretrain_dls(train, held, hp, device)
     with only_writer(out):
         remove_leftovers(out)
-        measured = _measured_precision(out, hp, dls) if precision=='auto' and device.type=='cpu' else {}
-        amp = precision_callbacks(measured.get('precision', precision), device)
-        hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)
+        hp, facts, amp = _agree(out, hp, dls, minutes, extend, precision, init)
         set_seed(hp.seed)
         save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
         cbs = [save, StopOnSignal(), *amp, *loggers(log, out, hp), *cbs]
         learn = electra_learner(dls, hp, model, out, cbs=cbs)
-        try: return _run(learn, out, facts | measured)
+        try: return _run(learn, out, facts)
         finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
 
 # %% ../nbs/pretraining/23_runs.ipynb #ddd97b46
-def _agree(out, hp, dls, minutes, extend, amp, init):
-    "The recipe of this start, and what belongs to the run: agreed with a run that is there, or new"
+def _agree(out, hp, dls, minutes, extend, precision, init):
+    "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
     if known: hp = check_resumable(out, hp, train.recipe, minutes is not None, extend, init)
-    elif minutes:
+    there = _facts(out) if known else {}
+    amp, chosen = choose_precision(precision, there.get('precision'), hp, dls)
+    if minutes and not known:
         hp = with_steps(hp, steps_within(minutes, hp, dls, amp))
         if init: hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)))
     steps = hp.num_train_steps
     if known and minutes:
         print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
     if extend: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
-    before = _facts(out).get('files') if known else None
-    files = check_files(data_files(train, dls.valid.dataset), before)
-    return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions())
-
-def _measured_precision(out, hp, dls):
-    "What `auto` chose on a CPU when the run began, or chooses now; a fact of the run"
-    saved = _facts(out).get('precision') if (out/'hparams.json').is_file() else None
-    return dict(precision=saved or faster_precision(hp, dls))
+    files = check_files(data_files(train, dls.valid.dataset), there.get('files'))
+    return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
 
 # %% ../nbs/pretraining/23_runs.ipynb #778f1903
 def _run(learn, out, facts):

@@ -298,7 +298,7 @@ def test_auto_takes_the_faster_precision(made, tmp_path, monkeypatch, capsys, se
     assert line in capsys.readouterr().out and timed==[chosen]
     assert saved(tmp_path/'run')==resume_conditions(learn)['precision']==chosen
     def again(*args): raise AssertionError("timed again")
-    monkeypatch.setattr(runs, 'faster_precision', again)
+    monkeypatch.setattr(pretrain, 'faster_precision', again)
     hp = replace(learn.hp, num_train_steps=8)
     learn = run_pretraining(d/'examples', tmp_path/'run', hp, extend=True, device='cpu', precision='auto')
     assert learn.n_updates==8 and saved(tmp_path/'run')==resume_conditions(learn)['precision']==chosen
@@ -309,8 +309,8 @@ def test_timing_both_precisions_leaves_no_trace(made, tmp_path, monkeypatch):
     d, hp = made
     no_curves(monkeypatch)
     hp, timed = replace(hp, model_hparam_overrides=dict(hidden_dropout_prob=.1, max_position_embeddings=16)), []
-    was = runs.faster_precision
-    monkeypatch.setattr(runs, 'faster_precision', lambda *args: timed.append(was(*args)) or 'bf16')
+    was = pretrain.faster_precision
+    monkeypatch.setattr(pretrain, 'faster_precision', lambda *args: timed.append(was(*args)) or 'bf16')
     found = []
     for name in ('auto', 'bf16'):
         run_pretraining(d/'examples', tmp_path/name, hp, device='cpu', precision=name)
