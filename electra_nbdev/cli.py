@@ -172,7 +172,7 @@ def electra_pretrain(
     extend:bool=False, # Train a finished run longer; needs a larger --steps
     seed:int=None, # Of initialisation, data order, masking and sampling
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
-    precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU that has it, fp16 on an older one, else fp32)
+    precision:str=None, # fp32, bf16 or fp16; auto: the faster on a CPU (default: bf16 or fp16 on a GPU, else fp32)
     compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name
@@ -339,11 +339,10 @@ def electra_finetune(
     "Fine-tune on tasks and evaluate; run again, it continues where it stopped"
     columns = dict(text=text, pair=pair, label=label, dev=dev, regression=regression)
     _check_table(task, data_dir, csv, predict_test, columns)
-    from electra_nbdev.glue import PEERS
     from electra_nbdev.trials import finetune_tasks
     how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision, compile)
     tasks = [_table_task(csv, task, skip_bad_rows, **columns)] if csv else _names(task)
-    return _print_results(finetune_tasks(model, tasks, data_dir, out, skip_bad_rows, PEERS, **how), out, predict_test)
+    return _print_results(finetune_tasks(model, tasks, data_dir, out, skip_bad_rows, **how), out, predict_test)
 
 # %% ../nbs/99_cli.ipynb #e9afcc16
 def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision, compile):
@@ -351,7 +350,8 @@ def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, de
     from electra_nbdev.recipe import given_hparams
     given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
                           do_train=False if eval_only else None)
-    return given | dict(preset=preset, device=device, precision=precision, compile=compile)
+    from electra_nbdev.glue import PEERS
+    return given | dict(preset=preset, device=device, precision=precision, compile=compile, peers=PEERS)
 
 def _names(task):
     "Names of tasks, of any kind"

@@ -6,8 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LENGTH', 'FREE', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore',
-           'with_steps', 'check_resumable', 'data_files', 'check_known', 'open_examples', 'run_pretraining',
-           'evaluate_run']
+           'with_steps', 'check_resumable', 'data_files', 'check_known', 'run_pretraining', 'evaluate_run']
 
 # %% ../nbs/pretraining/23_runs.ipynb #84fe4660
 import math, signal, threading, time, warnings
@@ -31,7 +30,8 @@ from .engine.training import (compile_callbacks, finder_of, is_compiled, precisi
                                            progress_bars)
 from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
-from .pretrain import ElectraLearner, electra_learner, sample_examples, steps_within, with_special_ids
+from .pretrain import (ElectraLearner, choose_precision, electra_learner, open_examples, steps_within,
+                                    with_special_ids)
 from .recipe import (PretrainHParams, differences, load_hparams, load_weights, preset, read_hparams,
                                   save_hparams, save_networks)
 from .tokenizer import watched
@@ -319,23 +319,12 @@ def check_known(
     init:dict|None, # Weights that are to begin with
 ):
     "Refuse what does not fit the run that is there, if any, before the sample is built, which takes minutes"
+    check_free(out, 'a run', 'hparams.json')
     if not (out/'hparams.json').is_file():
         if extend: raise InputError(f"--extend trains a run longer, and {out} holds none; give its folder with --out")
     elif data is None:
         _check_sample(out)
         if not hp.body: check_resumable(out, hp, _facts(out)['data'], minutes is not None, extend, init)
-
-# %% ../nbs/pretraining/23_runs.ipynb #ec54c756
-def open_examples(
-    data, # Folder of examples, the sample if None
-    hp:PretrainHParams, # Recipe to check them against
-)->tuple: # Training and held-out examples
-    "Open what a run learns from and what it is evaluated on"
-    folder, held = sample_examples(hp) if data is None else (Path(data), Path(data)/'held_out')
-    train = load_examples(folder, hp)
-    if held.is_dir(): return train, load_examples(held, hp)
-    print(f"{folder} has no held-out documents: evaluations are on training text, and flatter the run", flush=True)
-    return train, train
 
 # %% ../nbs/pretraining/23_runs.ipynb #c8ac0d88
 def run_pretraining(
@@ -345,7 +334,7 @@ def run_pretraining(
     minutes:float|None=None, # Train for about so long instead of the recipe's steps
     extend:bool=False, # Train a finished run longer
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
+    precision:str|None=None, # `fp32`, `bf16`, `fp16`, `auto`: the faster on a CPU; `default_precision` if None
     compile:bool=False, # Compile the bodies
     log=(), # `tensorboard`, `wandb`
     model:Electra|None=None, # Networks to begin with, new ones if None
@@ -354,38 +343,44 @@ def run_pretraining(
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = Path(out or Path('runs')/hp.model_name), join_processes(device)
-    check_free(out, 'a run', 'hparams.json')
     check_known(out, hp, data, minutes, extend, init)
-    amp = [*precision_callbacks(precision, device), *compile_callbacks(compile, device, dynamic=False)]
+    compiled = _compiled(compile, precision, device)
     train, held = open_examples(data, hp)
     hp = with_special_ids(hp, train.tokenizer)
     dls = pretrain_dls(train, held, hp, device)
     wait_for_all() # nothing is written before
     with nullcontext() if rank() else only_writer(out):
-        hp, facts = _agree(out, hp, dls, minutes, extend, amp, init)
+        hp, facts, amp = _agree(out, hp, dls, minutes, extend, precision, init, compiled)
         set_seed(hp.seed)
         save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
-        cbs = [save, StopOnSignal(), *amp, *([] if rank() else loggers(log, out, hp)), *cbs]
+        cbs = [save, StopOnSignal(), *amp, *loggers([] if rank() else log, out, hp), *cbs]
         learn = electra_learner(dls, hp, model, None if rank() else out, cbs=cbs)
         try: return _run(learn, out, facts)
         finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
 
 # %% ../nbs/pretraining/23_runs.ipynb #ddd97b46
-def _agree(out, hp, dls, minutes, extend, amp, init):
-    "The recipe of this start, and what belongs to the run: agreed with a run that is there, or new"
+def _compiled(compile, precision, device):
+    "What compiles the bodies; what the machine lacks is refused"
+    precision_callbacks(precision, device)
+    return compile_callbacks(compile, device, dynamic=False)
+
+def _agree(out, hp, dls, minutes, extend, precision, init, compiled):
+    "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
     if not rank(): remove_leftovers(out)
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
     if known: hp = check_resumable(out, hp, train.recipe, minutes is not None, extend, init)
-    elif minutes:
+    there = _facts(out) if known else {}
+    amp, chosen = choose_precision(precision, there.get('precision'), hp, dls)
+    amp += compiled
+    if minutes and not known:
         hp = with_steps(hp, steps_within(minutes, hp, dls, amp))
         if init: hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)))
     steps = hp.num_train_steps
     if known and minutes:
         print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
     if extend: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
-    before = _facts(out).get('files') if known else None
-    files = check_files(data_files(train, dls.valid.dataset), before)
-    return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions())
+    files = check_files(data_files(train, dls.valid.dataset), there.get('files'))
+    return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
 
 # %% ../nbs/pretraining/23_runs.ipynb #778f1903
 def _run(learn, out, facts):

@@ -72,9 +72,11 @@ def test_bf16_only_where_the_gpu_has_it(monkeypatch, capability, name):
     assert [o.amp_mode.value for o in precision_callbacks(None, CUDA)]==[name]
     assert [o.amp_mode.value for o in precision_callbacks('bf16', CUDA)]==['bf16'], "it is there for those who ask"
     assert precision_callbacks('fp32', CUDA)==[]
+    assert [o.amp_mode.value for o in precision_callbacks('auto', CUDA)]==[name]
 
 def test_elsewhere_the_precision_is_fp32_unless_asked():
-    for o in ('cpu', 'mps'): assert precision_callbacks(None, torch.device(o))==[]
+    for o in ('cpu', 'mps'):
+        for name in (None, 'auto'): assert precision_callbacks(name, torch.device(o))==[]
     assert [o.amp_mode.value for o in precision_callbacks('fp16', torch.device('mps'))]==['fp16']
     with pytest.raises(InputError, match='float16 needs a GPU'): precision_callbacks('fp16', torch.device('cpu'))
 

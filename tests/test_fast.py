@@ -8,6 +8,7 @@ from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 
 from electra_nbdev.batches import LengthSchedule
 from electra_nbdev.electric import cloze_step
+from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.fast_cpu import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
                                            electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)
 from electra_nbdev.generator import masked_logits, mlm_step, sample_inverse_cdf
@@ -93,18 +94,31 @@ def test_samples_of_both_twins_follow_the_softmax(generators, kind, temperature)
     p = (logits/temperature).softmax(-1)
     for drawn in samples: assert ((drawn.bincount(minlength=100)/n-p).abs() < 5*(p*(1-p)/n).sqrt()+1e-4).all()
 
+def error(found, want): return ((found.float()-want.float()).norm()/want.float().norm()).item()
+
+def in_bf16(step, params, args, mb, **change):
+    "Total, losses, samples and gradients of a step under autocast; the input of the towers' matrix is bfloat16 there"
+    with torch.autocast('cpu', torch.bfloat16):
+        if not isinstance(args[0], nn.Linear): got = step(*args, **change)
+        else: got = step(args[0], args[1].bfloat16(), *args[2:], **change)
+    return *got, torch.autograd.grad(got[0]/(3*mb.weights.sum()), params)
+
 @pytest.mark.parametrize('kind', STEPS)
-def test_step_in_bf16_is_the_plain_one(generators, kind):
-    "Autocast uses the plain step, whose total has the weights in it"
+@pytest.mark.parametrize('change', CHANGES)
+def test_fused_step_in_bf16(generators, kind, change):
+    "As near to float32 as the plain step is under autocast; the losses are float32, and so are the sums"
     (plain, fused), (params, args, mb) = twins(kind), case(kind, generators)
-    with torch.autocast('cpu', torch.bfloat16): total, nll, sampled = fused(*args)
-    want, want_nll, _ = plain(*args)
-    counted = mb.weights if kind=='mlm' else mb.candidates
+    def unused(*args, **kwargs): raise AssertionError("this is the plain step")
+    total, nll, sampled, grads = in_bf16(partial(fused, plain=unused), params, args, mb, **change)
+    _, rough, drawn, rough_grads = in_bf16(plain, params, args, mb, **change)
+    want, want_nll, _ = plain(*args, **change)
+    assert nll.dtype==total.dtype==torch.float32 and not nll.requires_grad
     close(nll, want_nll, 3e-2)
     close(total, want, 1e-2)
-    close(total, (nll*counted).sum(), 1e-4)
-    for a,b in zip(torch.autograd.grad(total, params), torch.autograd.grad(want, params)):
-        assert (a-b).norm() < .02*b.norm()
+    close(total, (nll*(mb.weights if kind=='mlm' else mb.candidates)).sum(), 1e-4)
+    assert (sampled!=drawn).float().mean() < .05
+    for a,b,c in zip(grads, rough_grads, torch.autograd.grad(want/(3*mb.weights.sum()), params), strict=True):
+        assert a.dtype==torch.float32 and error(a, c) < max(.01, 1.2*error(b, c))
 
 def towers(heads=4, p=.1):
     "A body as it comes, and ours with the same weights"
@@ -136,6 +150,35 @@ def test_body_equals_hugging_face(heads, padded):
     (a, da), (b, db) = grads(ours.train(), ids, real), grads(theirs.train(), ids, real)
     close(a, b)
     for n in db: close(da[n], db[n], 1e-4)
+
+@pytest.mark.parametrize('padded', [False, True])
+def test_body_in_bf16(monkeypatch, padded):
+    "Output and gradients are as near to float32 as those of Hugging Face's under autocast, and our attention does run"
+    theirs, ours, ids, real = towers()
+    if not padded: real = torch.ones_like(real)
+    for m in (*theirs.modules(), *ours.modules()):
+        if isinstance(m, nn.Dropout): m.p = 1e-9
+    seen, run = set(), fast_cpu.attention_weights
+    monkeypatch.setattr(fast_cpu, 'attention_weights', lambda q, *args: seen.add(q.dtype) or run(q, *args))
+    want, wanted = grads(theirs.train(), ids, real)
+    with torch.autocast('cpu', torch.bfloat16):
+        (a, da), (b, db) = grads(ours.train(), ids, real), grads(theirs, ids, real)
+    assert seen=={torch.bfloat16} and error(a, want) < 1.2*error(b, want)
+    assert all(o.dtype==torch.float32 for o in da.values())
+    for n,o in wanted.items(): # no query's softmax depends on what all keys have in common
+        if 'key.bias' not in n: assert error(da[n], o) < max(.02, 1.2*error(db[n], o)), n
+
+def test_attention_in_bf16_drops_as_in_float32():
+    "Same masks from the same seed, so that output and gradients differ by roundings alone"
+    rng, g = torch.Generator().manual_seed(0), torch.randn(2, 16, 4, 8, generator=torch.Generator().manual_seed(1))
+    exact = [torch.randn(2, 4, 16, 8, generator=rng).bfloat16().float().requires_grad_() for _ in range(3)]
+    rough = [o.detach().bfloat16().requires_grad_() for o in exact]
+    found = []
+    for qkv in (rough, exact):
+        torch.manual_seed(2)
+        out = fast_cpu._Attention.apply(*qkv, None, 8**-.5, .3)
+        found.append([out, *torch.autograd.grad(out, qkv, g.to(out.dtype))])
+    for a,b in zip(*found): assert a.dtype==torch.bfloat16 and error(a, b) < .01
 
 def test_padding_is_not_attended_to():
     _, ours, ids, real = towers()
@@ -185,21 +228,36 @@ def test_share_of_dropped(p):
     assert abs(dropout_scale(p)*(1-p)-1) < 1e-4
 
 @pytest.mark.parametrize('p', [.1, .5])
-def test_packed_dropout_against_torchs(p):
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_packed_dropout_against_torchs(p, dtype):
     "Share of zeros and sum are torch's within five standard errors; survivors and gradients carry the same factor"
     torch.manual_seed(0)
-    x = torch.ones(1000, 100, requires_grad=True)
+    x = torch.ones(1000, 100, dtype=dtype, requires_grad=True)
     outs = [m(p)(x) for m in (PackedDropout, nn.Dropout)]
     for out in outs:
         assert abs((out==0).float().mean()-p) < 5*(p*(1-p)/x.numel())**.5
-        close(out[out>0].unique(), tensor([1/(1-p)]), 1e-4)
+        assert out.dtype==dtype
+        close(out[out>0].unique(), tensor([1/(1-p)], dtype=dtype), 1e-4)
         close(torch.autograd.grad(out.sum(), x)[0], out, 1e-6)
     assert torch.equal(PackedDropout(p).eval()(x), nn.Dropout(p).eval()(x))
 
 def test_dropout_elsewhere_is_torchs():
     x = torch.ones(64, 64)
     assert torch.equal(PackedDropout(1.)(x), x*0) and torch.equal(PackedDropout(0.)(x), x)
-    assert PackedDropout(.5)(x.bfloat16()).dtype==torch.bfloat16
+    assert PackedDropout(.5)(x.double()).dtype==torch.float64
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_packed_dropout_takes_any_layout(dtype):
+    "Transposed and expanded activations and gradients, signs included, and nothing that was not finite survives a drop"
+    torch.manual_seed(0)
+    x = torch.randn(40, 30, dtype=dtype).t().requires_grad_()
+    torch.manual_seed(1)
+    out = PackedDropout(.5)(x)
+    torch.manual_seed(1)
+    keep = dropout_mask(x.shape, .5)
+    assert torch.equal(out, x*keep*2) and torch.equal(torch.autograd.grad(out.sum(), x)[0], keep.to(dtype)*2)
+    torch.manual_seed(1)
+    assert PackedDropout(.5)(torch.full(x.shape, torch.inf, dtype=dtype))[~keep].eq(0).all()
 
 def test_causal_attention_stays_causal():
     "With dropout on a CPU, where our attention would run: what comes later changes nothing"

@@ -320,6 +320,45 @@ def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
                         precision=precision)
         assert said in capsys.readouterr().out
 
+def saved(out): return json.loads((out/'hparams.json').read_text())['run'].get('precision')
+
+@pytest.mark.parametrize('secs,chosen', [(.5, 'bf16'), (.94, 'bf16'), (.97, 'fp32'), (1.5, 'fp32')])
+def test_auto_takes_the_faster_precision(made, tmp_path, monkeypatch, capsys, secs, chosen):
+    "bf16 if it is 5 % faster; the choice is said, times `--minutes`, and stays with the run, whatever is faster later"
+    d, hp = made
+    no_curves(monkeypatch)
+    names, timed = {0: 'fp32', 1: 'bf16'}, []
+    monkeypatch.setattr(pretrain, '_brief_fit', lambda n, hp, dls, cbs: ((secs if cbs else 1.), 9.))
+    monkeypatch.setattr(runs, 'steps_within', lambda minutes, hp, dls, cbs: timed.append(names[len(cbs)]) or 4)
+    learn = run_pretraining(d/'examples', tmp_path/'run', hp, minutes=1, device='cpu', precision='auto')
+    line = f"A step takes 1,000 ms in fp32 and {1000*secs:,.0f} ms in bf16: training in {chosen}\n"
+    assert line in capsys.readouterr().out and timed==[chosen]
+    assert saved(tmp_path/'run')==resume_conditions(learn)['precision']==chosen
+    def again(*args): raise AssertionError("timed again")
+    monkeypatch.setattr(pretrain, 'faster_precision', again)
+    hp = replace(learn.hp, num_train_steps=8)
+    learn = run_pretraining(d/'examples', tmp_path/'run', hp, extend=True, device='cpu', precision='auto')
+    assert learn.n_updates==8 and saved(tmp_path/'run')==resume_conditions(learn)['precision']==chosen
+    assert 'not bit-exact' not in capsys.readouterr().out
+
+def test_timing_both_precisions_leaves_no_trace(made, tmp_path, monkeypatch):
+    "Weights, moments, random generators, place in the data and history are those of a run that was told its precision"
+    d, hp = made
+    no_curves(monkeypatch)
+    hp, timed = replace(hp, model_hparam_overrides=dict(hidden_dropout_prob=.1, max_position_embeddings=16)), []
+    was = pretrain.faster_precision
+    monkeypatch.setattr(pretrain, 'faster_precision', lambda *args: timed.append(was(*args)) or 'bf16')
+    found = []
+    for name in ('auto', 'bf16'):
+        run_pretraining(d/'examples', tmp_path/name, hp, device='cpu', precision=name)
+        tensors, state = load_checkpoint(latest_checkpoint(tmp_path/name))
+        rows = [{k: v for k,v in o.items() if k!='tokens_per_s'} for o in read_history(tmp_path/name/'history.jsonl')]
+        found.append((tensors, {k: v for k,v in state.items() if k!='seconds'}, rows))
+    (a, *rest), (b, *others) = found
+    assert len(timed)==1 and timed[0] in ('fp32', 'bf16')
+    assert rest==others and a.keys()==b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    assert saved(tmp_path/'bf16') is None
+
 def test_judged_alike_at_any_temperature(made):
     "The recipe's temperature is for training; training goes on with it"
     torch.manual_seed(0)

@@ -231,13 +231,13 @@ def default_precision(
     return 'bf16' if torch.cuda.get_device_capability(device)>=(8, 0) else 'fp16'
 
 def precision_callbacks(
-    name:str|None, # `fp32`, `bf16` or `fp16`; None: `default_precision`
+    name:str|None, # `fp32`, `bf16` or `fp16`; None or `auto`: `default_precision`
     device:torch.device, # Where the training takes place
 )->list: # Callbacks
     "What makes a learner train in a precision"
-    name = name or default_precision(device)
     modes = {'fp32': None, 'bf16': AMPMode.BF16, 'fp16': AMPMode.FP16}
-    check_choice('--precision', name, modes)
+    check_choice('--precision', name or 'auto', [*modes, 'auto'])
+    if name in (None, 'auto'): name = default_precision(device)
     _check_half(modes[name], device)
     return [DeviceMixedPrecision(modes[name])] if modes[name] else []
 
