@@ -38,11 +38,13 @@ class PretrainDL(DataLoader):
         seed:int=0, # Of the order
         device=None, # Where the batches go
         parts:int=1, # Parts of a training batch that follow one another, to save memory
+        window:int=0, # Batches within which similar lengths are put together; 0: none
         **kwargs, # For `DataLoader`
     ):
         kwargs = {**kwargs, 'drop_last': shuffle}
         super().__init__(dataset, bs=bs, shuffle=shuffle, device=device, **kwargs)
-        self.seed,self.position,self._order,self.parts = seed,0,(None, None),parts
+        self.seed,self.position,self._order,self.parts,self.window = seed,0,(None, None),parts,window
+        if window: self.lens = dataset.lengths()
         self.per_epoch = self.n_batches = DataLoader.__len__(self)
         if dataset and not self.per_epoch:
             raise InputError(f"{len(dataset)} examples do not fill a batch of {bs}; "
@@ -60,7 +62,9 @@ def order(self:PretrainDL,
 )->np.ndarray: # (len(examples),)
     "The order of the examples in a pass"
     if not self.shuffle: epoch = 0
-    if self._order[0]!=epoch: self._order = epoch,np.random.default_rng((self.seed, epoch)).permutation(self.n)
+    if self._order[0]!=epoch:
+        order = np.random.default_rng((self.seed, epoch)).permutation(self.n)
+        self._order = epoch, self.grouped(order, epoch) if self.window else order
     return self._order[1]
 
 @patch
@@ -76,7 +80,7 @@ def batch(self:PretrainDL,
     position:int, # Its number in the stream
 )->tuple: # `input_ids` (bs, width) and `segment_a_length` (bs,), on the device
     "What this process takes of a batch of the stream"
-    xb, device = self.dataset[self.share(self.numbers(position))], torch.device(self.device or default_device())
+    xb, device = self.trimmed(position), torch.device(self.device or default_device())
     if gpu := device.type=='cuda': xb = tuple(o.pin_memory() for o in xb) # from there a copy stops nothing
     return self.after_batch(to_device(xb, device, non_blocking=gpu))
 
@@ -96,6 +100,31 @@ def _rows(self:PretrainDL): return -(-self.bs//n_processes())
 def first(self:PretrainDL)->int: # 0 in a single process
     "Place of this process's first row in a held-out batch"
     return rank()*self._rows
+
+# %% ../nbs/data/13_batches.ipynb #e33416f8
+@patch
+def grouped(self:PretrainDL,
+    order:np.ndarray, # Numbers of the examples, (len(examples),)
+    epoch:int, # Which pass
+)->np.ndarray: # The same in another order
+    "Batches of similar lengths, within windows of a pass"
+    rng, found = np.random.default_rng((self.seed, epoch, 1)), []
+    whole, rest = np.split(order, [self.per_epoch*self.bs])
+    for i in range(0, len(whole), self.window*self.bs):
+        part = whole[i:i+self.window*self.bs]
+        batches = part[np.argsort(self.lens[part], kind='stable')].reshape(-1, self.bs)
+        found += list(rng.permutation(batches))
+    return np.concatenate([*found, rest])
+
+@patch
+def trimmed(self:PretrainDL,
+    position:int, # Number of a batch in the stream
+)->tuple: # `input_ids` (bs, width) and `segment_a_length` (bs,)
+    "What this process reads; with a window, as wide as the longest example of the whole batch needs"
+    numbers = self.numbers(position)
+    ids, a = self.dataset[self.share(numbers)]
+    if not (self.window and self.shuffle): return ids, a
+    return ids[:,:-(-int(self.lens[numbers].max())//8)*8], a
 
 # %% ../nbs/data/13_batches.ipynb #66ee5149
 @patch
@@ -129,13 +158,14 @@ class PretrainDataLoaders(DataLoaders):
         seed:int=0, # Of the order
         device=None, # Of the batches; default: a GPU if there is one
         parts:int=1, # Parts of a training batch, as in `PretrainDL`
+        window:int=0, # As in `PretrainDL`
     ):
         "Loaders of examples on disk, checked against each other"
         if train.recipe['tokenizer']!=valid.recipe['tokenizer']:
             raise InputError(f"{train.path} and {valid.path} were built with different vocabularies; "
                              "build one of them again")
         device = torch.device(device or default_device())
-        loaders = PretrainDL(train, bs, True, seed, device, parts), PretrainDL(valid, val_bs or bs, device=device)
+        loaders = PretrainDL(train, bs, True, seed, device, parts, window), PretrainDL(valid, val_bs or bs, device=device)
         dls = cls(*loaders, device=device)
         dls.n_inp, dls.tokenizer = 2, train.tokenizer
         return dls
@@ -174,7 +204,8 @@ def pretrain_dls(
     "The loaders of a recipe, checked against it"
     for o in (train, valid): o.check(hp)
     sizes = hp.train_batch_size, hp.eval_batch_size
-    return PretrainDataLoaders.from_examples(train, valid, *sizes, hp.seed, device, hp.grad_accumulation)
+    how = hp.seed, device, hp.grad_accumulation, hp.length_window
+    return PretrainDataLoaders.from_examples(train, valid, *sizes, *how)
 
 # %% ../nbs/data/13_batches.ipynb #3e1aaadf
 def tokens_of(

@@ -14,7 +14,6 @@ import json, os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-
 from .engine.fields import check_choice, check_fields, fits, known_hparams, ranged
 from .engine.files import InputError, atomic_folder, atomic_write, suggest
 
@@ -79,6 +78,7 @@ class _Batches:
     cloze_mode:str = 'fixed' # Two towers: `fixed`, or with the leaks and the nominal noise of the `official` code
     initializer_range:float = ranged(0.02, 0, 1) # Standard deviation of the truncated normal
     length_schedule:tuple = () # (length, fraction of training) pairs: examples are split to that length
+    length_window:int = ranged(0, 0) # Batches within which similar lengths are put together, to save padding; 0: none
     count_padding:bool = False # Official evaluation: padding counts as negatives of the AUC
 
 # %% ../nbs/pretraining/20_recipe.ipynb #471b3bdf
@@ -149,6 +149,7 @@ def _schedule_rules(hp):
                what + "it holds pairs of a length and a fraction, for example [[16, 0.5], [32, 0.5]]")
         yield o[0]<5 or n%o[0], what + f"length {o[0]} has to divide max_seq_length={n} and be at least 5"
     yield schedule and abs(sum(f for _,f in schedule)-1)>1e-6, what + "its fractions have to add up to 1"
+    yield schedule and hp.length_window, what + "its batches keep their width; set length_window to 0"
 
 # %% ../nbs/pretraining/20_recipe.ipynb #8b2bd87e
 def _tower_rules(hp):

@@ -62,7 +62,8 @@ def made(tmp_path_factory):
 TT = dict(two_tower_generator=True, untied_generator=True)
 VARIANTS = dict(electra={}, tied=dict(untied_generator=True), bert=dict(electra_objective=False),
                 electric=dict(electra_objective=False, electric_objective=True) | TT,
-                uniform=dict(uniform_generator=True), official=dict(duplicates='official'))
+                uniform=dict(uniform_generator=True), official=dict(duplicates='official'),
+                grouped=dict(length_schedule=(), length_window=3))
 
 class Seen(Callback):
     "What this process sees in each step, and the norm of the gradient of each update"
