@@ -32,7 +32,7 @@ def train(precision, seed, steps):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument('--steps', type=int, default=600, help='steps of a run (default: 600)')
+    p.add_argument('--steps', type=int, default=1500, help='steps of a run (default: 1500)')
     p.add_argument('--seeds', type=int, default=3, help='runs in each precision (default: 3)')
     p.add_argument('--out', default='bf16.json', help='JSON file (default: bf16.json)')
     args, found = p.parse_args(), dict(fp32=[], bf16=[])
