@@ -36,7 +36,7 @@ def speed(args, data, out, processes):
 
 def main():
     text = os.environ.get('ELECTRA_TEXT', '')
-    args = arguments(__doc__, rounds=(5, 'rounds'), steps=(36, 'steps of a run'), processes=(2, 'processes'),
+    args = arguments(__doc__, rounds=(3, 'rounds'), steps=(24, 'steps of a run'), processes=(2, 'processes'),
         threads=(2, 'threads of all processes'), bs=(16, 'examples of a batch'), sl=(128, 'tokens of an example'),
         text=(text, 'folder of .txt files; the embedded sample if none'), work=('', 'folder for scratch files'))
     got = {1: [], args.processes: []}

@@ -165,8 +165,8 @@ class PretrainDataLoaders(DataLoaders):
             raise InputError(f"{train.path} and {valid.path} were built with different vocabularies; "
                              "build one of them again")
         device = torch.device(device or default_device())
-        loaders = PretrainDL(train, bs, True, seed, device, parts, window), PretrainDL(valid, val_bs or bs, device=device)
-        dls = cls(*loaders, device=device)
+        first = PretrainDL(train, bs, True, seed, device, parts, window)
+        dls = cls(first, PretrainDL(valid, val_bs or bs, device=device), device=device)
         dls.n_inp, dls.tokenizer = 2, train.tokenizer
         return dls
 

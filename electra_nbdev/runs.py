@@ -201,7 +201,8 @@ def _restore_random(learn, tensors, state):
     kinds = {'_growth_tracker': int, 'growth_interval': int}
     learn.scaler_state = {k: kinds.get(k, float)(v) for k,v in state['scaler'].items()}
     here, there = resume_conditions(learn), state['circumstances'] # which converted weights do not have
-    learn.changed = [f'{k} was {there.get(k)}, is {here[k]}' for k in here if there and there.get(k)!=here[k]]
+    pairs = {k: (there.get(k), here.get(k)) for k in here|there} if there else {}
+    learn.changed = [f'{k} was {a}, is {b}' for k,(a,b) in pairs.items() if a!=b]
     if not here.get('deterministic', True):
         learn.changed.append('on a GPU sums have no fixed order unless torch.use_deterministic_algorithms(True) is set')
 

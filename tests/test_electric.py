@@ -171,7 +171,7 @@ def test_vocabulary_sized_tensors_stay_small():
                 if torch.is_tensor(o): self.most = max(self.most, o.untyped_storage().nbytes()//4)
             return out
     with Largest() as seen, learn.no_bar(), learn.no_logging(): learn.fit(1)
-    assert 4000*64 <= seen.most < 8*64*hp.vocab_size/4
+    assert 4000*64 <= seen.most <= 8*64*hp.vocab_size/4 # a chunk, in float64 where it is sampled from
 
 def test_folders(tmp_path):
     hp = recipe(untied_generator_embeddings=True)

@@ -302,11 +302,11 @@ def test_batches_of_tasks_are_copied_without_waiting(monkeypatch, task_files):
     monkeypatch.setattr(task_data, 'task_batch', lambda *args: found)
     dl.device = GPU
     with pretended_gpu():
-        copied = dl.create_batch([])
+        copied = dl.create_batch([0])
         assert {o.device for o in tensors(copied)}=={GPU} and len(pinned)==len(tensors(batch))
         assert all(a is b for a,b in zip(tensors(copied), tensors(to_device(copied, GPU)), strict=True))
     monkeypatch.setattr(task_data, 'get_worker_info', lambda: 'a worker')
-    assert dl.create_batch([])[0] is batch
+    assert dl.create_batch([0])[0] is batch
 
 @pytest.mark.parametrize('kind', ['pre-training', 'fine-tuning'])
 def test_an_update_is_fused(monkeypatch, task_files, kind):

@@ -222,7 +222,7 @@ def test_a_search_for_a_rate_leaves_no_trace_in_a_run(made, tmp_path, monkeypatc
 
 def no_sample(monkeypatch):
     def built(hp): raise AssertionError("the sample is built, which takes minutes")
-    monkeypatch.setattr(runs, 'sample_examples', built)
+    monkeypatch.setattr(pretrain, 'sample_examples', built)
     no_curves(monkeypatch)
 
 def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp_path, monkeypatch):
