@@ -1,5 +1,5 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
-import json, zipfile
+import inspect, json, zipfile
 from pathlib import Path
 
 import numpy as np
@@ -476,3 +476,8 @@ def test_own_task_of_a_datasets_object(home, tmp_path):
     trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **SHORT)
     assert set(trials.records[0]['metrics']['size'])=={'pearson', 'spearman', 'mse', 'loss'}
     assert task.scale==max(rows['size'])
+
+def test_test_sets_are_predicted_with_as_many_trials_as_officially():
+    "configure_finetuning.py, n_writes_test; `predict_test` alone takes as many as a recipe"
+    assert FinetuneHParams().n_writes_test==5
+    assert inspect.signature(tr.predict_test).parameters['most'].default==5
