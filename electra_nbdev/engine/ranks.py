@@ -50,7 +50,7 @@ def join_processes(
 # %% ../../nbs/engine/98_ranks.ipynb #af2d9e51
 @cache
 def _between_cpus():
-    "Connections for what is decided on the processors"
+    "Connections for what is decided on the CPUs"
     return dist.new_group(backend='gloo')
 
 def largest(
