@@ -17,12 +17,13 @@ import torch
 from fastai.callback.core import Callback
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
-from fastai.torch_core import default_device, display_df, to_device
+from fastai.torch_core import default_device, display_df
 from fastcore.basics import patch, store_attr
 from torch import Tensor
 
 from .engine.files import InputError, cache_dir, digest
 from .engine.ranks import n_processes, rank
+from .engine.training import copy_batch
 from .examples import Examples, build_examples, load_examples
 from .masking import MaskTokens, make_inputs, mask_batch
 from .text import source_facts
@@ -80,9 +81,7 @@ def batch(self:PretrainDL,
     position:int, # Its number in the stream
 )->tuple: # `input_ids` (bs, width) and `segment_a_length` (bs,), on the device
     "What this process takes of a batch of the stream"
-    xb, device = self.trimmed(position), torch.device(self.device or default_device())
-    if gpu := device.type=='cuda': xb = tuple(o.pin_memory() for o in xb) # from there a copy stops nothing
-    return self.after_batch(to_device(xb, device, non_blocking=gpu))
+    return self.after_batch(copy_batch(self.trimmed(position), torch.device(self.device or default_device())))
 
 # %% ../nbs/data/13_batches.ipynb #3f586152
 @patch
