@@ -2,7 +2,7 @@
 import os, random, signal, socket, time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
 
 import accelerate # imported once for all the children
 import pytest
@@ -15,6 +15,7 @@ from electra_nbdev import tasks
 from electra_nbdev.batches import PretrainDL
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine import ranks
 from electra_nbdev.engine.ranks import rank
 from electra_nbdev.examples import build_examples
 from electra_nbdev.recipe import preset
@@ -165,6 +166,17 @@ def killed(children, victim, out, at, later):
     if ended: finished(children)
     else: children[victim].kill()
     return ended, children[1-victim].wait(60)
+
+def test_dropout_differs_between_processes_and_updates(monkeypatch):
+    "And not between two tries of the same update"
+    def drawn(process, update):
+        monkeypatch.setattr(ranks, 'rank', lambda: process)
+        own = ranks.OwnDropout(seed=1)
+        own.learn = SimpleNamespace(n_updates=update, n_accumulated=0)
+        own.before_batch()
+        return tuple(torch.rand(4).tolist())
+    assert len({drawn(i, k) for i in range(2) for k in range(3)})==6
+    assert drawn(1, 2)==drawn(1, 2)
 
 def test_both_stop_at_a_signal_of_one(made, tmp_path):
     d, hp = made
