@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import accelerate # imported once for all the children
+import numpy as np
 import pytest
 import torch
 from fastai.callback.core import Callback
@@ -192,6 +193,19 @@ def test_a_batch_that_cannot_be_shared(made, monkeypatch):
     monkeypatch.setattr(batches, 'n_processes', lambda: 3)
     with pytest.raises(InputError, match='multiple of 3: 6'): PretrainDL(train, bs=8, shuffle=True)
     with pytest.raises(InputError, match='multiple of 6: 6'): PretrainDL(train, bs=8, shuffle=True, parts=2)
+
+def test_all_processes_trim_a_batch_alike(made, monkeypatch):
+    "Masks depend on the width, so the longest example of another process counts"
+    from electra_nbdev import batches
+    from electra_nbdev.examples import load_examples
+    dl = PretrainDL(load_examples(made[0]/'examples'), bs=8, shuffle=True, device='cpu', window=10**6)
+    dl.lens = np.arange(len(dl.lens))%16 + 1 # of all lengths
+    monkeypatch.setattr(batches, 'n_processes', lambda: 8)
+    widths = []
+    for i in range(8):
+        monkeypatch.setattr(batches, 'rank', lambda: i)
+        widths.append([dl.trimmed(k)[0].shape[1] for k in range(dl.per_epoch)])
+    assert set(widths[0])=={8, 16} and all(o==widths[0] for o in widths)
 
 # Fine-tuning
 
