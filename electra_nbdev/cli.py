@@ -347,6 +347,8 @@ def electra_finetune(
 # %% ../nbs/99_cli.ipynb #e9afcc16
 def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision, compile):
     "What a fine-tuning call changes"
+    if eval_only and compile:
+        raise InputError("--compile is about training, which --eval-only leaves out; give one of them")
     from electra_nbdev.recipe import given_hparams
     given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
                           do_train=False if eval_only else None)

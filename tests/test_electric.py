@@ -69,7 +69,7 @@ def test_no_position_sees_itself_or_padding():
 
 @pytest.mark.parametrize('dropout', [0., 1e-9])
 def test_no_state_notices_its_own_token_in_training(dropout):
-    "With fast dropout, whose attention knows no causal order, but with a share that drops nothing"
+    "With fast dropout too, with a share that drops nothing"
     hp = recipe()
     towers, mb = with_packed_dropout(towers_of(hp)).train(), batch(hp)
     for m in towers.modules():

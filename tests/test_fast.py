@@ -269,6 +269,22 @@ def test_causal_attention_stays_causal():
     close(a[:,:5], b[:,:5])
     assert (a[:,5]-b[:,5]).abs().max()>1e-2
 
+def test_causal_attention_drops_like_ours():
+    "The towers' attention is ours with a triangle for a mask; a mask of numbers stays with torch"
+    module = nn.Module().train()
+    module.is_causal = True
+    q, k, v = torch.randn(3, 2, 4, 6, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    how, triangle = dict(dropout=.3, scaling=8**-.5), torch.ones(1, 1, 6, 6).tril().bool()
+    torch.manual_seed(1)
+    found = electra_attention(module, q, k, v, None, **how)[0]
+    torch.manual_seed(1)
+    module.is_causal = False
+    close(found, electra_attention(module, q, k, v, triangle, **how)[0], 0.)
+    assert type(found.grad_fn).__name__=='_AttentionBackward'
+    module.is_causal = True
+    by_numbers = electra_attention(module, q, k, v, -1e4*(1-triangle.float()), **how)[0]
+    assert type(by_numbers.grad_fn).__name__!='_AttentionBackward'
+
 def test_folders_are_plain(tmp_path):
     hp = preset('tiny')
     model = with_packed_dropout(build_networks(hp))

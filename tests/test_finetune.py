@@ -150,6 +150,7 @@ def test_judged_again(home):
     assert json.loads((home/'judged/rte/evaluation.json').read_text())=={'trial-0': want}
     assert json.loads((home/'elsewhere/rte/evaluation.json').read_text())=={'model': want}
     bad(home, f'{TRAIN} --task rte --out nowhere --eval-only', 'nothing to evaluate')
+    bad(home, f'{TRAIN} --task rte --out judged --eval-only --compile', '--compile is about training')
 
 def test_one_network_for_two_tasks(home):
     said = typed(f'{TRAIN} --task cola+sts --out both', home)
