@@ -274,27 +274,28 @@ def electra_score(
     text:str=None, # File: a pseudo-log-likelihood for every line
     pairs:str=None, # Minimal pairs in BLiMP's format, a .jsonl file or a folder: accuracy by phenomenon
     nbest:str=None, # Hypotheses with references, .json, .jsonl or .tsv: re-ranked, with word error rates
-    model:str=None, # Run, model or hf:name; tiny (for --show) and electric (for the others) come with the package
-    by:str=None, # Likelihoods by energy, towers or passes; the first that the model has
+    choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts: candidates ranked
+    candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
+    model:str=None, # Run, model or hf:name; tiny (--show, --choices) and electric (the others) come with the package
+    by:str=None, # Likelihoods by energy, towers or passes, choices also by discriminator or generator
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file for one row per line of the input, tokens included
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
 ):
-    "Score text: P(replaced) of each word, likelihoods of lines, minimal pairs, n-best lists"
-    asked = _only(show=show, text=text, pairs=pairs, nbest=nbest)
-    from electra_nbdev import likelihood, score
-    if asked=='show':
-        if out or by:
-            raise InputError("--show writes no file and knows no --by; these are for --text, --pairs and --nbest")
-        return _show(score.score_tokens(score.load_scorer(model or 'tiny', vocab, device), show), color)
+    "Score text: P(replaced) of each word, likelihoods of lines, minimal pairs, n-best lists, choices"
+    asked = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
+    if candidates and not choices: raise InputError("--candidates are for the blank of --choices; give both")
+    if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
+    from electra_nbdev import choices as blanks, likelihood, score
+    if asked=='show': return _show(score.score_tokens(score.load_scorer(model or 'tiny', vocab, device), show), color)
+    if asked=='choices': return blanks.score_choices(choices, candidates, out, model or 'tiny', by, vocab, device)
     asker = likelihood.load_likelihood(model or 'electric', by, vocab, device)
     if asked=='text': found = likelihood.score_text(asker, text, out, (lambda _: None) if out else print)
     elif asked=='pairs': print(found := likelihood.score_pair_files(asker, pairs, out))
     else:
-        (weight, bonus), found = likelihood.score_nbest(asker, nbest, out)
-        print(f'weight {weight:g}, bonus {bonus:g} a token, tuned on the other lists; '
-              f'word error rates in per cent, with 95 % intervals\n{found}')
+        how, found = likelihood.score_nbest(asker, nbest, out)
+        print(likelihood.rerank_report(*how, found))
     if out: print(f'rows in {out}')
     return found
 

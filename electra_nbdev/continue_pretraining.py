@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/continue_pretrai
 
 # %% auto #0
 __all__ = ['BUILT', 'AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'restarted', 'CarryMoments', 'carried', 'spell',
-           'old_rows', 'of_vocabulary', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte', 'held_out_texts',
-           'DomainBits', 'domain_report', 'continue_pretraining']
+           'old_rows', 'of_vocabulary', 'new_parts', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte',
+           'held_out_texts', 'DomainBits', 'domain_report', 'continue_pretraining']
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #cba3e1ca
 import math, warnings
@@ -83,18 +83,17 @@ def facts(self:Origin,
     return dict(folder=self.folder, weights=weights, vocabulary=fingerprint(self.tokenizer), optimizer=optimizer)
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #1f12d7c3
-_NETWORKS = ('electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator',
-             'untied_generator_embeddings', 'untied_generator', 'generator_layers', 'generator_hidden_size')
 BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
-         *_NETWORKS) # Hyper-parameters that made the networks
+         'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator',
+         'untied_generator_embeddings', 'untied_generator', 'generator_layers',
+         'generator_hidden_size') # Hyper-parameters that made the networks
 
 def architecture(
     hp:PretrainHParams, # Recipe
 )->dict: # {name: value}
     "What trained weights fix"
     cfg = body_config(hp)
-    shapes = {o: getattr(cfg, o) for o in (*SHAPES, 'hidden_act', 'type_vocab_size')}
-    return shapes | {o: getattr(hp, o) for o in _NETWORKS}
+    return {o: getattr(cfg, o) for o in (*SHAPES, 'hidden_act', 'type_vocab_size')}
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #f2f2ea28
 AGAIN = 0.25 # Of the old peak learning rate
@@ -108,6 +107,8 @@ def recipe(self:Origin,
     "The recipe of a run that begins with these networks"
     given = given_hparams(hparams, **flags)
     built = asdict(self.hp) if name is None else {o: getattr(self.hp, o) for o in BUILT}
+    if given.get('electric_objective') or given.get('two_tower_generator'):
+        for o in ('two_tower_generator', 'untied_generator'): built.pop(o) # towers imply both
     dims = given.get('model_hparam_overrides')
     if isinstance(dims, dict): given['model_hparam_overrides'] = built['model_hparam_overrides'] | dims
     rate = AGAIN*preset(name).learning_rate if name else self.hp.learning_rate*(1 if self.continued else AGAIN)
@@ -118,6 +119,8 @@ def recipe(self:Origin,
         raise InputError(f"the weights of {self.folder} are of another architecture: {'; '.join(odd)}; "
                          f"leave {'that' if len(odd)==1 else 'these'} out of the hparams; what weights do not show, "
                          "the number of heads, is said to electra_convert --hparams")
+    if hp.has_discriminator and not self.model.discriminator:
+        raise InputError(f"{self.folder} has no discriminator to begin with; set `electra_objective` to false")
     return hp
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #3d2c2c52
@@ -190,6 +193,18 @@ def of_vocabulary(
     "Whether a parameter has a row for every piece"
     return name.endswith(('word_embeddings.weight', 'generator_lm_head.weight', 'generator_lm_head.bias'))
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #deff4cae
+def new_parts(
+    origin:Origin, # Trained networks
+    model:Electra, # Networks to be trained
+)->list: # `discriminator`, `generator`, both or neither
+    "Networks that have no trained weights to begin with"
+    def shapes(o): return {n: p.shape[of_vocabulary(n):] for n,p in o.named_parameters(remove_duplicate=False)}
+    had, found = shapes(origin.model), []
+    for n,s in shapes(model).items():
+        if had.get(n)!=s: found.append(n.partition('.')[0])
+    return list(dict.fromkeys(found))
+
 @torch.no_grad()
 def graft(
     origin:Origin, # Trained networks
@@ -197,8 +212,10 @@ def graft(
     rows:list, # From `old_rows`
 )->Electra: # New networks
     "Networks of a recipe with the weights of the old ones"
-    model, had = build_networks(hp), dict(origin.model.named_parameters())
+    model, had = build_networks(hp), dict(origin.model.named_parameters(remove_duplicate=False))
+    new = new_parts(origin, model)
     for n,p in model.named_parameters():
+        if n.partition('.')[0] in new: continue
         if not of_vocabulary(n): p.copy_(had[n])
         else:
             for i,ids in enumerate(rows):
@@ -348,6 +365,17 @@ def domain_report(
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
     return f'Held-out text, bits per byte: {bits} ({size})'
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #7df19256
+def _report_parts(origin, model, carry_optimizer):
+    "Tell, or refuse, what has no trained weights to begin with"
+    folder, new = origin.folder, new_parts(origin, model)
+    if not any(n.partition('.')[0] not in new for n,_ in model.named_parameters(remove_duplicate=False)):
+        raise InputError(f"{folder} has no weights for this recipe; keep its objective, or pre-train without --init")
+    if new and carry_optimizer:
+        raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
+                         "leave --carry-optimizer out")
+    for o in new: print_line(f"The {o} is another than that of {folder} and begins with new weights")
+
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #098bdd93
 def continue_pretraining(
     origin:Origin, # From `open_origin`
@@ -372,6 +400,8 @@ def continue_pretraining(
     vocabulary = 'their vocabulary' if same else f'another vocabulary. {vocabulary_report(rows, origin.tokenizer, tok)}'
     print_line(f"Beginning with the weights of {origin.folder}, "
                f"at a learning rate of at most {hp.learning_rate:g}, with {vocabulary}")
-    learn = run_pretraining(data, out, hp, model=graft(origin, hp, rows), init=init, cbs=cbs, **kwargs)
+    model = graft(origin, hp, rows)
+    _report_parts(origin, model, carry_optimizer)
+    learn = run_pretraining(data, out, hp, model=model, init=init, cbs=cbs, **kwargs)
     if not learn.stopped and (told := domain_report(learn.jsonl_logger.rows)): print_line(told)
     return learn

@@ -57,6 +57,40 @@ def test_it_really_begins_there(home, tmp_path):
         moved.append(not torch.equal(p, old[n]))
     assert len(moved)==len(old) and sum(moved)>.8*len(moved)
 
+ELECTRIC = dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5)
+
+def test_an_electric_begins_with_a_discriminator(home):
+    "The energies have the run's weights, the towers new ones; repeated, the command finds the run finished"
+    line = continued(**ELECTRIC, learning_rate=0., weight_decay_rate=0.) + ' --out energies'
+    said = typed(line, home)
+    assert said.code==0 and 'The generator is another than that of run and begins with new weights' in said.out, said
+    old, new = (load_file(home/o/'model.safetensors') for o in ('run/discriminator', 'energies/electric'))
+    assert old.keys()==new.keys() and all(torch.equal(v, new[k]) for k,v in old.items())
+    assert (home/'energies/electric/towers/model.safetensors').is_file()
+    assert 'Finished already' in typed(line, home).out
+    assert typed('electra_score --text tales.txt --model energies --device cpu', home).code==0
+
+def test_a_smaller_generator_is_new(home):
+    said = typed(continued(untied_generator=True, generator_hidden_size=.5) + ' --out apart', home)
+    assert said.code==0 and 'The generator is another' in said.out, said
+    assert open_origin(home/'apart').hp.untied_generator
+    bad(home, continued(untied_generator=True, generator_hidden_size=.5) + ' --out r9 --carry-optimizer',
+        'the generator is another', 'leave --carry-optimizer out')
+
+def test_weights_of_no_use_are_refused(home):
+    "A masked language model has nothing of a run whose generator is smaller and whose discriminator is not asked for"
+    smaller = continued(untied_generator=True, generator_hidden_size=.5)
+    if not (home/'apart').is_dir(): typed(f'{smaller} --out apart', home)
+    hparams = json.dumps(dict(electra_objective=False))
+    bad(home, f"electra_pretrain --init apart --data examples --steps 4 --device cpu --hparams '{hparams}' --out r9",
+        'no weights for this recipe')
+
+def test_back_from_a_masked_language_model(home):
+    "It takes the generator over, and has no discriminator to give"
+    said = typed(continued(electra_objective=False) + ' --out mlm', home)
+    assert said.code==0 and 'begins with new weights' not in said.out, said
+    bad(home, continued(electra_objective=True).replace('--init run', '--init mlm') + ' --out r9', 'no discriminator')
+
 def test_killed_equals_never_stopped(began):
     home, _ = began
     assert typed(f'{CONTINUE} --out killed', home, at(2, signal.SIGKILL)).code==-9 # before the first checkpoint
@@ -97,7 +131,6 @@ BAD = {'--init nowhere': ('nowhere',),
        '--init vocab': ('no model', 'vocab'),
        '--init tales.txt': ('tales.txt',),
        '--init damaged': ('damaged',),
-       '--init run --hparams \'{"untied_generator": true}\'': ('untied_generator', 'False', 'True'),
        '--init mute': ('mute', 'vocabulary'),
        '--init other': ('other', 'bert', 'electra'),
        f"--init run --hparams '{LAYERS}'": ('num_hidden_layers', '2', '5'),

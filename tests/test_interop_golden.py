@@ -8,6 +8,7 @@ from transformers import ElectraForPreTraining, ElectraForTokenClassification, E
 
 import electra_nbdev.qa # its kind of task
 from electra_nbdev.glue import glue_facts
+from electra_nbdev.choices import masked_scores, original_scores
 from electra_nbdev.convert import convert_weights
 from electra_nbdev.electric import log_q, nce_logits
 from electra_nbdev.finetune import load_finetuned
@@ -69,6 +70,20 @@ def test_golden_logits(name):
         positions = tensor(want['masked_lm_positions']).long()
         close(masked_logits(model.generator, hidden, positions), want['mlm_logits'], atol=1e-4)
     close(logits*mask, want['disc_logits']*mask.numpy(), atol=1e-3 if 'cloze_logits' in want else 1e-4)
+
+def test_golden_choices():
+    "What candidates are ranked by, from the official logits of an example of one segment"
+    out, want, row = opened('electra_base'), load('pretrain/electra_base.io'), slice(2, 3)
+    (ids, mask, _), model, prob = (o[row] for o in golden_inputs()), out.model.eval(), out.hp.mask_prob
+    masked, fake = (tensor(want[o])[row].long() for o in ('masked_input_ids', 'updated_input_ids'))
+    wanted = masked!=ids # drawn, and shown as [MASK]; what was drawn and kept is text for the generator
+    assert wanted.any() and (masked[wanted]==6).all()
+    logits = want['disc_logits'][row] + np.log(.15/.85) - np.log(prob/(1-prob))
+    found = original_scores(model.discriminator, prob, fake, wanted, mask)
+    close(found*mask, -np.log1p(np.exp(logits))*mask.numpy(), atol=1e-4)
+    nll = dict(zip(want['masked_lm_positions'][2], want['mlm_per_example_loss'][2]))
+    found = masked_scores(model.generator, 6, ids, wanted, mask)
+    for t in wanted[0].nonzero()[:,0].tolist(): close(found[0, t], -nll[t], atol=1e-4)
 
 @pytest.mark.parametrize('name', CKPTS)
 def test_golden_needs_the_heads(name):

@@ -2,6 +2,7 @@
 import json, shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -60,6 +61,36 @@ def test_lists(home, file):
     rows = [json.loads(o) for o in (home/'lists.jsonl').read_text().splitlines()]
     assert [r['reference'] for r in rows]==[f'the cat sat {i}' for i in range(30)]
     assert all(r['chosen']==r['hypotheses'][r['index']]['text']!='' for r in rows)
+    assert 'Re-ranking changes the word error rate by' in said.out
+    assert ('has no scores of the ASR system' in said.out)==(file=='lists.json')
+
+SCRAMBLED = 'dog', 'ship', 'captain', 'storm', 'house', 'river', 'road'
+
+@pytest.mark.parametrize('scale', [None, 1e-3, 1e3])
+def test_chance_never_harms(scale):
+    "A model whose likelihoods mean nothing: the first hypotheses are kept, whatever the size of the scores"
+    rng = np.random.default_rng(0)
+    lists, rows = [], []
+    for i in range(200):
+        ref = f'the {rng.choice(SCRAMBLED)} and the {rng.choice(SCRAMBLED)} {i}'
+        hyps = [ref, f'{ref} the', ref[4:]] if rng.random()<.6 else [f'{ref} the', ref, ref[4:]]
+        lists.append(likelihood.NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
+        rows.append([dict(score=-10+8*rng.normal(), tokens=h.split()) for h in hyps])
+    chosen, how, found = likelihood.rerank(lists, rows)
+    assert set(chosen)=={0} and how==(0., 0.) and found['change'][1]<=0<=found['change'][2]
+
+@pytest.mark.parametrize('scale', [None, 1e-3, 1e3])
+def test_knowledge_helps(scale):
+    "Likelihoods that lower the right one by less than noise: gained whatever the size of the scores"
+    rng = np.random.default_rng(1)
+    lists, rows = [], []
+    for i in range(200):
+        ref = f'the {rng.choice(SCRAMBLED)} and the {rng.choice(SCRAMBLED)} {i}'
+        hyps = [ref, f'{ref} the', ref[4:]] if rng.random()<.5 else [f'{ref} the', ref, ref[4:]]
+        lists.append(likelihood.NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
+        rows.append([dict(score=-30+6*(h==ref)+rng.normal(), tokens=h.split()) for h in hyps])
+    chosen, how, found = likelihood.rerank(lists, rows)
+    assert how[0]>0 and found['change'][2]<0 and sum(l.hypotheses[i]==l.reference for l,i in zip(lists, chosen))>150
 
 def test_pairs(home, model):
     "Both scores, what they decide, and the accuracies: of a pair and the same pair reversed one is right"
@@ -74,7 +105,21 @@ def test_pairs(home, model):
     want = {f'order {k}': '100.0' if score[g]>score[b] else '0.0' for k,(g,b) in PAIRS.items()}
     assert shown==want | {'all pairs': '50.0'}
 
-BAD = {'--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
+def test_choices(home):
+    "A text from the command line, and a file with answers; by energies here, by the discriminator of an ELECTRA-TT"
+    said = typed("electra_score --choices 'the ___ sat.' --candidates cat 'mat the' --model electric", home)
+    lines = [o.split('\t') for o in said.out.splitlines()]
+    assert said.code==0 and {o for _,o in lines}=={'cat', 'mat the'} and float(lines[0][0])>=float(lines[1][0]), said
+    rows = [dict(text='the ___ sat.', choices=['cat', 'mat'], answer=o) for o in ('cat', 'mat')]
+    (home/'choices.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+    said = typed('electra_score --choices choices.jsonl --model tt --by discriminator --out chosen.jsonl', home)
+    assert said.code==0 and '50.0 % right' in said.out and 'of 2 texts' in said.out, said
+    assert [json.loads(o)['answer'] for o in (home/'chosen.jsonl').read_text().splitlines()]==['cat', 'mat']
+
+BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'": 'no file',
+       "--choices 'the ___' --candidates a b --by discriminator": 'does not have',
+       '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
+       '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
        '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'allowed: .jsonl',
        '--text lines.txt --by passes': 'energy, towers',
        '--text lines.txt --model lines.txt': 'no folder', '--show cat': 'electra_objective is false'}
@@ -82,7 +127,8 @@ BAD = {'--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pa
 @pytest.mark.parametrize('flags', BAD)
 def test_bad_input(home, flags):
     before = sorted(home.rglob('*'))
-    model, out = '' if '--model' in flags else '--model electric', '' if '--show' in flags else '--out never.jsonl'
+    model = '' if '--model' in flags else '--model electric'
+    out = '' if '--show' in flags or '--candidates' in flags else '--out never.jsonl'
     said = typed(f'electra_score {flags} {model} {out}', home)
     lines = [o for o in said.err.splitlines() if o.strip()]
     assert said.code==2 and len(lines)==1 and lines[0].startswith('electra_score: ') and BAD[flags] in lines[0], said

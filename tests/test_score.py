@@ -60,7 +60,7 @@ BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --mod
        '--show cat --model empty': 'holds no model', '--show cat --model run/hparams.json': 'no folder',
        '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
        '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false',
-       '': 'one of --show, --text, --pairs, --nbest', '--show cat --text run/hparams.json': 'came',
+       '': 'one of --show, --text, --pairs, --nbest, --choices', '--show cat --text run/hparams.json': 'came',
        '--show cat --out rows': 'writes no file', '--show cat --device cuda:99': 'which this machine does not have',
        '--show cat --model hf:me/none': 'hf:me/none does not open'}
 

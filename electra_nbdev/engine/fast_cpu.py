@@ -190,14 +190,14 @@ def fused_mlm_chunk(
     disallow_correct:bool=False, # Never sample the original token
 )->tuple: # Losses (n,), samples (n,), gradient of each loss by its logits (n, V); float32
     "Loss, sample and gradient of a few predictions in a single buffer"
-    p, own = torch.addmm(bias, hidden, matrix.t()).float(), targets[:,None]
-    nll = -torch.log_softmax(p, -1, out=p).gather(1, own)
-    p.exp_()
-    sampled = targets
+    p, own = torch.addmm(bias[:,None], matrix, hidden.t()).float(), targets[None] # a column for each prediction
+    high = p.amax(0) - p.gather(0, own)[0]
+    nll, sampled = high - torch.softmax(p, 0, out=p).amax(0).log(), targets
     if u is not None:
-        if disallow_correct: p.scatter_(1, own, 0.)
-        sampled = sample(p if temperature==1 else (p/p.amax(-1, keepdim=True))**(1/temperature), u)
-    return nll[:,0], sampled, p.scatter_(1, own, torch.expm1(-nll))
+        q = p.t().contiguous()
+        if disallow_correct: q.scatter_(1, own.t(), 0.)
+        sampled = sample(q if temperature==1 else (q/q.amax(-1, keepdim=True))**(1/temperature), u)
+    return nll, sampled, p.scatter_(0, own, torch.expm1(-nll)[None]).t()
 
 # %% ../../nbs/engine/91_fast_cpu.ipynb #b06551a3
 LOGITS_CHUNK = 64 # Predictions in the buffer: 8 MB for 30,522 words, small enough for the allocator to keep

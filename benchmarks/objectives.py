@@ -1,0 +1,181 @@
+"""Score against compute for several pre-training objectives: the paper's comparison in miniature.
+
+ELECTRA with two networks and with one, masked language models at two masking rates, the all-token masked language
+model of the paper's section 3.4, Electric, and random weights. All have the same body, text, vocabulary, schedule and
+number of floating-point operations; seconds of the processor are kept too. Each run leaves its networks at 1/8, 1/4,
+1/2 and the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
+stopped command goes on. `--preset small` with a GPU is the same comparison at the size of the paper's small model."""
+import argparse, json, time
+from dataclasses import replace
+from pathlib import Path
+
+from common import cpu
+
+PARTS = 1/8, 1/4, 1/2, 1.
+OBJECTIVES = {
+    'ELECTRA, two networks': dict(untied_generator=True),
+    'ELECTRA, one network': dict(untied_generator=False),
+    'MLM, 15 %': dict(electra_objective=False, mask_prob=.15, untied_generator=True),
+    'MLM, 40 %': dict(electra_objective=False, mask_prob=.4, untied_generator=True),
+    'all-token MLM': dict(untied_generator=True),
+    'Electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5),
+    'random weights': {}}
+TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='accuracy') # Each with its measure
+EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, with capped rows
+
+def all_tokens(hp, model):
+    "Objective of the all-token MLM: every token is copied with a probability, or else predicted by a softmax"
+    import torch
+    import torch.nn.functional as F
+    from electra_nbdev.electra import ReplaceTokens
+    from electra_nbdev.generator import mlm_nll
+    from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
+    d = model.discriminator
+    d.lm_head, d.lm_bias = ElectraGeneratorPredictions(d.config), torch.nn.Parameter(torch.zeros(hp.vocab_size))
+
+    class AllTokens(ReplaceTokens):
+        def before_fit(self):
+            super().before_fit()
+            self.hook = d.base_model.register_forward_hook(lambda m, args, out: setattr(self, 'hidden', out[0]))
+        def after_fit(self): self.hook.remove()
+        def after_pred(self):
+            fake, ids = self.xb[0], self.masked.input_ids
+            logits = F.linear(d.lm_head(self.hidden), d.get_input_embeddings().weight, d.lm_bias)
+            copied = F.logsigmoid(-self.pred).masked_fill(fake!=ids, -1e4) # the head's logit is of "replaced"
+            self.learn.pred = -torch.logaddexp(copied, F.logsigmoid(self.pred)-mlm_nll(logits, ids))
+    return AllTokens()
+
+def all_tokens_loss(nll, labels, gen_sum, gen_count):
+    "The generator's mean and the mean over all tokens"
+    return gen_sum.sum()/gen_count.sum() + nll[labels>=0].mean()
+
+def learner(name, hp, data, device):
+    "A learner of an objective"
+    import torch
+    from electra_nbdev.batches import pretrain_dls
+    from electra_nbdev.pretrain import electra_learner, open_examples
+    from electra_nbdev.recipe import build_networks
+    torch.manual_seed(hp.seed)
+    dls, model = pretrain_dls(*open_examples(data, hp), hp, device), build_networks(hp)
+    if name!='all-token MLM': learn = electra_learner(dls, hp, model)
+    else:
+        objective = all_tokens(hp, model)
+        learn = electra_learner(dls, hp, model, loss_func=all_tokens_loss)
+        learn.remove_cb(learn.replace_tokens)
+        learn.add_cb(objective)
+    learn.remove_cb(learn.training_monitor)
+    return learn
+
+def operations(name, hp, data, device):
+    "Floating-point operations of a training step, averaged over the schedule of lengths"
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    total = 0.
+    for length,share in hp.length_schedule or ((hp.max_seq_length, 1.),):
+        learn, count = learner(name, replace(hp, length_schedule=((length, 1.),)), data, device), counted()
+        with learn.no_bar(), learn.no_logging(), sdpa_kernel(SDPBackend.MATH): learn.fit_steps(1, cbs=count)
+        total += share*count.operations
+    return total
+
+def counted():
+    "A callback that counts the operations of training batches, without evaluations"
+    from fastai.callback.core import Callback, CancelValidException
+    from torch.utils.flop_counter import FlopCounterMode
+    class Counted(Callback):
+        order = -100
+        def before_train(self):
+            self.mode = FlopCounterMode(display=False)
+            self.mode.__enter__()
+        def after_train(self):
+            self.mode.__exit__(None, None, None)
+            self.operations = self.mode.get_total_flops()
+        def before_validate(self): raise CancelValidException
+    return Counted()
+
+def clock():
+    "A callback that adds up the seconds of the processor that training takes, without evaluations"
+    from fastai.callback.core import Callback
+    class Clock(Callback):
+        run_valid, seconds = False, 0.
+        def before_train(self): self.start = time.process_time()
+        def after_train(self): self.seconds += time.process_time()-self.start
+    return Clock()
+
+def recipe(name, args, seed):
+    "The recipe of an objective, of a thousand steps"
+    from electra_nbdev.pretrain import match_examples
+    from electra_nbdev.recipe import preset
+    from electra_nbdev.examples import load_examples
+    hp = preset(args.preset, seed=seed, **OBJECTIVES[name])
+    return match_examples(hp, load_examples(args.data)) if args.data else hp
+
+def sized(hp, steps):
+    "A recipe of so many steps, evaluated eight times"
+    return replace(hp, num_train_steps=steps, num_warmup_steps=steps//10, save_checkpoints_steps=max(1, steps//8),
+                   iterations_per_loop=max(1, steps//8))
+
+def pretrain(name, args, seed, folder):
+    "Train, and leave the networks of every part; steps, operations and seconds of each"
+    from electra_nbdev.recipe import save_networks
+    hp = recipe(name, args, seed)
+    if name=='random weights':
+        learn = learner(name, hp, args.data, args.device)
+        save_networks(learn.model, hp, folder/'1.0', learn.tokenizer)
+        return [dict(part=1., steps=0, flops=0, seconds=0)]
+    per_step = operations(name, hp, args.data, args.device)
+    hp = sized(hp, 8*max(1, round(args.flops/per_step/8)))
+    learn, watch, found = learner(name, hp, args.data, args.device), clock(), []
+    with learn.no_bar(), learn.no_logging():
+        for part in PARTS:
+            learn.fit_steps(round(part*hp.num_train_steps)-learn.n_updates, cbs=watch)
+            save_networks(learn.model, hp, folder/str(part), learn.tokenizer)
+            found.append(dict(part=part, steps=learn.n_updates, flops=per_step*learn.n_updates,
+                              seconds=round(watch.seconds, 1)))
+    return found
+
+def finetune(networks, tasks, args, seed, out, **hparams):
+    "Scores of fine-tuned networks, {task: score}"
+    import electra_nbdev.glue, electra_nbdev.tagging # register the tasks
+    from electra_nbdev.trials import finetune_tasks
+    encoder = next(networks/o for o in ('discriminator', 'electric', 'generator') if (networks/o).is_dir())
+    results = finetune_tasks(encoder, tasks, args.tasks, out, seed=seed, device=args.device, **hparams)
+    return {t: r.summary()['tasks'][t][TASKS[t]]['mean'] for r,t in zip(results, tasks)}
+
+def trial(name, args, seed):
+    "A row of the results: an objective with a seed"
+    slug = name.replace(' ', '-').replace(',', '').replace('%', 'percent')
+    folder = args.work/f'{slug}-{seed}'
+    facts = folder/'parts.json'
+    if not facts.is_file():
+        found = pretrain(name, args, seed, folder)
+        facts.write_text(json.dumps(found))
+    row = dict(objective=name, seed=seed, parts=json.loads(facts.read_text()))
+    for o in row['parts']:
+        networks, out, capped = folder/str(o['part']), folder/f"tasks-{o['part']}", dict(max_train_rows=args.early_rows)
+        o['early'] = finetune(networks, list(EARLY), args, seed, folder/f"early-{o['part']}", **capped)
+        if o['part']==1: o['scores'] = finetune(networks, list(TASKS), args, seed, out, max_train_rows=args.rows)
+    return row
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument('--tasks', type=Path, required=True, help='folder with a folder for each task')
+    p.add_argument('--data', help='folder of examples (default: the embedded sample)')
+    p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
+    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
+    p.add_argument('--seeds', type=int, default=3, help='runs of each objective (3)')
+    p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')
+    p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
+    p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
+    p.add_argument('--work', type=Path, default=Path('runs/objectives'), help='folder for networks and trials')
+    p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'objectives.json', help='results')
+    args = p.parse_args()
+    for seed in range(args.seeds):
+        for name in OBJECTIVES:
+            rows = json.loads(args.out.read_text())['rows'] if args.out.is_file() else []
+            if any(o['objective']==name and o['seed']==seed for o in rows): continue
+            start = time.process_time()
+            rows.append(trial(name, args, seed))
+            setting = f'{args.preset}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
+            args.out.write_text(json.dumps(dict(setting=setting, cpu=cpu(), rows=rows), indent=1)+'\n')
+            print(f'{name}, seed {seed}: {rows[-1]["parts"][-1]}, {time.process_time()-start:.0f} s', flush=True)
+
+if __name__=='__main__': main()
