@@ -19,7 +19,7 @@ demo: .venv/.installed ## pre-train the tiny model on the embedded sample for fi
 	$(BIN)/electra_pretrain --preset tiny --minutes 5 --out runs/demo
 	@echo; echo "What five minutes of training make of it:"
 	@$(BIN)/electra_score --model runs/demo --show="$$TEXT"
-	@test ! -d electra_nbdev/models/tiny || { echo; echo "What the model makes of it that comes with the package:"; $(BIN)/electra_score --show="$$TEXT"; }
+	@test ! -d electra_nbdev/models/electra-tiny-en || { echo; echo "What the model makes of it that comes with the package:"; $(BIN)/electra_score --show="$$TEXT"; }
 
 test: .venv/.installed-dev ## run every check that CI runs; STAGES="export readme" picks some
 	@$(BIN)/python tools/check.py $(STAGES)

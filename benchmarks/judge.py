@@ -75,7 +75,9 @@ def main():
     if len({fingerprint(o.tokenizer) for o in scorers.values()})>1:
         raise SystemExit('these models have different vocabularies; evaluate them one by one')
     vocab = next(iter(runs.values()))/'discriminator'
-    def built(n): return build_examples(args.text, vocab, Path(args.work)/str(n), max_length=n, held_out=args.share)
+    def built(n):
+        how = dict(held_out=args.share, long_lines='official') # the rule of the models before
+        return build_examples(args.text, vocab, Path(args.work)/str(n), max_length=n, **how)
     data = {n: load_examples(built(n)) for n in map(int, args.lengths.split(','))}
     cases = list(exchanged(load_examples(data[max(data)].path/'held_out'), args.sentences, args.seed))
     hits = {k: found(o, cases) for k,o in scorers.items()}

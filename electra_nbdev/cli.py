@@ -19,7 +19,7 @@ from typing import Annotated
 from fastcore.docments import docments
 from fastcore.script import bool_arg, call_parse, is_cli
 
-from .engine.files import InputError, suggest
+from .engine.files import SHIPPED, InputError, suggest
 
 # %% ../nbs/99_cli.ipynb #2352463d
 def command(
@@ -60,7 +60,7 @@ def _leads_somewhere(name):
     "Whether a name can be a path, a glob, a checkpoint's prefix, a model of the package, JSON text, or on the hub"
     path = Path(name).expanduser()
     if name.lstrip().startswith(('hf:', '{')) or path.exists(): return True
-    if files('electra_nbdev').joinpath('models', name).is_dir(): return True
+    if files('electra_nbdev').joinpath('models', SHIPPED.get(name, name)).is_dir(): return True
     return any(next(glob.iglob(o, recursive=True), None) for o in (str(path), f'{glob.escape(str(path))}.*'))
 
 def _check_places(f, given):

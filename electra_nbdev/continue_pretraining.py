@@ -85,7 +85,7 @@ def facts(self:Origin,
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #1f12d7c3
 BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
          'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator',
-         'untied_generator_embeddings', 'untied_generator', 'generator_layers',
+         'untied_generator_embeddings', 'gdes', 'untied_generator', 'generator_layers',
          'generator_hidden_size') # Hyper-parameters that made the networks
 
 def architecture(

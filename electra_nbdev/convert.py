@@ -40,6 +40,7 @@ def official_arrays(
 )->dict: # {official name: array}, with Adam's moments if there are any
     "Variables under their official names, kernels transposed"
     if out.hp.body: raise InputError(f"{out.where} has no ELECTRA body, so no official names; write a folder instead")
+    if out.hp.gdes: raise InputError(f"{out.where} was trained with gdes, which has no official names; write a folder")
     found = {'global_step': np.int64(out.step)} if out.step else {}
     def add(name, kernel, x): found[name] = (x.T if kernel else x).contiguous().numpy()
     for n,p in out.model.named_parameters():

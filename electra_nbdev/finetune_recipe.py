@@ -22,7 +22,8 @@ from .engine.fields import check_choice, check_fields, known_hparams, ranged
 from .engine.files import InputError
 from .engine.models import load_pretrained, max_input, model_path
 from .generator import official_init_
-from .recipe import ELSEWHERE, SIZES
+from .hparams import ELSEWHERE, SIZES
+from .recipe import read_hparams
 from .tokenizer import check_pieces, load_tokenizer
 
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #bc3355ae
@@ -166,7 +167,10 @@ def encoder_folder(
 def _newest(run):
     "The encoder's weights in the newest checkpoint of a run"
     tensors, _ = newest_state(run)
-    return {k.removeprefix('discriminator.electra.'): t for k,t in tensors_of(tensors, 'model').items()}
+    tensors, table = tensors_of(tensors, 'model'), 'electra.embeddings.word_embeddings.weight'
+    if read_hparams(Path(run)/'hparams.json').get('gdes'): # a sum
+        tensors[f'discriminator.{table}'] = tensors[f'discriminator.{table}'] + tensors[f'generator.{table}']
+    return {k.removeprefix('discriminator.electra.'): t for k,t in tensors.items()}
 
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #eb6e9dae
 _CURE = 'give an encoder, such as ELECTRA or BERT'

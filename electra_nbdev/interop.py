@@ -314,6 +314,9 @@ def read_folder(
     recipe = given_hparams(hparams) if hparams.is_file() else {}
     read = read_body if recipe.get('body') else read_network
     w = joined([read_towers(o) if (o/'towers').is_dir() else read(o) for o in networks], folder)
+    if recipe.get('gdes'): # the discriminator's table is saved as a sum
+        whole, shared = (f'{o}.electra.embeddings.word_embeddings.weight' for o in ('discriminator', 'generator'))
+        w.tensors[whole] = w.tensors[whole] - w.tensors[shared]
     return replace(w, recipe=recipe or w.recipe)
 
 # %% ../nbs/using/32_interop.ipynb #59b4c290

@@ -89,9 +89,13 @@ def draw_distinct(
     cand:Tensor, # Candidates, (bs, sl) bool
     u:Tensor, # Uniform numbers, one for each position, (bs, sl)
     n:int, # Draws for each example
+    begins:Tensor|None=None, # For whole words: where one begins, (bs, sl) bool
 )->Tensor: # Positions, (bs, n), candidates first
-    "A uniform random choice of distinct positions"
-    return (u + cand).topk(min(n, cand.shape[1]), dim=1).indices
+    "A uniform random choice of distinct positions, or of words"
+    if begins is not None: # the tokens of a word share the number of the first
+        at = torch.arange(u.shape[1], device=u.device)
+        u = u.gather(1, (at*begins).cummax(1).values)
+    return (u + cand).sort(dim=1, descending=True, stable=True).indices[:, :n]
 
 # %% ../nbs/method/01_masking.ipynb #d2b4594d
 def scatter_update(
@@ -142,6 +146,7 @@ def mask_batch(
     mask_prob:float=0.15, # Masking rate: fraction of the tokens to predict
     duplicates:str='distinct', # `distinct` positions, or `official`: with replacement
     rand:Callable=torch.rand, # `rand(rows, cols)`: uniform numbers on the batch's device
+    begins:Tensor|None=None, # As in `draw_distinct`
 )->MaskedBatch:
     "Choose positions in every example and mask their tokens"
     check_choice('duplicates', duplicates, ['distinct', 'official'])
@@ -150,7 +155,7 @@ def mask_batch(
     n = num_masked((inp.input_ids!=special_ids.pad).sum(1), mask_prob, width)
     available = cand.sum(1)
     if duplicates=='distinct':
-        n, positions = n.minimum(available), draw_distinct(cand, rand(bs, sl), width)
+        n, positions = n.minimum(available), draw_distinct(cand, rand(bs, sl), width, begins)
     else: n, positions = n*(available>0), draw_with_replacement(cand, rand(bs, width))
     mb = apply_mask(inp, positions, n, rand(bs, width), special_ids.mask)
     return mb._replace(candidates=cand, u=rand(bs, width))
@@ -181,6 +186,7 @@ class MaskTokens(Callback):
         mask_prob:float=0.15, # Masking rate in training
         duplicates:str='distinct', # As in `mask_batch`
         seed:int=0, # Of masks and samples
+        word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
     ): store_attr()
 
     def before_fit(self):
@@ -196,7 +202,9 @@ class MaskTokens(Callback):
         inp = make_inputs(ids, rest[0] if rest else None, self.special_ids.pad)
         if self.training: rand, prob = self.random_of_step(ids), self.mask_prob
         else: rand, prob = self.random_of_evaluation(ids), EVAL_MASK_PROB
-        self.learn.masked = mask_batch(inp, self.special_ids, prob, self.duplicates, rand)
+        whole = self.training and self.word_starts is not None
+        begins = self.word_starts.to(ids.device)[ids] if whole else None
+        self.learn.masked = mask_batch(inp, self.special_ids, prob, self.duplicates, rand, begins)
 
 # %% ../nbs/method/01_masking.ipynb #6a67852d
 @patch

@@ -50,7 +50,7 @@ from .recipe import (PretrainHParams, build_networks, load_hparams, load_network
                                   save_networks)
 from .sample_corpus import sample_corpus
 from .shared_batches import SharedCounts, StepAtLastPart
-from .tokenizer import load_tokenizer, special_token_ids, train_vocab, watched
+from .tokenizer import load_tokenizer, special_token_ids, train_vocab, watched, word_starts
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #c38c4069
 _all_ = ['PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError', 'build_examples',
@@ -89,6 +89,7 @@ def open_examples(
 def objective_callbacks(
     hp:PretrainHParams, # Recipe
     special_ids, # `SpecialTokenIds`
+    tok=None, # Tokenizer, for whole words
 )->list: # `MaskTokens` and the objective
     "Masking and objective of a recipe"
     from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step # loads transformers' models
@@ -99,7 +100,10 @@ def objective_callbacks(
     if hp.electric_objective: objective = NoiseContrast(**sampling)
     elif hp.electra_objective: objective = ReplaceTokens(**sampling, generator=uniform)
     else: objective = MaskedLM(step)
-    return [MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed), objective]
+    if hp.whole_words and tok is None:
+        raise InputError("hparam `whole_words` needs a tokenizer; give electra_learner the loaders of `pretrain_dls`")
+    starts = torch.tensor(word_starts(tok)) if hp.whole_words else None
+    return [MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed, starts), objective]
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #c2a91938
 class EvaluationInterval(FitCallback):
@@ -217,24 +221,24 @@ def electra_learner(
     **kwargs, # For `Learner`: `opt_func`, `loss_func`, `lr`, `metrics`, `splitter` ... win over the recipe
 )->ElectraLearner:
     "Networks, objective, optimizer, schedule, metrics and history of a recipe in one fastai learner"
-    hp, tokenizer = preset(recipe) if isinstance(recipe, str) else recipe, None
+    hp, tok = preset(recipe) if isinstance(recipe, str) else recipe, None
     ours, examples = isinstance(dls.train, PretrainDL), dls.train.dataset
     if ours:
         if isinstance(recipe, str): hp = match_examples(hp, examples)
         examples.check(hp)
-        tokenizer = examples.tokenizer
-        hp = with_special_ids(hp, tokenizer)
+        tok = examples.tokenizer
+        hp = with_special_ids(hp, tok)
         if counts is None: counts = examples.token_counts()
         dls.train.n_batches = hp.save_checkpoints_steps
     elif special_ids is None:
         raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
-    special_ids = special_ids or special_token_ids(tokenizer)
+    special_ids = special_ids or special_token_ids(tok)
     from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
     model = (with_unread_masks if hp.body else with_packed_dropout)(model or build_networks(hp))
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
-    cbs = [*_callbacks(hp, ours, out), *objective_callbacks(hp, special_ids), *_sharing(hp, ours), *held, *cbs]
+    cbs = [*_callbacks(hp, ours, out), *objective_callbacks(hp, special_ids, tok), *_sharing(hp, ours), *held, *cbs]
     learn = ElectraLearner(dls, model, **_defaults(hp, held, kwargs) | kwargs, cbs=cbs)
-    learn.hp, learn.tokenizer, learn.logger = hp, tokenizer, partial(print_metrics, learn, 'step {step}')
+    learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #89f96e55

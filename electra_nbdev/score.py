@@ -26,7 +26,7 @@ from .engine.files import InputError, cache_dir
 from .engine.models import complete_network, device_of, load_pretrained, max_input, model_folder
 from .recipe import PretrainHParams, build_networks, load_hparams, load_weights, read_hparams
 from .tokenizer import (check_pieces, fingerprint, load_tokenizer, special_token_ids, text_backend,
-                                     warn_unknown)
+                                     warn_unknown, word_starts)
 
 # %% ../nbs/using/30_score.ipynb #8dcf059a
 SCORE_MASK_PROB = .15 # Masking rate that scores are corrected to
@@ -101,10 +101,8 @@ def whole_words(
     tok, # Fast tokenizer of any kind
 )->list:
     "Ids of the pieces that begin a word and are not special"
-    prefix = getattr(tok.backend_tokenizer.model, 'continuing_subword_prefix', None) # WordPiece
-    def begins(o): return not o.startswith(prefix) if prefix else o[:1] in 'Ġ▁' # byte-level BPE, SentencePiece
     special = {*tok.all_special_ids}
-    return [i for o,i in tok.get_vocab().items() if begins(o) and i not in special]
+    return [i for i,begins in enumerate(word_starts(tok)) if begins and i not in special]
 
 # %% ../nbs/using/30_score.ipynb #b8c9150a
 @torch.no_grad()

@@ -50,6 +50,17 @@ def plain_logits(folder):
     nets = {k: c.from_pretrained(folder/k).eval() for k,c in classes.items() if (folder/k).is_dir()}
     with torch.no_grad(): return {k: o(ids, attention_mask=(ids>0).long()).logits for k,o in nets.items()}
 
+def test_a_difference_of_embeddings(tmp_path):
+    "With gdes the discriminator is saved with its sum, and opened as a difference; official names cannot hold it"
+    model, hp = a_run(tmp_path/'run', untied_generator=True, gdes=True)
+    out = open_pretrained(tmp_path/'run')
+    for (n,a),b in zip(model.named_parameters(), out.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6, msg=n)
+    ids = tensor([[2, 7, 9, 30, 3], [2, 5, 3, 0, 0]])
+    with torch.no_grad(): close = model(ids, ids>0)
+    torch.testing.assert_close(plain_logits(tmp_path/'run')['discriminator'], close, rtol=0, atol=1e-5)
+    with pytest.raises(InputError, match='no official names'): convert_weights(tmp_path/'run', tmp_path/'names.npz')
+
 @pytest.mark.parametrize('kind', KINDS)
 def test_run_to_hugging_face_to_run(kind, tmp_path):
     model, hp = a_run(tmp_path/'run', **KINDS[kind])

@@ -5,6 +5,7 @@ from fastai.callback.core import Callback
 from fastai.callback.training import GradientAccumulation
 
 from electra_nbdev import masking
+from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.random import KeyedRandom
 from electra_nbdev.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
@@ -98,3 +99,28 @@ def test_held_out_masks_are_those_of_the_seed():
     trained, b = learn.seen.steps[0], validate()
     same(a.masked, b.masked)
     assert not torch.equal(a.masked.u[:,:2], trained.masked.u[:,:2])
+
+def test_words_are_masked_whole():
+    "Pieces of a word are drawn together but for the last word of an example; the number of tokens is the same"
+    starts = torch.arange(60)%3>0 # every third id goes on with the word before
+    inp = make_inputs(*rows(64, 32), 0)
+    how = SPECIAL_IDS, .3, 'distinct', KeyedRandom(0, 0)
+    plain, whole = mask_batch(inp, *how), mask_batch(inp, *how, starts[inp.input_ids])
+    assert torch.equal(plain.weights, whole.weights)
+    drawn = torch.zeros_like(inp.input_ids).scatter_add(1, whole.positions, whole.weights.long())>0
+    word = (starts[inp.input_ids] | ~whole.candidates).cumsum(1)
+    for row,words,cand in zip(drawn, word, whole.candidates):
+        parts = [row[(words==w) & cand] for w in words.unique()]
+        assert sum(0<o.sum()<len(o) for o in parts if len(o))<=1
+    assert not torch.equal(plain.positions, whole.positions)
+
+def test_a_run_masks_whole_words(tmp_path):
+    "From the hparam to the batches; a learner without a tokenizer refuses, held-out text is masked as always"
+    from electra_nbdev.pretrain import objective_callbacks
+    from electra_nbdev.tokenizer import wordpiece
+    tok = wordpiece({o: i for i,o in enumerate(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', '##b'])})
+    hp = preset('tiny', vocab_size=7, whole_words=True)
+    masks, _ = objective_callbacks(hp, SPECIAL_IDS, tok)
+    assert masks.word_starts.tolist()==[True]*6+[False]
+    with pytest.raises(InputError, match='needs a tokenizer'): objective_callbacks(hp, SPECIAL_IDS)
+    with pytest.raises(InputError, match='distinct positions'): preset('tiny', whole_words=True, duplicates='official')

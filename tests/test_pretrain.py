@@ -15,8 +15,9 @@ from electra_nbdev.batches import pretrain_dls
 from electra_nbdev.examples import build_examples, load_examples
 from electra_nbdev.monitor import TrainingMonitor, diagnose, read_history
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.recipe import build_networks, load_networks, preset
+from electra_nbdev.recipe import build_networks, load_networks, preset, save_hparams
 from electra_nbdev.pretrain import electra_learner
+from electra_nbdev import finetune_recipe
 from electra_nbdev.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
                                 run_pretraining)
 from electra_nbdev.tokenizer import train_vocab
@@ -46,6 +47,20 @@ class Poison(Callback):
     def __init__(self, at): self.at = at
     def after_backward(self):
         if self.learn.n_updates==self.at: next(self.model.parameters()).grad[0, 0] = float('nan')
+
+def test_a_difference_of_embeddings(made, tmp_path):
+    "With gdes a run goes on to the same weights, and what fine-tuning takes of its checkpoint is the sum"
+    gdes = dict(untied_generator=True, gdes=True)
+    learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path)], **gdes)
+    save_hparams(learn.hp, tmp_path/'hparams.json')
+    learn.fit_steps()
+    own = learn.model.discriminator.get_input_embeddings()
+    assert own.weight.abs().max()>0
+    again = learner(made, **gdes)
+    restore(again, tmp_path/'checkpoints/step-00000004')
+    again.fit_steps()
+    for a,b in zip(learn.model.parameters(), again.model.parameters(), strict=True): assert torch.equal(a, b)
+    assert torch.equal(finetune_recipe._newest(tmp_path)['embeddings.word_embeddings.weight'], own.total)
 
 def test_nan_stops_with_the_last_good_state(made, tmp_path, capsys):
     learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path), Poison(6)], max_skipped_updates=0)

@@ -75,7 +75,7 @@ def test_the_model_of_the_package(home, tmp_path, monkeypatch):
     monkeypatch.setattr(models_of_the_package, 'files', lambda name: tmp_path)
     monkeypatch.chdir(home)
     with pytest.raises(InputError, match='no model `tiny`'): score.load_scorer()
-    shutil.copytree(home/'run', tmp_path/'models/tiny')
+    shutil.copytree(home/'run', tmp_path/'models/electra-tiny-en')
     assert score.load_scorer().max_length==16
 
 def test_only_a_discriminator(home, tmp_path):
@@ -221,5 +221,5 @@ def test_demo_passes_the_sentence_on(tmp_path):
     assert demo()[-1]=='--show=The cat sat on the mathematics.'
     odd = 'It\'s "odd": $5 $(x) `ls` \\ # % & ; don\'t'
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==1
-    (tmp_path/'electra_nbdev/models/tiny').mkdir(parents=True)
+    (tmp_path/'electra_nbdev/models/electra-tiny-en').mkdir(parents=True)
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==2
