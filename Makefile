@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 PKG := settings.ini setup.py
 BIN := .venv/bin
 
-.PHONY: help demo test docs bench export readme clean
+.PHONY: help demo test docs bench models export readme clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -33,6 +33,9 @@ docs: .venv/.installed-dev ## build the site in _docs (needs quarto 1.10 or late
 
 bench: .venv/.installed-dev ## measure speed and memory; adds a run to benchmarks/results
 	@$(BIN)/python benchmarks/run.py
+
+models: .venv/.installed-dev ## train the models of the package again; TEXT_DIR=folder of English text
+	@$(BIN)/python tools/models.py --text "$(TEXT_DIR)"
 
 export: .venv/.installed-dev ## clean the notebooks and write the modules from them
 	$(BIN)/nbdev-clean

@@ -81,7 +81,7 @@ def counted():
     from fastai.callback.core import Callback, CancelValidException
     from torch.utils.flop_counter import FlopCounterMode
     class Counted(Callback):
-        order = -100
+        order = 100
         def before_train(self):
             self.mode = FlopCounterMode(display=False)
             self.mode.__enter__()

@@ -24,8 +24,8 @@ def run(command, **hparams):
     subprocess.run([Path(sys.executable).parent/line[0], *line[1:]], check=True)
 
 ELECTRIC = dict(electra_objective=False, electric_objective=True, generator_hidden_size=1., disc_weight=20.,
-                mask_prob=.3, train_batch_size=16, eval_batch_size=64, learning_rate=1e-3, num_warmup_steps=2000,
-                save_checkpoints_steps=1000)
+                mask_prob=.3, train_batch_size=16, eval_batch_size=64, max_seq_length=64, learning_rate=1e-3,
+                num_warmup_steps=1800, save_checkpoints_steps=1000, num_eval_steps=24)
 
 def electric(text, work):
     "Electric from ELECTRA: the energies begin with its discriminator, on sentences"
@@ -33,14 +33,15 @@ def electric(text, work):
     tiny, examples = MODELS/'electra-tiny-en', work/'sentences-64'
     run(f'electra_data --corpus {work}/sentences --vocab {tiny}/discriminator --out {examples} --max-length 64 '
         '--held-out 0.02')
-    run(f'electra_pretrain --init {tiny} --data {examples} --out {work}/electric-tiny-en --steps 20000 --device cpu',
-        **ELECTRIC)
+    run(f'electra_pretrain --init {tiny} --data {examples} --out {work}/electric-tiny-en --steps 18000 --device cpu '
+        '--precision bf16', **ELECTRIC)
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--text', type=Path, required=True, help='folder of text')
     p.add_argument('--work', type=Path, default=Path('runs/models'), help='folder for examples and runs')
     args = p.parse_args()
+    if not any(args.text.glob('*.txt')): p.error(f'there is no text in {args.text}; make models TEXT_DIR=folder')
     electric(args.text, args.work)
     ship(args.work/'electric-tiny-en', 'electric-tiny-en')
 

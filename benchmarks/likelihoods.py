@@ -1,0 +1,72 @@
+"""What an Electric's likelihoods are worth: minimal pairs, word order, and n-best lists; the numbers of its card.
+
+Word order is measured on the embedded text always; with `--data` (a folder with blimp/, nbest/ and text/) also on
+English of another kind, and with it pairs and lists. The last line is JSON, which `--out` keeps."""
+import json, random
+from pathlib import Path
+
+from common import RESULTS, arguments, table
+
+WAYS = 'energy', 'towers'
+SHUFFLED = 300 # Sentences of each text
+
+def shuffled(sentence, rng):
+    "The words of a sentence in another order"
+    words = sentence.split()
+    while (other := rng.sample(words, len(words)))==words: pass
+    return ' '.join(other)
+
+def word_order(model, text, n=SHUFFLED):
+    "Share of the sentences of a text that are more probable than their words in random order"
+    from electra_nbdev.likelihood import pseudo_log_likelihood
+    from electra_nbdev.sample_corpus import sentences
+    rng = random.Random(0)
+    known = [o for line in text.splitlines() for o in sentences(line) if 8<=len(o.split())<=20 and len(set(o.split()))>1]
+    right = rng.sample(known, n)
+    scores = [o['score'] for o in pseudo_log_likelihood(model, right + [shuffled(o, rng) for o in right])]
+    return sum(a>b for a,b in zip(scores[:n], scores[n:]))/n
+
+def pairs(model, folder):
+    "Accuracy on minimal pairs, by phenomenon and on all"
+    from electra_nbdev.likelihood import accuracies, read_pairs, score_pairs
+    return accuracies(score_pairs(model, read_pairs(folder))).to_dict('index')
+
+def lists(model, path):
+    "Word error rates before and after re-ranking, and the change, with intervals"
+    from electra_nbdev.likelihood import score_nbest
+    (weight, bonus), found = score_nbest(model, path)
+    return found.to_dict('index') | dict(weight=weight, bonus=bonus)
+
+def measure(model, data):
+    "Everything that can be measured with one way of scoring"
+    from electra_nbdev.sample_corpus import sample_corpus
+    found = dict(order_sample=word_order(model, (sample_corpus()/'held_out.txt').read_text()))
+    if not data: return found
+    found['order_wikitext'] = word_order(model, (data/'text/wikitext2.valid.detok.txt').read_text())
+    found['blimp'] = pairs(model, data/'blimp')
+    return found | {o: lists(model, data/f'nbest/{o}.json') for o in ('test_cv', 'wsj_scored_dev')}
+
+def rows(found):
+    "Lines of the table"
+    for by,o in found.items():
+        yield by, 'sentences against shuffled words, embedded text', f"{o['order_sample']:.3f}", ''
+        if 'blimp' not in o: continue
+        yield by, 'sentences against shuffled words, WikiText-2', f"{o['order_wikitext']:.3f}", ''
+        total = o['blimp']['all pairs']
+        yield by, f"BLiMP, {total['pairs']:,} pairs", f"{total['accuracy']}", f"{total['low']} to {total['high']}"
+        for name in ('test_cv', 'wsj_scored_dev'):
+            for k in ('first', 'reranked', 'change'):
+                yield by, f'{name}, {k}', f"{o[name][k]['WER']}", f"{o[name][k]['low']} to {o[name][k]['high']}"
+
+def main():
+    args = arguments(__doc__, model=('electric', 'model'), data=('', 'folder with blimp/, nbest/ and text/'),
+                     out=(str(RESULTS/'electric.json'), 'results'))
+    from electra_nbdev.likelihood import load_likelihood
+    data = Path(args.data) if args.data else None
+    found = {by: measure(load_likelihood(args.model, by, device='cpu'), data) for by in WAYS}
+    table(('by', 'what', 'number', '95 %'), rows(found))
+    facts = dict(benchmark='likelihoods', model=args.model, found=found)
+    if data: Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
+    print(json.dumps(facts))
+
+if __name__=='__main__': main()

@@ -1,0 +1,36 @@
+"The numbers of the models' cards: a part on the embedded text, all of them where ELECTRA_DATA names the data"
+import json, os, sys
+from pathlib import Path
+
+import pytest
+
+from electra_nbdev.engine.models import shipped
+from electra_nbdev.likelihood import load_likelihood
+from electra_nbdev.sample_corpus import sample_corpus
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT/'benchmarks'))
+import likelihoods
+
+FOUND = json.loads((ROOT/'benchmarks/results/electric.json').read_text())['found']
+DATA = os.environ.get('ELECTRA_DATA')
+
+@pytest.mark.parametrize('by', likelihoods.WAYS)
+def test_word_order(by):
+    found = likelihoods.word_order(load_likelihood('electric', by, device='cpu'),
+                                   (sample_corpus()/'held_out.txt').read_text())
+    assert found==pytest.approx(FOUND[by]['order_sample'], abs=.01)
+
+@pytest.mark.skipif(not DATA, reason='ELECTRA_DATA names no folder')
+@pytest.mark.parametrize('by', likelihoods.WAYS)
+def test_all_numbers(by):
+    found, want = likelihoods.measure(load_likelihood('electric', by, device='cpu'), Path(DATA)), FOUND[by]
+    for name,o in want['blimp'].items(): assert found['blimp'][name]['accuracy']==pytest.approx(o['accuracy'], abs=.2)
+    for name in ('test_cv', 'wsj_scored_dev'):
+        assert found[name]['change']['WER']==pytest.approx(want[name]['change']['WER'], abs=.1)
+
+@pytest.mark.parametrize('by', likelihoods.WAYS)
+def test_the_card_says_what_was_measured(by):
+    card = (shipped('electric')/'README.md').read_text()
+    total = FOUND[by]['blimp']['all pairs']
+    assert f"{total['accuracy']} [{total['low']}, {total['high']}]" in card
