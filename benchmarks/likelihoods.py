@@ -21,7 +21,8 @@ def word_order(model, text, n=SHUFFLED):
     from electra_nbdev.likelihood import pseudo_log_likelihood
     from electra_nbdev.sample_corpus import sentences
     rng = random.Random(0)
-    known = [o for line in text.splitlines() for o in sentences(line) if 8<=len(o.split())<=20 and len(set(o.split()))>1]
+    known = [o for line in text.splitlines() for o in sentences(line) if 8<=len(o.split())<=20]
+    known = [o for o in known if len(set(o.split()))>1]
     right = rng.sample(known, n)
     scores = [o['score'] for o in pseudo_log_likelihood(model, right + [shuffled(o, rng) for o in right])]
     return sum(a>b for a,b in zip(scores[:n], scores[n:]))/n

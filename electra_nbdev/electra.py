@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/electra.html.md"""
 
 # %% auto #0
 __all__ = ['Electra', 'share_embeddings', 'DisentangledEmbedding', 'disentangle', 'JointLoss', 'Objective', 'ReplaceTokens',
-           'MaskedLM']
+           'UnigramNoise', 'MaskedLM']
 
 # %% ../nbs/method/04_electra.ipynb #bd532c37
 import torch
@@ -170,6 +170,28 @@ class ReplaceTokens(Objective):
         fake = corrupt(mb, found.sampled)
         self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
         self.set_targets(found, disc_labels(is_replaced(mb, fake), mb.attention_mask))
+
+# %% ../nbs/method/04_electra.ipynb #a518bbd8
+class UnigramNoise(Callback):
+    "Draw a share of the replacements from the unigram distribution instead of the generator"
+    order, run_valid = Objective.order+.5, False
+    def __init__(self,
+        counts, # How often the text has each token, 0 for special ones, (V,)
+        share:float=.5, # Of the masked positions
+    ):
+        self.share, p = share, torch.as_tensor(counts, dtype=torch.float32)
+        self.cdf = p.cumsum(0)/p.sum()
+
+    def before_batch(self):
+        "Replace again, and ask for the labels"
+        mb, sampled, rest = self.masked, self.generated.sampled, self.xb[1:]
+        n, rand = sampled.shape[1], self.mask_tokens.random_of_step(sampled, kind=2)
+        u, v = rand(len(sampled), 2*n).chunk(2, dim=1)
+        drawn = torch.searchsorted(self.cdf.to(u.device), v.contiguous(), right=True)
+        drawn = drawn.clamp(max=len(self.cdf)-1)
+        fake = corrupt(mb, torch.where(u<self.share, drawn, sampled))
+        labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
+        self.learn.xb, self.learn.yb = (fake, *rest), (labels, *self.yb[1:])
 
 # %% ../nbs/method/04_electra.ipynb #c969a2e3
 class MaskedLM(Objective):

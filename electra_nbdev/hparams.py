@@ -25,6 +25,7 @@ class _Objective:
     gen_weight:float = ranged(1.0, 0) # Weight of the generator's loss
     disc_weight:float = ranged(50.0, 0) # Weight of the discriminator's loss
     mask_prob:float = ranged(0.15, 0.01, 0.9) # Fraction of the tokens that the generator has to predict
+    unigram_noise:float = ranged(0., 0, 1) # Share of the replacements drawn from the unigram distribution
 
 # %% ../nbs/pretraining/19_hparams.ipynb #6d62e165
 @dataclass(frozen=True)
@@ -128,12 +129,7 @@ def _rules(hp):
     yield (hp.electra_objective and hp.electric_objective,
            "hparams `electra_objective` and `electric_objective` are both true; set one of them to false")
     yield from _tower_rules(hp)
-    yield (hp.whole_words and hp.duplicates!='distinct',
-           "hparam `whole_words` needs distinct positions; set `duplicates` to distinct")
-    yield (hp.gdes and (hp.untied_generator_embeddings or hp.two_tower_generator or hp.uniform_generator or
-                        not (hp.untied_generator and hp.electra_objective)),
-           "hparam `gdes` is about a generator of its own that shares embeddings; set `untied_generator` to true, and "
-           "leave out other objectives, towers and `untied_generator_embeddings`")
+    yield from _option_rules(hp)
     yield (hp.max_predictions_per_seq<1,
            f"hparams `mask_prob`={hp.mask_prob} and `max_seq_length`={hp.max_seq_length} "
            "leave nothing to predict; raise one of them")
@@ -142,6 +138,18 @@ def _rules(hp):
         yield (not fits(o, (float,)) or not 0<o<2**53 or o>1 and o!=int(o),
                f"hparam `keep_checkpoints_at` is {hp.keep_checkpoints_at!r}; it holds steps, "
                "or fractions of training, for example [0.0625, 0.125, 0.25, 0.5, 1000]")
+
+# %% ../nbs/pretraining/19_hparams.ipynb #796b71a9
+def _option_rules(hp):
+    "What the official code does not have, and what it needs"
+    yield (hp.unigram_noise and not hp.electra_objective, "hparam `unigram_noise` is about replaced tokens; "
+           "leave it out, or set `electra_objective` to true")
+    yield (hp.whole_words and hp.duplicates!='distinct',
+           "hparam `whole_words` needs distinct positions; set `duplicates` to distinct")
+    yield (hp.gdes and (hp.untied_generator_embeddings or hp.two_tower_generator or hp.uniform_generator or
+                        not (hp.untied_generator and hp.electra_objective)),
+           "hparam `gdes` is about a generator of its own that shares embeddings; set `untied_generator` to true, and "
+           "leave out other objectives, towers and `untied_generator_embeddings`")
 
 # %% ../nbs/pretraining/19_hparams.ipynb #66d82e06
 def _schedule_rules(hp):

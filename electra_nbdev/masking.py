@@ -210,11 +210,12 @@ class MaskTokens(Callback):
 @patch
 def random_of_step(self:MaskTokens,
     ids:Tensor, # Token ids of this process, (bs, sl)
+    kind:int=0, # Numbers of another kind for another purpose; 0: masks and samples, 1: evaluations
 )->KeyedRandom:
     "Uniform numbers for the examples of this process in the global batch"
     place = self.learn.n_accumulated*n_processes() + rank()
     first = place*len(ids)
-    return KeyedRandom(self.seed, 0, self.learn.n_updates, first=first, device=ids.device)
+    return KeyedRandom(self.seed, kind, self.learn.n_updates, first=first, device=ids.device)
 
 @patch
 def random_of_evaluation(self:MaskTokens,

@@ -32,7 +32,7 @@ from fastcore.foundation import L
 # %% ../nbs/pretraining/22_pretrain.ipynb #41116765
 from .batches import LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls, tokens_of
 from .discriminator import corrupt
-from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
+from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens, UnigramNoise
 from .electric import NoiseContrast, TwoTowers, cloze_step
 from .engine.files import InputError, cache_dir
 from .engine.ranks import AverageGradients, OwnDropout, join_processes, largest, n_processes, rank
@@ -90,7 +90,8 @@ def objective_callbacks(
     hp:PretrainHParams, # Recipe
     special_ids, # `SpecialTokenIds`
     tok=None, # Tokenizer, for whole words
-)->list: # `MaskTokens` and the objective
+    counts=None, # Token counts, for unigram noise
+)->list: # `MaskTokens`, the objective, and what it is helped by
     "Masking and objective of a recipe"
     from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step # loads transformers' models
     fused, plain = (fused_cloze_step, cloze_step) if hp.two_tower_generator else (fused_mlm_step, mlm_step)
@@ -103,7 +104,15 @@ def objective_callbacks(
     if hp.whole_words and tok is None:
         raise InputError("hparam `whole_words` needs a tokenizer; give electra_learner the loaders of `pretrain_dls`")
     starts = torch.tensor(word_starts(tok)) if hp.whole_words else None
-    return [MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed, starts), objective]
+    noise = [UnigramNoise(_word_counts(counts, special_ids), hp.unigram_noise)] if hp.unigram_noise else []
+    return [MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed, starts), objective, *noise]
+
+def _word_counts(counts, special_ids):
+    "Counts of what may be written into a text"
+    if counts is None: raise InputError("hparam `unigram_noise` needs token counts; give electra_learner `counts`")
+    counts = torch.as_tensor(counts).clone()
+    counts[list(special_ids)] = 0
+    return counts
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #c2a91938
 class EvaluationInterval(FitCallback):
@@ -226,8 +235,7 @@ def electra_learner(
     if ours:
         if isinstance(recipe, str): hp = match_examples(hp, examples)
         examples.check(hp)
-        tok = examples.tokenizer
-        hp = with_special_ids(hp, tok)
+        tok, hp = examples.tokenizer, with_special_ids(hp, examples.tokenizer)
         if counts is None: counts = examples.token_counts()
         dls.train.n_batches = hp.save_checkpoints_steps
     elif special_ids is None:
@@ -236,7 +244,8 @@ def electra_learner(
     from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
     model = (with_unread_masks if hp.body else with_packed_dropout)(model or build_networks(hp))
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
-    cbs = [*_callbacks(hp, ours, out), *objective_callbacks(hp, special_ids, tok), *_sharing(hp, ours), *held, *cbs]
+    named = hp, special_ids, tok, counts
+    cbs = [*_callbacks(hp, ours, out), *objective_callbacks(*named), *_sharing(hp, ours), *held, *cbs]
     learn = ElectraLearner(dls, model, **_defaults(hp, held, kwargs) | kwargs, cbs=cbs)
     learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn

@@ -5,6 +5,7 @@ from fastai.callback.core import Callback
 from fastai.callback.training import GradientAccumulation
 
 from electra_nbdev import masking
+from electra_nbdev.electra import UnigramNoise
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.random import KeyedRandom
 from electra_nbdev.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
@@ -58,6 +59,23 @@ def test_accumulated_parts_see_what_one_batch_sees():
     for name in ('fake', 'labels'):
         assert torch.equal(getattr(whole[0], name), torch.cat([getattr(o, name) for o in parts])), name
     assert torch.equal(whole[0].generated.sampled, torch.cat([o.generated.sampled for o in parts]))
+
+def test_accumulated_parts_have_the_same_unigram_noise():
+    "And it is noise: not what the generator wrote, labelled as replaced, never a special token"
+    counts = torch.ones(60).index_fill(0, torch.arange(5), 0.)
+    whole = steps_of(8, cbs=[UnigramNoise(counts)])[0]
+    parts = steps_of(4, cbs=[GradientAccumulation(8), UnigramNoise(counts)])
+    plain = steps_of(8)[0]
+    for name in ('fake', 'labels'):
+        assert torch.equal(getattr(whole, name), torch.cat([getattr(o, name) for o in parts])), name
+    assert (whole.fake!=plain.fake).any() and torch.equal(whole.masked.masked_ids, plain.masked.masked_ids)
+    changed = whole.fake!=whole.masked.input_ids
+    assert torch.equal(whole.labels==1, changed) and (whole.fake[changed]>=5).all()
+
+def test_unigram_noise_needs_counts():
+    with pytest.raises(InputError, match='needs token counts'): steps_of(8, unigram_noise=.5)
+    with pytest.raises(InputError, match='about replaced tokens'):
+        preset('tiny', electra_objective=False, unigram_noise=.5)
 
 @pytest.mark.parametrize('bs', [4, 2])
 def test_processes_see_what_one_process_sees(monkeypatch, bs):
