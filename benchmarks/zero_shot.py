@@ -1,7 +1,7 @@
 """SST-2 without fine-tuning: each review with a blank, and two words of which one fits a good review.
 
-The template and the words are the usual ones (Gao et al. 2021); nothing was chosen on the data. Half of the reviews are good, so a
-guess is right for half of them. The last line is JSON."""
+The template and the words are the usual ones (Gao et al. 2021); nothing was chosen on the data. Half of the reviews
+are good, so a guess is right for half of them. The last line is JSON."""
 import csv, json
 from pathlib import Path
 
