@@ -119,6 +119,8 @@ def recipe(self:Origin,
         raise InputError(f"the weights of {self.folder} are of another architecture: {'; '.join(odd)}; "
                          f"leave {'that' if len(odd)==1 else 'these'} out of the hparams; what weights do not show, "
                          "the number of heads, is said to electra_convert --hparams")
+    if hp.gdes!=self.hp.gdes:
+        raise InputError(f"hparam `gdes` is {self.hp.gdes} in the weights of {self.folder}; leave it as it is")
     if hp.has_discriminator and not self.model.discriminator:
         raise InputError(f"{self.folder} has no discriminator to begin with; set `electra_objective` to false")
     return hp

@@ -91,6 +91,10 @@ def test_back_from_a_masked_language_model(home):
     assert said.code==0 and 'begins with new weights' not in said.out, said
     bad(home, continued(electra_objective=True).replace('--init run', '--init mlm') + ' --out r9', 'no discriminator')
 
+def test_a_sum_of_embeddings_does_not_become_a_difference(home):
+    "With gdes the old table would be added to the generator's"
+    bad(home, continued(untied_generator=True, gdes=True) + ' --out r9', '`gdes` is False', 'leave it')
+
 def test_killed_equals_never_stopped(began):
     home, _ = began
     assert typed(f'{CONTINUE} --out killed', home, at(2, signal.SIGKILL)).code==-9 # before the first checkpoint
