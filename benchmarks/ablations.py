@@ -17,15 +17,11 @@ DROPOUT = dict(model_hparam_overrides=dict(hidden_dropout_prob=.1, attention_pro
 VARIANTS = {
     'tiny': {},
     'whole words': dict(whole_words=True),
-    'masking rate 15 %': dict(mask_prob=.15),
-    'masking rate 50 %': dict(mask_prob=.5),
     'discriminator weight 5': dict(disc_weight=5.),
     'discriminator weight 50': dict(disc_weight=50.),
-    'dropout': DROPOUT,
     'two networks, generator of half the width': APART,
     'two networks, generator of a quarter': APART | dict(generator_hidden_size=.25),
     'two networks, generator of full width': APART | dict(generator_hidden_size=1.),
-    'two networks, nothing shared': APART | dict(generator_hidden_size=2/3, untied_generator_embeddings=True),
     'two networks, gdes': APART | dict(gdes=True),
     'two networks, clipped apart': APART,
     'two networks, dropout': APART | DROPOUT,
@@ -69,7 +65,7 @@ def summary(found):
 def main():
     from electra_nbdev.recipe import preset
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument('--tokens', type=int, default=3_000_000, help='tokens of each training (3000000)')
+    p.add_argument('--tokens', type=int, default=2_000_000, help='tokens of each training (2000000)')
     p.add_argument('--seeds', type=int, default=3, help='trainings of each variant (3)')
     default = Path(__file__).parent/'results'/'ablations.json'
     p.add_argument('--out', type=Path, default=default, help='results')

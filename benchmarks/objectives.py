@@ -160,22 +160,22 @@ def main():
     p.add_argument('--tasks', type=Path, required=True, help='folder with a folder for each task')
     p.add_argument('--data', help='folder of examples (default: the embedded sample)')
     p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
-    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
-    p.add_argument('--seeds', type=int, default=3, help='runs of each objective (3)')
+    p.add_argument('--flops', type=float, default=1e13, help='operations of every run (1e13)')
+    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each objective for each (0 1 2)')
     p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')
     p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
     p.add_argument('--work', type=Path, default=Path('runs/objectives'), help='folder for networks and trials')
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'objectives.json', help='results')
     args = p.parse_args()
-    for seed in range(args.seeds):
+    setting = f'{args.preset}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
+    def finished(): return json.loads(args.out.read_text())['rows'] if args.out.is_file() else []
+    for seed in args.seeds:
         for name in OBJECTIVES:
-            rows = json.loads(args.out.read_text())['rows'] if args.out.is_file() else []
-            if any(o['objective']==name and o['seed']==seed for o in rows): continue
-            start = time.process_time()
-            rows.append(trial(name, args, seed))
-            setting = f'{args.preset}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
+            if any(o['objective']==name and o['seed']==seed for o in finished()): continue
+            start, row = time.process_time(), trial(name, args, seed)
+            rows = finished() + [row] # read again: another process may have run other seeds meanwhile
             args.out.write_text(json.dumps(dict(setting=setting, cpu=cpu(), rows=rows), indent=1)+'\n')
-            print(f'{name}, seed {seed}: {rows[-1]["parts"][-1]}, {time.process_time()-start:.0f} s', flush=True)
+            print(f'{name}, seed {seed}: {row["parts"][-1]}, {time.process_time()-start:.0f} s', flush=True)
 
 if __name__=='__main__': main()
