@@ -23,6 +23,7 @@ from pathlib import Path
 import fastai.callback.all # schedules, finder, accumulation: what a fastai user expects of a learner
 import pandas as pd
 import torch
+from fastai.callback.core import Callback
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import display_df
@@ -331,20 +332,26 @@ def fit_steps(self:ElectraLearner,
     with progress_bars(self, watched() and not rank()): self.fit_until(until, intervals, cbs=cbs)
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #cd8f8b8d
+class _Stopwatch(Callback):
+    "Seconds of training; the logger before it has waited for the device"
+    order, run_valid = 100, False
+    def before_train(self): self.start = time.perf_counter()
+    def after_train(self): self.seconds = time.perf_counter()-self.start
+
 def _brief_fit(n, hp, dls, cbs):
     "Seconds of a step, and of a fit of `n` steps with its evaluation, on networks that are not kept"
     brief = replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n)
     learn = electra_learner(dls, brief, cbs=cbs)
     learn.remove_cb(learn.skip_bad_gradients)
-    start = time.perf_counter()
-    with learn.no_bar(), learn.no_logging(): learn.fit_steps()
+    start, watch = time.perf_counter(), _Stopwatch()
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
     if learn.stopped: raise KeyboardInterrupt
-    total, speed = time.perf_counter()-start, learn.jsonl_logger.rows[0]['tokens_per_s']
+    total = time.perf_counter()-start
     learn.remove_cbs(cbs)
     del learn
     gc.collect() # a learner and its callbacks hold each other, and the networks on a GPU
     dls.train.position = 0
-    return dls.train.bs*hp.max_seq_length/speed, total
+    return watch.seconds/n, total
 
 def steps_within(
     minutes:float, # How long training may take, evaluations included

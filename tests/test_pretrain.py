@@ -335,6 +335,15 @@ def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
                         precision=precision)
         assert said in capsys.readouterr().out
 
+def test_a_step_without_padding_takes_its_own_time(made, tmp_path):
+    "Batches of `length_window` are as wide as their longest example; a step is timed, not computed from a full width"
+    d, hp = made
+    build_examples(d/'tales.txt', d/'vocab', tmp_path/'wide', max_length=128)
+    hp = replace(hp, max_seq_length=128, length_window=8, num_eval_steps=1)
+    train = load_examples(tmp_path/'wide', hp)
+    step, total = pretrain._brief_fit(6, hp, pretrain_dls(train, train, hp, 'cpu'), ())
+    assert 0<6*step<total
+
 def saved(out): return json.loads((out/'hparams.json').read_text())['run'].get('precision')
 
 @pytest.mark.parametrize('secs,chosen', [(.5, 'bf16'), (.94, 'bf16'), (.97, 'fp32'), (1.5, 'fp32')])
