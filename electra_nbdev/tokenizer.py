@@ -81,7 +81,7 @@ def read_vocab(
 # %% ../nbs/data/11_tokenizer.ipynb #ae47ad2a
 def special_token_ids(
     tok, # Tokenizer
-)->'SpecialTokenIds':
+): # `SpecialTokenIds`
     "Ids of padding, `[CLS]`, `[SEP]` and `[MASK]`, or what the tokenizer calls them"
     from electra_nbdev.masking import SpecialTokenIds # loads fastai, which a tokenizer alone does not need
     cls = tok.bos_token_id if tok.cls_token_id is None else tok.cls_token_id
