@@ -353,6 +353,7 @@ def _brief_fit(n, hp, dls, cbs):
     dls.train.position = 0
     return watch.seconds/n, total
 
+# %% ../nbs/pretraining/22_pretrain.ipynb #16740bec
 def steps_within(
     minutes:float, # How long training may take, evaluations included
     hp:PretrainHParams, # Recipe
