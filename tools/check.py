@@ -103,6 +103,12 @@ def readme(tmp):
     if bad: raise Failed(*[f"{o} is not what nbs/index.ipynb gives" for o in bad], "`make readme` writes it")
     return 1, "README.md in step with nbs/index.ipynb"
 
+def pages(tmp):
+    "The pages of the site have what `tools/pages.py` looks for: links with targets, texts for pictures, readable code"
+    names = copy_tree(tmp)
+    sh(sys.executable, 'tools/pages.py', cwd=tmp)
+    return 1, f"{len(notebooks(names))} pages of the site"
+
 MODELS = {'electra-tiny-en': 8, 'electric-tiny-en': 5} # Models of the package, and the megabytes each may have
 
 PROBE = '''
@@ -204,7 +210,7 @@ def tests(tmp):
     if idle: raise Failed(*lines, "golden tests compare or fail", failed=len(idle), passed=n)
     return n, f"{n} tests run, {len(skipped)} skipped"
 
-STAGES = dict(export=export, readme=readme, package=package, notebooks=nbtest, tests=tests) # quick ones first
+STAGES = dict(export=export, readme=readme, pages=pages, package=package, notebooks=nbtest, tests=tests) # in this order
 
 def main(*picked):
     if unknown := set(picked) - set(STAGES): sys.exit(f"no stage {sorted(unknown)}: there are {', '.join(STAGES)}")

@@ -1,0 +1,50 @@
+"What `tools/pages.py` finds in the processed notebooks of the site, one fault at a time"
+import importlib.util, json
+from pathlib import Path
+
+import pytest
+
+spec = importlib.util.spec_from_file_location('pages', Path(__file__).resolve().parents[1]/'tools'/'pages.py')
+pages = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pages)
+
+COLAB = '[Open in Colab](https://colab.research.google.com/github/x)'
+DOC = '### noisy\n\n```python\ndef noisy(\n    x=None, # A\n)\n```'
+
+def text(source): return dict(cell_type='markdown', source=[source], metadata={})
+def code(source, metadata=(), **data):
+    return dict(cell_type='code', source=[source], metadata=dict(metadata), outputs=[dict(data=data)])
+
+def found(tmp_path, *cells):
+    "Faults of a page with these cells, beside a second page"
+    for name,own in (('01_noise', cells), ('02_other', ())):
+        (tmp_path/f'{name}.ipynb').write_text(json.dumps(dict(cells=[text(COLAB), *own])))
+    return list(pages.faults(tmp_path))
+
+def test_a_page_without_faults(tmp_path):
+    good = [text('## Noise\n\nSee [02_other](02_other.ipynb), `f(x)[0](y)` and https://x.org.'),
+            text('[other](https://electra-nbdev.github.io/electra_nbdev/other.html#noisy) ![A curve](02_other.ipynb)'),
+            code('show_doc(noisy)', **{'text/markdown': [DOC]}),
+            code('#| fig-alt: A curve\nplot()', dict(language='python'), **{'image/png': 'x'})]
+    assert not found(tmp_path, *good)
+
+@pytest.mark.parametrize('cell,fault', [
+    (text('see `02_other`'), 'is no link'),
+    (text('[gone](03_gone.ipynb)'), '03_gone.ipynb does not exist'),
+    (text('[gone](https://electra-nbdev.github.io/electra_nbdev/gone.html)'), 'gone.html is no page'),
+    (text('![](02_other.ipynb)'), 'no alternative text'),
+    (code('plot()', **{'image/png': 'x'}), 'without `#| fig-alt:`'),
+    (code('f()', dict(execution={})), "metadata ['execution']"),
+    (code('x'*121), 'a line of 121 characters'),
+    *((code('show_doc(f)', **{'text/markdown': [DOC.replace('None', o)]}), f'{o.split()[0]}')
+      for o in ('__main__.X', 'NoneType', '<function f at 0x7f>', '<class X>')),
+    (code('show_doc(f)', **{'text/markdown': [DOC.replace('None', 'y'*121)]}), 'a signature with a line')])
+def test_a_fault(tmp_path, cell, fault):
+    said = found(tmp_path, cell)
+    assert len(said)==1 and fault in said[0] and '01_noise.ipynb, cell 1: ' in said[0]
+
+def test_faults_of_a_whole_page(tmp_path):
+    said = found(tmp_path, text('## Noisy'), code('show_doc(noisy)', **{'text/markdown': [DOC]}))
+    assert len(said)==1 and "'Noisy' takes the address of a function" in said[0]
+    (tmp_path/'01_noise.ipynb').write_text(json.dumps(dict(cells=[])))
+    assert list(pages.faults(tmp_path))==['01_noise.ipynb: no link to Colab']

@@ -1,0 +1,66 @@
+"""What a page of the site must not have: seen in the notebooks that nbdev processes for it, without quarto.
+
+`python tools/pages.py` processes the notebooks into _proc, as `make docs` does first, and prints what is wrong."""
+import json, re, sys
+from pathlib import Path
+
+LEAKS = re.compile(r'__main__\.|NoneType|<function|<class|\bat 0x')
+LINK = re.compile(r'(!?)\[([^\]]*)\]\((?!https?:|#|mailto:|data:|attachment:)([^)\s]+)\)')
+MENTION = re.compile(r'(?<!\[)`(\d\d_[a-z_]+)`')
+SITE = re.compile(r'https://electra-nbdev\.github\.io/electra_nbdev/([^)#\s"]+\.html)')
+LONGEST = 120 # Characters of a line of code
+
+def markdown_of(cell):
+    "Text of a cell, and of what `show_doc` says in its output"
+    if cell['cell_type']=='markdown': yield ''.join(cell['source'])
+    for o in cell.get('outputs', []):
+        if 'text/markdown' in o.get('data', {}): yield ''.join(o['data']['text/markdown'])
+
+def headings(text): return [o.strip() for o in re.findall(r'(?m)^#{2,4} +(.*)$', text)]
+def anchor(heading): return re.sub(r'[^\w.-]', '', re.sub(r'\{.*\}|`', '', heading).lower().strip().replace(' ', '-'))
+def pictures(cell): return [o for o in cell.get('outputs', []) if 'image/png' in o.get('data', {})]
+
+def faults_of_cell(cell, page, root, names, pages):
+    "What is wrong with a cell of a page"
+    source = ''.join(cell['source'])
+    if extra := set(cell.get('metadata', {})) - {'language'}: yield f'metadata {sorted(extra)}'
+    if cell['cell_type']=='code':
+        long = [o for o in source.split('\n') if len(o)>LONGEST and not o.startswith('#|')]
+        if long: yield f'a line of {max(map(len, long))} characters: {long[0][:60]}'
+        if pictures(cell) and '#| fig-alt:' not in source: yield 'a picture without `#| fig-alt:`'
+    for text in markdown_of(cell):
+        if leak := LEAKS.search(text): yield f'{leak[0]!r} in {text[max(0, leak.start()-40):leak.end()+20]!r}'
+        long = [o for o in re.findall(r'(?s)```python\n(.*?)```', text) for o in o.split('\n') if len(o)>LONGEST]
+        if long: yield f'a signature with a line of {max(map(len, long))} characters: {long[0][:60]}'
+        prose = re.sub(r'(?s)```.*?```', '', text)
+        for name in MENTION.findall(prose):
+            if name in names: yield f'`{name}` is no link'
+        for picture,alt,target in LINK.findall(re.sub(r'`[^`\n]*`', 'code', prose)):
+            path = target.split('#')[0]
+            if picture and not alt: yield f'{target} has no alternative text'
+            if not (page.parent/path).exists(): yield f'{target} does not exist'
+        for o in SITE.findall(prose):
+            if o not in pages: yield f'{o} is no page'
+
+def faults(root):
+    "What is wrong with the processed notebooks of a folder"
+    found = sorted(root.rglob('*.ipynb'))
+    names = {o.stem for o in found}
+    pages = {re.sub(r'(^|/)\d+_', r'\1', o.relative_to(root).with_suffix('.html').as_posix()) for o in found}
+    for page in found:
+        cells, where = json.loads(page.read_text(encoding='utf-8'))['cells'], page.relative_to(root)
+        for i,cell in enumerate(cells):
+            for fault in faults_of_cell(cell, page, root, names, pages): yield f'{where}, cell {i}: {fault}'
+        shown = {anchor(h) for c in cells if c['cell_type']=='code' for t in markdown_of(c) for h in headings(t)}
+        for h in (h for c in cells if c['cell_type']=='markdown' for h in headings(''.join(c['source']))):
+            if anchor(h) in shown: yield f'{where}: the heading {h!r} takes the address of a function'
+        if page.stem!='index' and not any('colab.research.google.com' in ''.join(c['source']) for c in cells):
+            yield f'{where}: no link to Colab'
+
+def main():
+    from nbdev.serve import proc_nbs
+    found = list(faults(proc_nbs(force=True)))
+    print('\n'.join(found))
+    return bool(found)
+
+if __name__=='__main__': sys.exit(main())
