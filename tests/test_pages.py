@@ -1,5 +1,5 @@
 "What `tools/pages.py` finds in the processed notebooks of the site, one fault at a time"
-import importlib.util, json
+import importlib.util, json, re
 from pathlib import Path
 
 import pytest
@@ -48,3 +48,11 @@ def test_faults_of_a_whole_page(tmp_path):
     assert len(said)==1 and "'Noisy' takes the address of a function" in said[0]
     (tmp_path/'01_noise.ipynb').write_text(json.dumps(dict(cells=[])))
     assert list(pages.faults(tmp_path))==['01_noise.ipynb: no link to Colab']
+
+def test_tests_that_the_pages_name_exist():
+    root, named = Path(__file__).parent, 0
+    for notebook in (root.parent/'nbs').rglob('[0-9]*.ipynb'):
+        for file,test in re.findall(r'(test_\w+\.py)::(test_\w+)', notebook.read_text(encoding='utf-8')):
+            assert f'def {test}(' in (root/file).read_text(encoding='utf-8'), f'{notebook.name}: {file}::{test}'
+            named += 1
+    assert named>20
