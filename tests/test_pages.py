@@ -34,6 +34,7 @@ def test_a_page_without_faults(tmp_path):
     (text('[gone](https://electra-nbdev.github.io/electra_nbdev/gone.html)'), 'gone.html is no page'),
     (text('![](02_other.ipynb)'), 'no alternative text'),
     (code('plot()', **{'image/png': 'x'}), 'without `#| fig-alt:`'),
+    (code('#| fig-alt: Two curves: both fall\nplot()', **{'image/png': 'x'}), 'no YAML'),
     (code('f()', dict(execution={})), "metadata ['execution']"),
     (code('x'*121), 'a line of 121 characters'),
     *((code('show_doc(f)', **{'text/markdown': [DOC.replace('None', o)]}), f'{o.split()[0]}')
@@ -55,4 +56,4 @@ def test_tests_that_the_pages_name_exist():
         for file,test in re.findall(r'(test_\w+\.py)::(test_\w+)', notebook.read_text(encoding='utf-8')):
             assert f'def {test}(' in (root/file).read_text(encoding='utf-8'), f'{notebook.name}: {file}::{test}'
             named += 1
-    assert named>20
+    assert named>15

@@ -4,6 +4,8 @@
 import json, re, sys
 from pathlib import Path
 
+import yaml
+
 LEAKS = re.compile(r'__main__\.|NoneType|<function|<class|\bat 0x')
 LINK = re.compile(r'(!?)\[([^\]]*)\]\((?!https?:|#|mailto:|data:|attachment:)([^)\s]+)\)')
 MENTION = re.compile(r'(?<!\[)`(\d\d_[a-z_]+)`')
@@ -20,6 +22,12 @@ def headings(text): return [o.strip() for o in re.findall(r'(?m)^#{2,4} +(.*)$',
 def anchor(heading): return re.sub(r'[^\w.-]', '', re.sub(r'\{.*\}|`', '', heading).lower().strip().replace(' ', '-'))
 def pictures(cell): return [o for o in cell.get('outputs', []) if 'image/png' in o.get('data', {})]
 
+def read_as_yaml(source):
+    "Whether quarto can read the directives of a cell"
+    try: yaml.safe_load('\n'.join(o[2:].lstrip() for o in source.split('\n') if re.match(r'#\| *[\w-]+: ', o)))
+    except yaml.YAMLError: return False
+    return True
+
 def faults_of_cell(cell, page, root, names, pages):
     "What is wrong with a cell of a page"
     source = ''.join(cell['source'])
@@ -27,6 +35,7 @@ def faults_of_cell(cell, page, root, names, pages):
     if cell['cell_type']=='code':
         long = [o for o in source.split('\n') if len(o)>LONGEST and not o.startswith('#|')]
         if long: yield f'a line of {max(map(len, long))} characters: {long[0][:60]}'
+        if not read_as_yaml(source): yield 'directives that are no YAML; put the text in quotes'
         if pictures(cell) and '#| fig-alt:' not in source: yield 'a picture without `#| fig-alt:`'
     for text in markdown_of(cell):
         if leak := LEAKS.search(text): yield f'{leak[0]!r} in {text[max(0, leak.start()-40):leak.end()+20]!r}'
