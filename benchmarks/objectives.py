@@ -105,7 +105,7 @@ def recipe(name, args, seed):
     from electra_nbdev.pretrain import match_examples
     from electra_nbdev.recipe import preset
     from electra_nbdev.examples import load_examples
-    hp = preset(args.preset, seed=seed, **OBJECTIVES[name])
+    hp = preset(args.preset, seed=seed, **OBJECTIVES[name] | json.loads(args.hparams))
     return match_examples(hp, load_examples(args.data)) if args.data else hp
 
 def sized(hp, steps):
@@ -160,18 +160,21 @@ def main():
     p.add_argument('--tasks', type=Path, required=True, help='folder with a folder for each task')
     p.add_argument('--data', help='folder of examples (default: the embedded sample)')
     p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
-    p.add_argument('--flops', type=float, default=1e13, help='operations of every run (1e13)')
+    p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all recipes have')
+    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each objective for each (0 1 2)')
+    p.add_argument('--objectives', nargs='+', choices=OBJECTIVES, default=[*OBJECTIVES], metavar='NAME',
+                   help='some of the objectives, in this order')
     p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')
     p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
     p.add_argument('--work', type=Path, default=Path('runs/objectives'), help='folder for networks and trials')
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'objectives.json', help='results')
     args = p.parse_args()
-    setting = f'{args.preset}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
+    setting = f'{args.preset} {args.hparams}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
     def finished(): return json.loads(args.out.read_text())['rows'] if args.out.is_file() else []
     for seed in args.seeds:
-        for name in OBJECTIVES:
+        for name in args.objectives:
             if any(o['objective']==name and o['seed']==seed for o in finished()): continue
             start, row = time.process_time(), trial(name, args, seed)
             rows = finished() + [row] # read again: another process may have run other seeds meanwhile
