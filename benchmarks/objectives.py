@@ -21,6 +21,7 @@ OBJECTIVES = {
     'Electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5),
     'random weights': {}}
 TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='accuracy') # Each with its measure
+MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram' # On held-out text, of those that an objective has
 EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, with capped rows
 
 def all_tokens(hp, model):
@@ -128,8 +129,9 @@ def pretrain(name, args, seed, folder):
         for part in PARTS:
             learn.fit_steps(round(part*hp.num_train_steps)-learn.n_updates, cbs=watch)
             save_networks(learn.model, hp, folder/str(part), learn.tokenizer)
+            held_out = {o: round(learn.held_out[o], 4) for o in MEASURES if o in learn.held_out}
             found.append(dict(part=part, steps=learn.n_updates, flops=per_step*learn.n_updates,
-                              seconds=round(watch.seconds, 1)))
+                              seconds=round(watch.seconds, 1), held_out=held_out))
     return found
 
 def finetune(networks, tasks, args, seed, out, **hparams):
