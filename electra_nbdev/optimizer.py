@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/optimizer.html.md"""
 
 # %% auto #0
 __all__ = ['adam_step', 'ElectraAdam', 'clip_by_global_norm', 'ClipNorm', 'decays', 'param_depth', 'layer_lrs', 'param_groups',
-           'ElectraOptimizer', 'electra_optimizer', 'warmup_decay', 'LinearWarmupDecay', 'EmbeddingsOnly']
+           'ElectraOptimizer', 'electra_optimizer', 'warmup_decay', 'LinearWarmupDecay']
 
 # %% ../nbs/method/06_optimizer.ipynb #965fa6d0
 import re
@@ -245,57 +245,3 @@ def after_fit(self:LinearWarmupDecay):
     "Let `recorder.plot_sched` draw what was set"
     recorder = getattr(self.learn, 'recorder', None)
     if recorder and not getattr(self, 'aside', False): recorder.hps = {'lr': recorder.lrs}
-
-# %% ../nbs/method/06_optimizer.ipynb #903c2621
-class EmbeddingsOnly(Callback):
-    "For the first updates, let word embeddings and output bias learn and nothing else"
-    order,run_valid = MixedPrecision.order+0.5,False
-    def __init__(self,
-        steps:int, # Updates
-    ): self.steps = steps
-    def before_fit(self):
-        "Updates have to be counted"
-        count_updates(self.learn)
-    def before_step(self):
-        "Drop the gradients of all others"
-        if self.learn.n_updates>=self.steps: return
-        for n,p in self.model.named_parameters():
-            if not re.search('word_embeddings|generator_lm_head', n): p.grad = None
-
-# %% ../nbs/method/06_optimizer.ipynb #55edd471
-@patch
-def named_params(self:ElectraOptimizer)->dict: # {name: Parameter}
-    "Parameters by the names that the groups kept"
-    groups = self.opt.param_groups
-    return {n: p for group in groups for n,p in zip(group['param_names'], group['params'])}
-
-@patch
-def moments(self:ElectraOptimizer)->dict: # Tensors under name/exp_avg, name/exp_avg_sq, name/step
-    "The moments of every parameter that was updated so far, by name"
-    named, state = self.named_params(), self.opt.state
-    return {f'{n}/{k}': t for n,p in named.items() for k,t in state.get(p, {}).items()}
-
-# %% ../nbs/method/06_optimizer.ipynb #89a4364b
-@patch
-def load_moments(self:ElectraOptimizer,
-    tensors:dict, # What `moments` returned
-):
-    "Continue with the moments of another optimizer"
-    named, state = self.named_params(), {}
-    for key,t in tensors.items():
-        name, _, kind = key.rpartition('/')
-        if name not in named:
-            raise InputError(f"the optimizer has no parameter {name}; "
-                             "was the checkpoint made with another recipe?")
-        p = named[name]
-        shape = [] if kind=='step' else list(p.shape)
-        if list(t.shape)!=shape or t.dtype!=p.dtype:
-            raise InputError(f"{key} is {t.dtype} of shape {list(t.shape)}, "
-                             f"the parameter needs {p.dtype} of shape {shape}")
-        state.setdefault(p, {})[kind] = t.to(p.device, copy=True)
-    for n,p in named.items():
-        if p in state and state[p].keys()!={'exp_avg', 'exp_avg_sq', 'step'}:
-            raise InputError(f"the moments of {n} are {', '.join(state[p])}; "
-                             "they have to be exp_avg, exp_avg_sq and step")
-    self.clear_state()
-    self.opt.state.update(state)
