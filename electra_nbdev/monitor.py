@@ -216,7 +216,7 @@ def plot_history(
             ax.plot(*_series(held, k), 'o-', color=f'C{i}', ms=3, lw=.5, label=k)
         ax.set_title(title, fontsize=10)
         ax.set_xlabel('step')
-        if len(ks)>1: ax.legend(fontsize=7)
+        if len(ks)>1: ax.legend(fontsize=8)
     fig.tight_layout()
     if path:
         with atomic_file(path) as f: fig.savefig(f, format='png', dpi=100)

@@ -61,7 +61,13 @@ def coined_words():
         found[o] = [re.sub('`[^`]*`', '', (ROOT/o).read_text(encoding='utf-8'))]
     return {k: sum(len(WORDS.findall(t)) for t in v) for k,v in found.items()}
 
-RULES = dict(long_modules=long_modules, long_lines=long_lines, long_cells=long_cells, coined_words=coined_words)
+def small_figures():
+    "Figures of fewer than 100 dots an inch, and letters of fewer than 8 points"
+    small = re.compile(r'dpi[=(]\d\d\b|fontsize=[1-7]\b')
+    return {o.stem: sum(len(small.findall(c)) for c in cells(o)) for o in NOTEBOOKS}
+
+RULES = dict(long_modules=long_modules, long_lines=long_lines, long_cells=long_cells, small_figures=small_figures,
+             coined_words=coined_words)
 
 def broken(rule): return {k: v for k,v in sorted(RULES[rule]().items()) if v}
 
