@@ -174,7 +174,11 @@ def main():
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'objectives.json', help='results')
     args = p.parse_args()
     setting = f'{args.preset} {args.hparams}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
-    def finished(): return json.loads(args.out.read_text())['rows'] if args.out.is_file() else []
+    def finished():
+        if not args.out.is_file(): return []
+        found = json.loads(args.out.read_text())
+        if found['setting']!=setting: p.error(f"{args.out} is of another setting: {found['setting']}; give another --out")
+        return found['rows']
     for seed in args.seeds:
         for name in args.objectives:
             if any(o['objective']==name and o['seed']==seed for o in finished()): continue
