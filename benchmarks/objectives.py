@@ -177,7 +177,7 @@ def main():
     def finished():
         if not args.out.is_file(): return []
         found = json.loads(args.out.read_text())
-        if found['setting']!=setting: p.error(f"{args.out} is of another setting: {found['setting']}; give another --out")
+        if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
         return found['rows']
     for seed in args.seeds:
         for name in args.objectives:

@@ -208,7 +208,7 @@ def plot_history(
     held = [{'step': o['step']} | o['held_out'] for o in rows if 'held_out' in o]
     panels = [(t, ks) for t,ks in PANELS if any(k in o for o in rows+held for k in ks)]
     import matplotlib.pyplot as plt # not needed by those who only train
-    fig, axs = plt.subplots(2, 4, figsize=(11, 4.2), dpi=100)
+    fig, axs = plt.subplots(2, 4, figsize=(11, 5), dpi=100, layout='constrained')
     for ax in axs.flat[len(panels):]: ax.remove()
     for ax,(title,ks) in zip(axs.flat, panels):
         for i,k in enumerate(ks):
@@ -216,8 +216,7 @@ def plot_history(
             ax.plot(*_series(held, k), 'o-', color=f'C{i}', ms=3, lw=.5, label=k)
         ax.set_title(title, fontsize=10)
         ax.set_xlabel('step')
-        if len(ks)>1: ax.legend(fontsize=8)
-    fig.tight_layout()
+        if len(ks)>1: ax.legend(loc='upper center', bbox_to_anchor=(.5, -.28), ncols=2, frameon=False, fontsize=8)
     if path:
         with atomic_file(path) as f: fig.savefig(f, format='png', dpi=100)
         plt.close(fig)
