@@ -7,12 +7,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/pages.html.md"""
 # %% auto #0
 __all__ = ['LONGEST', 'readable', 'defined_names', 'TidyPage']
 
-# %% ../../nbs/engine/88_pages.ipynb #e90a8415
+# %% ../../nbs/engine/88_pages.ipynb #6232cd63
 import ast, re
 
 from fastcore.basics import patch
 
-# %% ../../nbs/engine/88_pages.ipynb #4232f4c9
+# %% ../../nbs/engine/88_pages.ipynb #a37d609e
 LONGEST = 60 # Characters of a default that a signature shows
 
 def readable(
@@ -24,20 +24,20 @@ def readable(
     signature = re.sub(r':NoneType=', '=', signature)
     return re.sub(r'(?m)(=)(.{%d,}?)(, #|,?$)' % LONGEST, r'\1…\3', signature)
 
-# %% ../../nbs/engine/88_pages.ipynb #865cd875
+# %% ../../nbs/engine/88_pages.ipynb #782a69f7
 def defined_names(
     source:str, # Of a cell
-)->dict: # Names in their order, of a patched method `Class.method`
+)->list: # Names in their order, of a patched method `Class.method`
     "What a cell defines, as `show_doc` is asked for it"
-    names = {}
+    names = []
     for o in ast.parse(source).body:
         if not isinstance(o, (ast.FunctionDef, ast.ClassDef)): continue
         patched = any(ast.unparse(d).startswith('patch') for d in o.decorator_list)
         owner = [ast.unparse(a.annotation) for a in o.args.args[:1] if a.annotation] if patched else []
-        names['.'.join([*owner, o.name])] = True
+        names.append('.'.join([*owner, o.name]))
     return names
 
-# %% ../../nbs/engine/88_pages.ipynb #92dd7329
+# %% ../../nbs/engine/88_pages.ipynb #ec6b0b91
 class TidyPage:
     "One of nbdev's processors: code stands once, signatures can be read, and Quarto finds the headings"
     def __init__(self,
@@ -46,9 +46,9 @@ class TidyPage:
 
     def begin(self):
         "Names whose source is on the page"
-        self.shown = {}
+        self.shown = []
         for cell in self.nb.cells:
-            if cell.cell_type=='code' and 'exports' in cell.directives_: self.shown |= defined_names(cell.source)
+            if cell.cell_type=='code' and 'exports' in cell.directives_: self.shown += defined_names(cell.source)
 
     def __call__(self,
         cell, # Cell of a page
@@ -60,18 +60,18 @@ class TidyPage:
         asked = re.search(r'(?m)^show_doc\(([\w.]+)', cell.source)
         if asked: cell.outputs = [self.tidied(o, asked[1]) for o in cell.outputs if 'data' in o]
 
-# %% ../../nbs/engine/88_pages.ipynb #a4921632
+# %% ../../nbs/engine/88_pages.ipynb #7a55d1b4
 @patch
 def end(self:TidyPage):
     "All headings of a cell stand before its source, in the order of its definitions"
     for source in [o for o in self.nb.cells if o.cell_type=='code' and 'exports' in o.directives_]:
-        names = list(defined_names(source.source))
+        names = defined_names(source.source)
         own = {n: o for o in self.nb.cells for n in names if o.source.split('\n')[-1]==f'show_doc({n})'}
         rest = [o for o in self.nb.cells if not any(o is h for h in own.values())]
         at = next(i for i,o in enumerate(rest) if o is source)
         self.nb.cells = rest[:at] + [own[n] for n in names if n in own] + rest[at:]
 
-# %% ../../nbs/engine/88_pages.ipynb #052efdda
+# %% ../../nbs/engine/88_pages.ipynb #18c720bf
 @patch
 def tidied(self:TidyPage,
     output, # Of `show_doc`
