@@ -30,7 +30,7 @@ MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram'
 
 def clip_apart():
     "Each network's gradients are clipped by their own norm, as separate optimizers do (Dong et al. 2023)"
-    from electra_nbdev.optimizer import ClipNorm, clip_by_global_norm
+    from electra_nbdev.schedule import ClipNorm, clip_by_global_norm
     class ClipApart(ClipNorm):
         def before_step(self):
             disc = {id(p) for p in self.model.discriminator.parameters()}

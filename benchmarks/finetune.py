@@ -31,7 +31,8 @@ def ours(args):
     from electra_nbdev.engine.fast_cpu import with_packed_dropout
     from electra_nbdev.finetune import TaskLoss, TaskNetwork, task_groups
     from electra_nbdev.finetune_recipe import finetune_preset
-    from electra_nbdev.optimizer import clip_by_global_norm, electra_optimizer
+    from electra_nbdev.optimizer import electra_optimizer
+    from electra_nbdev.schedule import clip_by_global_norm
     from electra_nbdev.task_data import FinetuneDL
     from electra_nbdev.tasks import Feature, TextTask
     hp, tasks = finetune_preset('official', 'small', ['sst']), dict(sst=TextTask('sst', ('0', '1')))

@@ -42,7 +42,8 @@ from .engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batc
                                            progress_bars)
 from .finetune_recipe import FinetuneHParams, encoder_tokenizer, finetune_preset, open_encoder
 from .generator import hidden_states
-from .optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_depth, param_groups
+from .optimizer import electra_optimizer, param_depth, param_groups
+from .schedule import ClipNorm, LinearWarmupDecay
 from .tables import PREDICTION_FORMS
 from .task_data import Rows, TaskDataLoaders, TextTaskDataLoaders, finetune_dls, n_steps, text_task
 from .tasks import Feature, Task, TextExample, TextTask, open_task, register

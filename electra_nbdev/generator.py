@@ -133,7 +133,6 @@ def gumbel(
     "Gumbel noise (official: pretrain_helpers.sample_from_softmax)"
     return -torch.log(-torch.log(u+1e-9)+1e-9)
 
-# %% ../nbs/method/02_generator.ipynb #a624af57
 def sample_gumbel_max(
     logits:Tensor, # Logits, (..., V)
     u:Tensor, # Uniform noise, (..., V)

@@ -46,11 +46,12 @@ from .masking import MaskTokens
 from .metrics import HeldOutMetrics
 from .monitor import (FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history,
                                    read_history)
-from .optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_groups
+from .optimizer import electra_optimizer, param_groups
 from .optimizer_state import EmbeddingsOnly
 from .recipe import (PretrainHParams, build_networks, load_hparams, load_networks, preset, resolve_hparams,
                                   save_networks)
 from .sample_corpus import sample_corpus
+from .schedule import ClipNorm, LinearWarmupDecay
 from .shared_batches import SharedCounts, StepAtLastPart
 from .tokenizer import load_tokenizer, special_token_ids, train_vocab, watched, word_starts
 

@@ -427,7 +427,7 @@ def evaluate_run(
     run, # Folder of a run
     data=None, # Held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-)->dict: # Metrics, as in `07_metrics`
+)->dict: # Metrics, as in `08_metrics`
     "Evaluate the newest state of a run on held-out examples"
     run = Path(run)
     if not (run/'hparams.json').is_file():

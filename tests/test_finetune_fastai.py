@@ -25,7 +25,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetune import (FinetuneLearner, TextTaskDataLoaders, electra_classifier, finetune_learner,
                                     load_finetuned, open_encoder, save_model, text_task)
-from electra_nbdev.optimizer import ClipNorm, LinearWarmupDecay
+from electra_nbdev.schedule import ClipNorm, LinearWarmupDecay
 from electra_nbdev.task_data import TaskDataLoaders, finetune_dls, read_rows
 from electra_nbdev.tokenizer import load_tokenizer
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights

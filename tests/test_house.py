@@ -65,8 +65,20 @@ def small_figures():
     small = re.compile(r'dpi[=(]\d\d\b|fontsize=[1-7]\b')
     return {o.stem: sum(len(small.findall(c)) for c in cells(o)) for o in NOTEBOOKS}
 
-RULES = dict(long_modules=long_modules, long_lines=long_lines, long_cells=long_cells, small_figures=small_figures,
-             coined_words=coined_words)
+METHOD = sorted((NBS/'method').glob('*.ipynb'))
+
+def words(markdown):
+    "Words of prose; a formula is one, an address none"
+    text = re.sub(r'\(\S*\)', '', re.sub(r'\$+[^$]+\$+', ' x ', markdown))
+    return len(re.findall(r"[^\W_][\w'`.-]*", text))
+
+def long_notebooks():
+    "Notebooks of the method of more than 60 cells or 1,500 words"
+    sizes = {o.stem: (len(cells(o))+len(cells(o, 'markdown')), words('\n'.join(cells(o, 'markdown')))) for o in METHOD}
+    return {k: max(n-60, 0)+max(w-1500, 0) for k,(n,w) in sizes.items()}
+
+RULES = dict(long_notebooks=long_notebooks, long_modules=long_modules, long_lines=long_lines, long_cells=long_cells,
+             small_figures=small_figures, coined_words=coined_words)
 
 def broken(rule): return {k: v for k,v in sorted(RULES[rule]().items()) if v}
 
