@@ -379,9 +379,10 @@ def plot_trials(
     path=None, # File of the picture
 )->plt.Figure:
     "A box for each task, a point for each trial, a mark for what others report"
-    names, values = zip(*[(t, o.values(t)) for o in results for t in o.tasks])
-    fig, ax = plt.subplots(figsize=(1.2+.8*len(names)+(2.2 if peers else 0), 3), dpi=100)
-    ax.boxplot(values, tick_labels=names, widths=.5, medianprops=dict(color='C1'))
+    names, networks, values = zip(*[(t, '+'.join(o.tasks), o.values(t)) for o in results for t in o.tasks])
+    labels = [t if t==n else f'{t} in\n{n}' for t,n in zip(names, networks)]
+    fig, ax = plt.subplots(figsize=(1.2+1.1*len(names)+(2.2 if peers else 0), 3), dpi=100)
+    ax.boxplot(values, tick_labels=labels, widths=.5, medianprops=dict(color='C1'))
     for i,v in enumerate(values, 1): ax.plot(np.linspace(i-.1, i+.1, len(v)), v, 'o', color='C0', ms=4)
     for j,(who,o) in enumerate(peers.items()):
         at = {i+.33: o[t] for i,t in enumerate(names, 1) if t in o}

@@ -1,5 +1,5 @@
 "What `tools/pages.py` finds in the processed notebooks of the site, one fault at a time"
-import importlib.util, json, re
+import base64, importlib.util, json, re
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ spec.loader.exec_module(pages)
 COLAB = '[Open in Colab](https://colab.research.google.com/github/x)'
 DOC = '### noisy\n\n```python\ndef noisy(\n    x=None, # A\n)\n```'
 
+def front(number): return dict(cell_type='raw', source=[f'---\ntitle: {number} Noise\n---'], metadata={})
 def text(source): return dict(cell_type='markdown', source=[source], metadata={})
 def code(source, metadata=(), **data):
     return dict(cell_type='code', source=[source], metadata=dict(metadata), outputs=[dict(data=data)])
@@ -18,7 +19,7 @@ def code(source, metadata=(), **data):
 def found(tmp_path, *cells):
     "Faults of a page with these cells, beside a second page"
     for name,own in (('01_noise', cells), ('02_other', ())):
-        (tmp_path/f'{name}.ipynb').write_text(json.dumps(dict(cells=[text(COLAB), *own])))
+        (tmp_path/f'{name}.ipynb').write_text(json.dumps(dict(cells=[front(name[:2]), text(COLAB), *own])))
     return list(pages.faults(tmp_path))
 
 def test_a_page_without_faults(tmp_path):
@@ -42,13 +43,18 @@ def test_a_page_without_faults(tmp_path):
     (code('show_doc(f)', **{'text/markdown': [DOC.replace('None', 'y'*121)]}), 'a signature with a line')])
 def test_a_fault(tmp_path, cell, fault):
     said = found(tmp_path, cell)
-    assert len(said)==1 and fault in said[0] and '01_noise.ipynb, cell 1: ' in said[0]
+    assert len(said)==1 and fault in said[0] and '01_noise.ipynb, cell 2: ' in said[0]
 
 def test_faults_of_a_whole_page(tmp_path):
     said = found(tmp_path, text('## Noisy'), code('show_doc(noisy)', **{'text/markdown': [DOC]}))
     assert len(said)==1 and "'Noisy' takes the address of a function" in said[0]
-    (tmp_path/'01_noise.ipynb').write_text(json.dumps(dict(cells=[])))
-    assert list(pages.faults(tmp_path))==['01_noise.ipynb: no link to Colab']
+    (tmp_path/'01_noise.ipynb').write_text(json.dumps(dict(cells=[front('02')])))
+    assert list(pages.faults(tmp_path))==[f'01_noise.ipynb: no {o}' for o in ('link to Colab', 'title with its number')]
+
+def test_the_picture_that_links_show_is_the_one_of_the_first_page():
+    nbs = Path(__file__).resolve().parents[1]/'nbs'
+    first = json.loads((nbs/'index.ipynb').read_text(encoding='utf-8'))['cells'][1]['attachments']['networks.png']
+    assert base64.b64decode(first['image/png'])==(nbs/'networks.png').read_bytes()
 
 def test_tests_that_the_pages_name_exist():
     root, named = Path(__file__).parent, 0

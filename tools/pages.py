@@ -65,6 +65,9 @@ def faults(root):
             if anchor(h) in shown: yield f'{where}: the heading {h!r} takes the address of a function'
         if page.stem!='index' and not any('colab.research.google.com' in ''.join(c['source']) for c in cells):
             yield f'{where}: no link to Colab'
+        title = re.search(r'(?m)^title: (.*)$', '\n'.join(''.join(c['source']) for c in cells if c['cell_type']=='raw'))
+        number = re.match(r'\d*', page.name)[0]
+        if not title or number not in title[1]: yield f'{where}: no title with its number'
 
 def main():
     from nbdev.serve import proc_nbs
