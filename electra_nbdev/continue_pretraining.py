@@ -61,7 +61,6 @@ def open_origin(
     report = found.report() if found.made or found.unused else ''
     return Origin(str(folder), found.model, found.hp, found.tokenizer, moments, report, _continued(found.where))
 
-# %% ../nbs/pretraining/26_continue_pretraining.ipynb #295b9a3d
 def _continued(where):
     path = Path(where)/'hparams.json'
     return path.is_file() and bool((read_hparams(path).get('run') or {}).get('init'))
@@ -176,7 +175,6 @@ def spell(
         at = end
     return found
 
-# %% ../nbs/pretraining/26_continue_pretraining.ipynb #be90e02d
 def old_rows(
     old, # Tokenizer of the weights
     new, # Tokenizer of the new run
@@ -195,7 +193,6 @@ def of_vocabulary(
     "Whether a parameter has a row for every piece"
     return name.endswith(('word_embeddings.weight', 'generator_lm_head.weight', 'generator_lm_head.bias'))
 
-# %% ../nbs/pretraining/26_continue_pretraining.ipynb #deff4cae
 def new_parts(
     origin:Origin, # Trained networks
     model:Electra, # Networks to be trained
@@ -207,6 +204,7 @@ def new_parts(
         if had.get(n)!=s: found.append(n.partition('.')[0])
     return list(dict.fromkeys(found))
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #deff4cae
 @torch.no_grad()
 def graft(
     origin:Origin, # Trained networks
@@ -355,7 +353,6 @@ def here(self:DomainBits)->tuple: # Generator, tokenizer, tokens of an example
     "What is being trained"
     return self.model.generator, self.dls.valid.dataset.tokenizer, self.hp.max_seq_length
 
-# %% ../nbs/pretraining/26_continue_pretraining.ipynb #10546e35
 def domain_report(
     rows:list, # Lines of a history
 )->str: # Empty where nothing was measured

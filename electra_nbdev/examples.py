@@ -86,7 +86,6 @@ def _segments(self:ExampleBuilder):
         (a if to_a else b).extend(line)
     return a,b
 
-# %% ../nbs/data/12_examples.ipynb #88d18693
 @patch
 def _example(self:ExampleBuilder):
     "The buffered lines as one example"
@@ -132,7 +131,6 @@ def _write_arrow(path, features, examples, fingerprint):
             writer.write_table(pa.table(columns, schema=features.arrow_schema))
         return writer.finalize(close_stream=False)[0]
 
-# %% ../nbs/data/12_examples.ipynb #917872bd
 def _part_lines(lines, part, share, counts):
     "The lines of the documents that belong to `part`, counted as they pass"
     keep = None
@@ -235,7 +233,6 @@ def _is_done(out, recipe):
                          "Choose another folder, or delete this one")
     return True
 
-# %% ../nbs/data/12_examples.ipynb #f83d76aa
 def _work_path(out): return out.absolute().with_name(f'.{out.name}.building')
 
 def _work_folder(out, recipe, tok):

@@ -121,7 +121,6 @@ class TaskTensors(Callback):
         if not more: self.learn.pred = self.pred[name]
         if len(self.yb): self.learn.yb = (self.xb[0]['index'], self.yb[0]) if more else (self.yb[0][name],)
 
-# %% ../nbs/finetuning/42_finetune.ipynb #b5b5f90b
 class SumLoss(Callback):
     "Show the mean loss of a sequence; the sum stays what is optimised, also over accumulated batches"
     order = GradientAccumulation.order+1
@@ -133,7 +132,6 @@ class SumLoss(Callback):
         if self.training and hasattr(self.learn, 'gradient_accumulation'):
             self.learn.loss_grad = self.learn.loss_grad*self.learn.gradient_accumulation.n_acc/n
 
-# %% ../nbs/finetuning/42_finetune.ipynb #2f72ed8a
 class SharedLoss(Callback):
     "Make the mean over processes the loss of the whole batch"
     order, run_valid = SumLoss.order+1, False

@@ -52,7 +52,6 @@ def tower_scores(
     x = g.generator_predictions(g.bidirectional_states(Inputs(ids, mask, torch.zeros_like(ids))))
     return -cloze_nll(g.generator_lm_head, x, ids)
 
-# %% ../nbs/using/31_likelihood.ipynb #f94bacb4
 def energy_scores(
     model:Electra, # Electric or ELECTRA-TT
     ids:Tensor, # Rows of [CLS] tokens [SEP], (bs, sl)
@@ -202,7 +201,6 @@ def score_pairs(
     good, bad = scores[:len(pairs)], scores[len(pairs):]
     return [p | dict(good_score=g, bad_score=b, right=None not in (g, b) and g>b) for p,g,b in zip(pairs, good, bad)]
 
-# %% ../nbs/using/31_likelihood.ipynb #ba801cdf
 def accuracies(
     rows:list, # From `score_pairs`
     by:str='phenomenon', # Or `set`
@@ -294,7 +292,6 @@ def _errors(reference, hypothesis):
     o = jiwer.process_words(reference, hypothesis)
     return o.substitutions+o.insertions+o.deletions
 
-# %% ../nbs/using/31_likelihood.ipynb #309985f8
 def _rate(errors, words):
     "Errors by words in per cent, with the 95 % interval by bootstrap over the lists"
     def wer(e, w, axis=-1): return 100*e.sum(axis)/w.sum(axis)
@@ -396,7 +393,6 @@ def score_pair_files(
         for r in rows: write(r)
     return accuracies(rows)
 
-# %% ../nbs/using/31_likelihood.ipynb #55d6da18
 def score_nbest(
     model:Likelihood, # From `load_likelihood`
     path, # What `read_nbest` reads

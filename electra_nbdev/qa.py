@@ -159,7 +159,6 @@ def collate(self:QATask,
     allowed = (at>=first[:,None]) & (at<n[:,None]) | (at==0)
     return dict(start=start, end=end, impossible=impossible.float(), allowed=allowed)
 
-# %% ../nbs/finetuning/48_qa.ipynb #27b94879
 @patch
 def losses(self:QATask,
     out:dict, # What the head gave
@@ -268,7 +267,6 @@ def features(self:QATask,
     if len(windows): return windows
     raise InputError(f"{self.name}: no passage has a character that the tokenizer keeps; give at least one with text")
 
-# %% ../nbs/finetuning/48_qa.ipynb #9c6ee3fd
 @patch
 def metrics(self:QATask,
     features:Windows, # Windows of questions with accepted answers

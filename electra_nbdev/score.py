@@ -82,7 +82,6 @@ def windows(
     borders = starts[1:] + starts[:-1] + size-1 # twice the place halfway between two middles
     return starts.tolist(), torch.searchsorted(borders, 2*torch.arange(n)).tolist()
 
-# %% ../nbs/using/30_score.ipynb #63efcbce
 @torch.no_grad()
 def replaced_probs(
     scorer:Scorer, # Networks
@@ -202,7 +201,6 @@ def shade(
     "Background of a word"
     return tuple(round(a+(b-a)*p) for a,b in zip(NEUTRAL, RED))
 
-# %% ../nbs/using/30_score.ipynb #1706552e
 @patch
 def ansi(self:TokenScores)->str:
     "Text with coloured words for a terminal"
@@ -238,7 +236,6 @@ def max_tokens(
     "Longest input to score"
     return hp.max_seq_length if hp else min(512, max_input(net) or 512)
 
-# %% ../nbs/using/30_score.ipynb #bd806db7
 def model_tokenizer(
     folder:Path, # Hugging Face folder
     vocab_size:int, # Rows of the network's embedding matrix
@@ -258,7 +255,6 @@ def _from_folders(run, disc, hp):
     g = complete_network(AutoModelForMaskedLM, run/'generator') if (run/'generator').is_dir() else None
     return d, g, model_tokenizer(disc, d.config.vocab_size), max_tokens(hp, d)
 
-# %% ../nbs/using/30_score.ipynb #621dd017
 def _tokenizer_of(run, hp, vocab):
     "The tokenizer that a run was trained with"
     if own := saved_networks(run): return model_tokenizer(own[0], hp.vocab_size)

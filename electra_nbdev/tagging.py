@@ -57,7 +57,6 @@ class TagExample(NamedTuple):
         "The words, for the hash"
         return self.words
 
-# %% ../nbs/finetuning/50_tagging.ipynb #007a04c3
 @dataclass
 class TagTask(Task):
     "A tag for each word"
@@ -111,7 +110,6 @@ def whole_rows(
         found.append((ids + tail, at))
     return found
 
-# %% ../nbs/finetuning/50_tagging.ipynb #67b3f23c
 def official_rows(
     pieces:list, # Ids of each word's pieces
     head:list, # Ids before the text
@@ -177,7 +175,6 @@ class TagHead(nn.Module):
         words = gather_positions(hidden, target['positions'])
         return dict(logits=self.dense(words), n=target['mask'].sum(1))
 
-# %% ../nbs/finetuning/50_tagging.ipynb #adcc67a9
 @patch
 def head(self:TagTask,
     width:int, # Of the hidden states
@@ -241,7 +238,6 @@ def to_labels(
     "Tags in BIOES, or as they are if a tag belongs to its word alone"
     return tuple(tags_of(conll_spans(tags), len(tags)) if scheme else tags)
 
-# %% ../nbs/finetuning/50_tagging.ipynb #dcdf1c47
 def tag_labels(
     sentences, # Labels of each sentence
 )->tuple: # In the order of the outputs
@@ -284,7 +280,6 @@ def _with_tags_if_any(read, path):
     print(f"NOTE: the test set is read without tags: {why}", flush=True)
     return found
 
-# %% ../nbs/finetuning/50_tagging.ipynb #4072e121
 def _of_split(name, found, split, hp):
     "Examples of a split; officially without a last sentence that no blank line ends"
     if split=='test' and 'test' not in found: raise InputError(f"{name} has no test set; "
@@ -306,7 +301,6 @@ def chunk_task(
     train, *others = (folder/f'{o}.txt' for o in ('train', 'dev', 'test'))
     return tag_task(name, train, *(o if o.is_file() else None for o in others), skip_bad=skip_bad)
 
-# %% ../nbs/finetuning/50_tagging.ipynb #2a1d13ce
 def _of_hub(name, where, skip_bad):
     "The same from `datasets`"
     ds = from_hub(*where.split(':'))
@@ -325,7 +319,6 @@ class TagPrediction(NamedTuple):
     probs:tuple # Probability of the predicted label of each word
     phrases:tuple|None # (type, words) of each phrase; None where a tag belongs to its word alone
 
-# %% ../nbs/finetuning/50_tagging.ipynb #a90bb25f
 _WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")
 
 @patch
@@ -366,7 +359,6 @@ def merge(self:TagTask,
     "Mean probability of each label, as its logarithm"
     return [torch.stack(o).softmax(-1).mean(0).log() for o in zip(*trials)]
 
-# %% ../nbs/finetuning/50_tagging.ipynb #f5f95e27
 @patch
 def answer(self:TagTask,
     example:TagExample, # A sentence

@@ -66,7 +66,6 @@ def check_vocab(
         raise InputError(f"{where} lacks {', '.join(missing)}; "
                          "replace an [unused] line by each, so that no other id moves")
 
-# %% ../nbs/data/11_tokenizer.ipynb #efc4c07f
 def read_vocab(
     path, # `vocab.txt`
 )->dict: # {piece: id}
@@ -121,7 +120,6 @@ def tokenizer_kind(
     "The algorithm of a tokenizer"
     return type(tok.backend_tokenizer.model).__name__ if tok.is_fast else 'slow'
 
-# %% ../nbs/data/11_tokenizer.ipynb #216e4cb5
 def open_tokenizer(
     where, # Folder of a Hugging Face tokenizer, or its name on the hub
 )->PreTrainedTokenizerFast:
@@ -322,7 +320,6 @@ def _alphabet(tok, raw, most):
     del count[' ']
     return sorted(sorted(count, key=lambda c: (-count[c], c))[:most])
 
-# %% ../nbs/data/11_tokenizer.ipynb #9e037646
 def _first_pieces(tok, alphabet):
     "What a vocabulary begins with"
     split = tok.backend_tokenizer.pre_tokenizer.pre_tokenize_str

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from electra_nbdev.engine import checkpoint, files
-from electra_nbdev.engine.checkpoint import (checkpoint_path, find_damage, latest_checkpoint, load_checkpoint,
-    save_checkpoint)
+from electra_nbdev.engine.checkpoint import (_found, checkpoint_path, find_damage, latest_checkpoint, load_checkpoint,
+    save_checkpoint, saved_networks, tensors_of, unfinished)
 from electra_nbdev.engine.files import InputError
 
 def value(v, n=1000): return {'model/w': torch.full((n,), float(v)), 'optimizer/w/step': torch.tensor(2.**24)}
@@ -54,6 +54,23 @@ def test_full_disk_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, 'save_file', refuse)
     with pytest.raises(OSError, match='cannot write checkpoint .*step-00000001: .*No space left'): save(tmp_path, 1)
     assert listing(tmp_path)==[]
+
+def test_a_save_that_fails_leaves_the_old_checkpoints(tmp_path):
+    "After its tensors are written: JSON has no sets"
+    for step in (1, 2, 3): save(tmp_path, step, keep=2, pinned=[1])
+    with pytest.raises(TypeError, match='not JSON serializable'):
+        save_checkpoint(tmp_path, 4, value(4), dict(value={4}), keep=2)
+    assert listing(tmp_path)==['step-00000001', 'step-00000002', 'step-00000003'] and read(tmp_path)==3
+
+def test_the_next_save_removes_what_killed_processes_left(tmp_path):
+    "One was killed while it wrote step 4, another while it replaced step 3, which stays readable until then"
+    for step in (1, 2, 3): save(tmp_path, step)
+    folder = tmp_path/'checkpoints'
+    (folder/'.step-00000004.a1b2.tmp').mkdir()
+    os.replace(folder/'step-00000003', folder/'.step-00000003.77.old')
+    assert [o.name for o in _found(folder)]==['.step-00000003.77.old', 'step-00000002', 'step-00000001']
+    save(tmp_path, 5, keep=2)
+    assert listing(tmp_path)==['step-00000003', 'step-00000005']
 
 # Kills. Every call that changes the disk is a point to die at: before it, and for a deletion also in its middle.
 
@@ -141,7 +158,14 @@ def test_an_empty_folder_or_none(tmp_path):
     checkpoint_path(tmp_path, 1).mkdir(parents=True)
     with pytest.warns(UserWarning, match='FileNotFoundError'), pytest.raises(InputError, match='every checkpoint'):
         latest_checkpoint(tmp_path)
-    with pytest.raises(InputError, match='cannot be used'): load_checkpoint(tmp_path/'nowhere')
+    with pytest.raises(InputError, match='step-00000005 cannot be used: FileNotFoundError'):
+        load_checkpoint(checkpoint_path(tmp_path, 5))
+
+def test_a_flipped_bit_keeps_the_size(tmp_path):
+    path = save(tmp_path, 1)
+    flip(path/'tensors.safetensors', -1)
+    assert find_damage(path, content=False)==''
+    assert find_damage(path)=='tensors.safetensors does not match its checksum'
 
 def test_loading_checks_sizes(tmp_path):
     path = save(tmp_path, 1)
@@ -165,6 +189,9 @@ def test_what_was_just_written_stays(tmp_path):
     for step in (10, 20, 5): save(tmp_path, step, keep=1)
     assert listing(tmp_path)==['step-00000005']
 
+def test_names_are_in_the_order_of_steps():
+    assert sorted([checkpoint_path('r', 10_000), checkpoint_path('r', 9_000)])[-1].name=='step-00010000'
+
 def test_more_than_eight_digits(tmp_path):
     for step in (99_999_999, 100_000_000): save(tmp_path, step)
     assert read(tmp_path)==100_000_000
@@ -182,6 +209,14 @@ def test_types_and_shapes_survive(tmp_path, dtype):
     assert state=={'ä': [1, None, 0.1, 'ß']} and set(back)==set(given)
     for k,t in given.items(): assert back[k].dtype==t.dtype and torch.equal(back[k], t)
 
+def test_tensors_of_one_owner(tmp_path):
+    tensors, _ = load_checkpoint(save_checkpoint(tmp_path, 3, {'model/bias': torch.full((2,), 3.)}, {}))
+    assert tensors_of(tensors, 'model')['bias'].tolist()==[3, 3] and tensors_of(tensors, 'optimizer')=={}
+
+def test_a_run_without_a_recipe_is_not_unfinished(tmp_path):
+    save(tmp_path, 1)
+    assert (unfinished(tmp_path), unfinished(tmp_path/'discriminator'), saved_networks(tmp_path))==(False, False, [])
+
 # One writer
 
 def test_a_second_writer_is_told_who_is_the_first(tmp_path):
@@ -192,6 +227,7 @@ def test_a_second_writer_is_told_who_is_the_first(tmp_path):
             os.write(go, b'x')
             time.sleep(60)
     os.read(ready, 1)
+    assert os.listdir(tmp_path/'run')==['.lock']
     with pytest.raises(InputError, match=f'being written by process {child} on {socket.gethostname()}; wait'):
         with checkpoint.only_writer(tmp_path/'run'): pass
     os.kill(child, signal.SIGKILL)

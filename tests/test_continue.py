@@ -2,16 +2,22 @@
 import json, os, shutil, signal
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.continue_pretraining import (Origin, bits_per_byte, continue_pretraining, graft, of_vocabulary,
-    old_rows, open_origin, restarted, vocabulary_report)
+from electra_nbdev.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, bits_per_byte, carried,
+    continue_pretraining, graft, held_out_texts, new_parts, of_vocabulary, old_rows, open_origin, questions, restarted,
+    spell, vocabulary_report)
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import shipped
+from electra_nbdev.examples import load_examples
 from electra_nbdev.monitor import read_history
-from electra_nbdev.recipe import build_networks, preset
+from electra_nbdev.recipe import body_config, build_networks, preset
+from electra_nbdev.schedule import warmup_decay
 from electra_nbdev.tokenizer import SPECIALS, wordpiece
 from test_commands import at, bad, home, tales, typed, write
 
@@ -222,6 +228,8 @@ def test_another_vocabulary(spanish):
     assert said.code==0, said.err
     for o in ('pieces keep their rows', 'composed', 'Held-out text, bits per byte: '): assert o in said.out
     found = domain(spanish/'otro')
+    measured = [(o['step'], *o['domain']) for o in read_history(spanish/'otro/history.jsonl') if 'domain' in o]
+    assert measured==[(0, 'before', 'start'), (12, 'after')]
     assert list(found)==['before', 'start', 'after'] and found['before']['bytes']==found['after']['bytes']>1000
     saved = json.loads((spanish/'otro/hparams.json').read_text())
     assert saved['vocab_size']==len((spanish/'palabras/vocab.txt').read_text().splitlines())
@@ -241,6 +249,25 @@ def test_killed_while_only_embeddings_learn(spanish):
     a, b = weights(spanish/'otro'), weights(spanish/'roto')
     assert a.keys()==b.keys() and all(torch.equal(a[k], b[k]) for k in a)
     assert domain(spanish/'otro')==domain(spanish/'roto')
+
+def test_embeddings_learn_first_then_everything(spanish):
+    "Saved after the last update of the embeddings alone, and at the end"
+    hparams = json.dumps(dict(save_checkpoints_steps=6, embeddings_only_steps=6))
+    said = typed("electra_pretrain --init run --data ejemplos --steps 8 --device cpu --out primero "
+                 f"--hparams '{hparams}'", spanish)
+    assert said.code==0, said.err
+    origin, tok = open_origin(spanish/'run'), open_origin(spanish/'primero').tokenizer
+    hp = origin.recipe(hparams=dict(vocab_size=len(tok)))
+    was = dict(graft(origin, hp, old_rows(origin.tokenizer, tok)).named_parameters())
+    def moved(step):
+        now = tensors_of(load_checkpoint(spanish/f'primero/checkpoints/step-{step:08d}')[0], 'model')
+        return {n for n,p in was.items() if not torch.equal(p, now[n])}
+    assert moved(6)=={o for o in was if of_vocabulary(o)} and moved(8)==was.keys()
+
+def test_held_out_texts(spanish):
+    held = load_examples(spanish/'ejemplos')
+    texts = held_out_texts(held, len(held))
+    assert len(texts)==len(held) and not any('[' in o for o in texts) and len(held_out_texts(held, 4))<=4
 
 def test_nothing_in_common_is_a_warning(home):
     old, new = vocabulary(*SPECIALS, 'a', '##b'), vocabulary(*SPECIALS, 'ж', '##щ')
@@ -267,3 +294,133 @@ def test_an_optimizer_of_other_weights_is_not_carried(home, tmp_path):
     path = tmp_path/'run/discriminator/model.safetensors'
     save_file({k: v+1 for k,v in load_file(path).items()}, path, metadata=dict(format='pt'))
     assert not open_origin(tmp_path/'run').moments
+
+# The model of the package
+
+@pytest.fixture
+def tiny(): return open_origin('tiny')
+
+def test_the_model_of_the_package(tiny, tmp_path):
+    assert (tiny.hp.num_train_steps, len(tiny.tokenizer), tiny.report, tiny.continued)==(3600, 4000, '', True)
+    assert tiny.model.discriminator.config.num_hidden_layers==3
+    there, asked = architecture(tiny.hp), architecture(preset('tiny'))
+    assert {k for k in there if asked[k]!=there[k]}=={'hidden_size', 'num_hidden_layers', 'intermediate_size'}
+    with pytest.raises(InputError, match='no checkpoint'): carried(tiny, tiny.tokenizer)
+    with pytest.raises(InputError, match='own vocabulary'):
+        carried(replace(tiny, moments=dict(x=torch.zeros(1))), vocabulary(*SPECIALS))
+    with pytest.raises(InputError, match='holds no model'): open_origin(tmp_path)
+    with pytest.raises(InputError, match='there is no nowhere'): open_origin('nowhere')
+
+def test_fingerprint_of_weights(tiny):
+    first, elsewhere = tiny.facts(), open_origin(shipped('tiny'))
+    assert elsewhere.folder!=first['folder'] and elsewhere.facts()==first | dict(folder=elsewhere.folder)
+    with torch.no_grad(): tiny.model.discriminator.electra.encoder.layer[1].output.dense.bias[5] += 1e-6
+    assert tiny.facts()['weights']!=first['weights']
+
+def test_recipe_of_the_user(tiny):
+    "The user's values, an inherited architecture, a quarter of the rate, and towers that are implied"
+    mine = tiny.recipe(hparams={'mask_prob': .2, 'model_hparam_overrides': {'hidden_dropout_prob': .1}}, seed=3)
+    assert (mine.mask_prob, mine.seed, mine.length_schedule, mine.learning_rate)==(.2, 3, (), tiny.hp.learning_rate)
+    assert (body_config(mine).hidden_size, body_config(mine).hidden_dropout_prob)==(128, .1)
+    assert replace(tiny, continued=False).recipe().learning_rate==tiny.hp.learning_rate/4
+    assert tiny.recipe('small').learning_rate==preset('small').learning_rate/4
+    assert tiny.recipe('small', {'learning_rate': 3e-4}).learning_rate==3e-4
+    assert architecture(tiny.recipe('base'))==architecture(tiny.hp)
+    with pytest.raises(InputError, match='num_hidden_layers is 3, asked for 12'):
+        tiny.recipe(hparams={'model_hparam_overrides': {'num_hidden_layers': 12}})
+    with pytest.raises(InputError, match='Did you mean `mask_prob`'): tiny.recipe(hparams={'mask_probs': .2})
+
+def test_new_parts(tiny):
+    "Energies begin with the discriminator; a generator as wide begins with its encoder, a narrower one is new"
+    towers = tiny.recipe(hparams={'electra_objective': False, 'electric_objective': True, 'generator_hidden_size': .5})
+    assert towers.two_tower_generator and towers.untied_generator
+    rows = [[i] for i in range(tiny.hp.vocab_size)]
+    electric = graft(tiny, towers, rows)
+    assert new_parts(tiny, electric)==['generator']
+    for a,b in zip(electric.discriminator.parameters(), tiny.model.discriminator.parameters(), strict=True):
+        assert torch.equal(a, b)
+    apart = [tiny.recipe(hparams={'untied_generator': True, 'generator_hidden_size': o}) for o in (1., .25)]
+    assert [new_parts(tiny, graft(tiny, o, rows)) for o in apart]==[[], ['generator']]
+
+def test_schedule_of_a_lengthened_run():
+    "The official rate with its corrected peak is that of a run which counts from zero; ours warms up first"
+    s, n, r, k = 4_000_000, 10_000, 2e-4, np.arange(10_000)
+    eta = r*(s+n)/n
+    official = warmup_decay(s+k, lr=eta, total=s+n, warmup_steps=10_000)
+    assert eta==pytest.approx(.0802) and np.allclose(official, warmup_decay(k, lr=r, total=n), rtol=0, atol=1e-12)
+    hp = restarted(preset('small', learning_rate=r), n)
+    assert (hp.num_train_steps, hp.num_warmup_steps, hp.save_checkpoints_steps)==(10_000, 1_000, 1_000)
+    ours = warmup_decay(k, hp.learning_rate, hp.num_train_steps, hp.num_warmup_steps, power=hp.lr_decay_power)
+    assert np.allclose(ours[1000:], official[1000:], rtol=0, atol=1e-12)
+    assert ours[0]==0 and (ours[:1000]<official[:1000]).all()
+
+# Pieces, passes and bits
+
+def test_spell(tiny):
+    "As the tokenizer does at the beginning of a word, and in the middle of one; empty where a character is unknown"
+    names = [*SPECIALS, 'can', 'cant', '##o', '##a', '##ando', '##n']
+    words = {o: i for i,o in enumerate(names)}
+    def spelled(*args): return [names[i] for i in spell(*args)]
+    assert spelled('cantando', words)==['cant', '##ando'] and spelled('cano', words)==['can', '##o']
+    assert spelled('ando', words, False)==['##ando']
+    assert [spelled('ando', words), spelled('cantaré', words)]==[[], []]
+    backend, ids = tiny.tokenizer.backend_tokenizer.model, tiny.tokenizer.get_vocab()
+    for o in ('caballeros', 'templars', 'misericordia', 'x'):
+        assert [ids[p.value] for p in backend.tokenize(o)]==spell(o, ids)
+
+def test_rows_of_trained_networks(tiny):
+    "Kept rows are copies, a composed one is a mean, a new one is neither zero nor a copy; all else is unchanged"
+    piece, ids = vocabulary('[MASK]', *SPECIALS[:4], 'sea', '##shore', '¿'), tiny.tokenizer.get_vocab()
+    rows = old_rows(tiny.tokenizer, piece)
+    assert [len(o) for o in rows]==[1, 1, 1, 1, 1, 1, 2, 0]
+    cut = graft(tiny, tiny.recipe(hparams={'vocab_size': 8}), rows)
+    now, was = (o.generator.electra.embeddings.word_embeddings.weight for o in (cut, tiny.model))
+    assert torch.equal(now[5], was[ids['sea']])
+    torch.testing.assert_close(now[6], was[[ids[o] for o in ('##sh', '##ore')]].mean(0), rtol=0, atol=1e-7)
+    bias, old = (o.generator.generator_lm_head.bias for o in (cut, tiny.model))
+    torch.testing.assert_close(bias[0], old[ids['[MASK]']])
+    assert now[7].abs().max()>0 and not (was==now[7]).all(1).any()
+    for (n,a),b in zip(cut.named_parameters(), tiny.model.parameters()): assert of_vocabulary(n) or torch.equal(a, b), n
+    report = vocabulary_report(rows, tiny.tokenizer, piece)
+    for o in ('of 8: 6 pieces keep', '1 are composed', '1 are made new', 'cannot spell them (¿)'): assert o in report
+
+def test_untied_embeddings_get_their_own_rows(tiny):
+    "The output matrix stays tied to the generator's"
+    hp = preset('tiny', untied_generator=True, untied_generator_embeddings=True)
+    two, rows = Origin('x', build_networks(hp), hp, tiny.tokenizer), [[i] for i in range(8)]
+    cut = graft(two, replace(hp, vocab_size=8), rows)
+    def matrix(m): return m.electra.embeddings.word_embeddings.weight
+    for a,b in ((cut.generator, two.model.generator), (cut.discriminator, two.model.discriminator)):
+        assert torch.equal(matrix(a), matrix(b)[:8])
+    assert cut.generator.generator_lm_head.weight is matrix(cut.generator)
+    assert matrix(cut.generator).shape!=matrix(cut.discriminator).shape
+
+def test_questions():
+    "Each piece once, no word twice in a pass, a seventh of the words in each on average"
+    rng, ends = torch.Generator().manual_seed(0), np.cumsum([1, *np.tile([1, 2, 1, 3, 1], 6)]).tolist()
+    passes = questions([list(range(a, b)) for a,b in zip(ends, ends[1:])], rng)
+    assert sorted(w[j] for o in passes for w,j in o)==list(range(1, 49))
+    for o in passes: assert len({w[0] for w,_ in o})==len(o)
+    assert np.mean([len(o) for o in passes])==pytest.approx(30/HIDDEN, abs=.3)
+    assert sum(map(len, questions([[1, 2], [3]], rng)))==3
+
+def test_texts_are_cut_between_words(tiny):
+    rows, lost = _word_rows(tiny.tokenizer, ['the ship came', '', 'el año ¿'], 3)
+    found = [tiny.tokenizer.convert_ids_to_tokens(ids[1:]) for ids,_ in rows]
+    assert found==[['the', 'ship', 'came'], ['el', 'an', '##o'], ['[UNK]']]
+    assert [words for _,words in rows]==[[[1], [2], [3]], [[1], [2, 3]], [[1]]] and lost==2
+
+def test_bits_of_a_network_that_knows_its_bias(tiny):
+    "3,999 pieces of weight 1 and one of weight 4,000, whatever the context, the cut and the order of words"
+    blind, tok = tiny.model.generator, tiny.tokenizer
+    with torch.no_grad():
+        for p in blind.generator_predictions.LayerNorm.parameters(): p.zero_()
+        blind.generator_lm_head.bias.zero_()
+        blind.generator_lm_head.bias[tok.get_vocab()['sea']] = np.log(4000)
+    text = ['the sea, the sea', 'a seafarer']
+    pieces = [o for t in text for o in tok.tokenize(t)]
+    want = pytest.approx(sum(np.log2(7999) - (o=='sea')*np.log2(4000) for o in pieces), abs=1e-3)
+    got = bits_per_byte(blind, tok, text)
+    assert (got['bits'], got['bytes'], got['pieces'])==(want, 26, len(pieces))
+    assert bits_per_byte(blind, tok, text, max_length=5, seed=1)['bits']==want
+    assert bits_per_byte(blind, tok, ['¿'])['bits']==pytest.approx(np.log2(7999)+16, abs=1e-3)

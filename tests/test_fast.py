@@ -168,15 +168,17 @@ def test_body_in_bf16(monkeypatch, padded):
     for n,o in wanted.items(): # no query's softmax depends on what all keys have in common
         if 'key.bias' not in n: assert error(da[n], o) < max(.02, 1.2*error(db[n], o)), n
 
-def test_attention_in_bf16_drops_as_in_float32():
+@pytest.mark.parametrize('padded', [False, True])
+def test_attention_in_bf16_drops_as_in_float32(padded):
     "Same masks from the same seed, so that output and gradients differ by roundings alone"
     rng, g = torch.Generator().manual_seed(0), torch.randn(2, 16, 4, 8, generator=torch.Generator().manual_seed(1))
     exact = [torch.randn(2, 4, 16, 8, generator=rng).bfloat16().float().requires_grad_() for _ in range(3)]
     rough = [o.detach().bfloat16().requires_grad_() for o in exact]
+    seen = tensor([[True]*10+[False]*6, [True]*16])[:,None,None] if padded else None
     found = []
     for qkv in (rough, exact):
         torch.manual_seed(2)
-        out = fast_cpu._Attention.apply(*qkv, None, 8**-.5, .3)
+        out = fast_cpu._Attention.apply(*qkv, seen, 8**-.5, .3)
         found.append([out, *torch.autograd.grad(out, qkv, g.to(out.dtype))])
     for a,b in zip(*found): assert a.dtype==torch.bfloat16 and error(a, b) < .01
 

@@ -1,5 +1,6 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
 import inspect, json, zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random
-from transformers import (AlbertConfig, AlbertModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel,
-                          ElectraConfig, ElectraForPreTraining, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel,
-                          RobertaTokenizer)
+from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, BertModel, DistilBertConfig,
+                          DistilBertModel, ElectraConfig, ElectraForPreTraining, ElectraModel, MPNetConfig, MPNetModel,
+                          RobertaConfig, RobertaModel, RobertaTokenizer)
 
 import electra_nbdev.finetune as ft
 import electra_nbdev.task_data as td
@@ -283,8 +284,8 @@ def test_bad_predictions(home):
         ('--input odd.csv', 'no column `sentence`'),
         ('--input nowhere.csv', 'nowhere.csv'),
         ('--input odd.xlsx', '.csv'),
-        ('--input new.txt --out said.xlsx', '.jsonl'),
-        ('--input new.txt --task sts', 'cola'),
+        ('--input new.txt --out said.xlsx', 'allowed: .jsonl, .tsv, .csv'),
+        ('--input new.txt --task sts', "'sts'; it has cola"),
     ):
         write(home/'new.txt', 'red\n')
         bad(home, f'electra_predict --model used/cola {line} --device cpu', word)
@@ -409,6 +410,61 @@ def test_rates_by_layer(home, monkeypatch):
 def test_mean_and_sum(home, monkeypatch):
     a, b = (losses(home, monkeypatch, loss_reduction=o)[0] for o in ('sum', 'mean'))
     assert a[0]==pytest.approx(8*b[0], rel=1e-5)
+
+# A network of two tasks: a class for two rows, a number for a third
+
+@pytest.fixture
+def two_tasks():
+    "Network, tasks, rows and padding"
+    _, tok = open_model('tiny')
+    same, sts = ft.TextTask('same', ('0', '1')), ft.TextTask('sts', scale=5.)
+    texts = [ft.TextExample(0, 'a cat', 'it sat', '1'), ft.TextExample(1, 'a dog', None, '0')]
+    odd, = sts.features([ft.TextExample(0, 'a cat sat', 'there it sat', '4')], tok, FinetuneHParams())
+    tasks, rows = dict(same=same, sts=sts), same.features(texts, tok, FinetuneHParams())
+    torch.manual_seed(0)
+    net = ft.TaskNetwork(ElectraModel(ElectraConfig(vocab_size=len(tok), embedding_size=16, **DIMS)), tasks).eval()
+    return net, tasks, [(0, 'same', rows[0]), (1, 'same', rows[1]), (2, 'sts', odd)], tok.pad_token_id
+
+def test_loss_of_a_mixed_batch(two_tasks):
+    "Each row has the loss that it has alone; `sum` and `mean` are over all"
+    net, tasks, items, pad = two_tasks
+    def outs_and_targets(rows):
+        batch, targets = td.task_batch(rows, tasks, pad)
+        return net(batch), targets
+    outs, targets = outs_and_targets(items)
+    assert {n: tuple(o.shape) for n,o in outs.items()}==dict(same=(2, 2), sts=(1, 1))
+    each = [ft.TaskLoss(tasks)(*outs_and_targets([o])).item() for o in items]
+    assert ft.TaskLoss(tasks)(outs, targets).item()==pytest.approx(sum(each), abs=1e-5)
+    assert ft.TaskLoss(tasks, 'mean')(outs, targets).item()==pytest.approx(sum(each)/3, abs=1e-5)
+    assert ft.TaskLoss(tasks, 'none')(outs, targets).tolist()==pytest.approx(each, abs=1e-5)
+
+def test_gradients_of_padded_rows(two_tasks):
+    net, tasks, items, pad = two_tasks
+    def grads_at(width):
+        net.zero_grad()
+        batch, targets = td.task_batch(items, tasks, pad, width)
+        ft.TaskLoss(tasks)(net(batch), targets).backward()
+        return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+    tight, wide = grads_at(None), grads_at(64)
+    assert (tight-wide).norm()/wide.norm()<1e-5
+
+def test_names_of_heads(): assert [ft.head_name(o) for o in ('cola', 'train', 'my.data')]==['cola', 'train_', 'my_data']
+
+def test_a_saved_model(home, tmp_path):
+    "Predicts the same, and its encoder is one of `transformers`"
+    rows = dict(question=[sentence(i) for i in range(16)], about=['ab'[i%2] for i in range(16)])
+    frame = pd.DataFrame(rows)
+    dls = ft.TextTaskDataLoaders.from_df(frame, 'question', 'about', home/'model', valid=frame, bs=8, device='cpu')
+    learn = ft.electra_classifier(dls)
+    ft.save_model(learn, tmp_path/'saved')
+    back, names = ft.load_finetuned(tmp_path/'saved', 'cpu'), {o.name for o in (tmp_path/'saved').iterdir()}
+    assert {'config.json', 'model.safetensors', 'heads.safetensors', 'tasks.json', 'tokenizer.json'} <= names
+    assert learn.predict([])==[] and learn.predict(['red dog'])[0]==learn.predict('red dog')==back.predict('red dog')
+    assert back.tasks['task']==replace(learn.tasks['task'], source=None)
+    weights = learn.model.encoder.state_dict()['embeddings.word_embeddings.weight']
+    saved = AutoModel.from_pretrained(tmp_path/'saved').state_dict()
+    assert saved['embeddings.word_embeddings.weight'].equal(weights)
+    with pytest.raises(InputError, match='no fine-tuned model'): ft.load_finetuned(home/'glue')
 
 # The hub, without one
 

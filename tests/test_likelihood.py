@@ -1,15 +1,24 @@
 "Likelihoods: the commands as a user types them, any texts, and what cannot be read"
-import json, shutil
+import json, math, shutil, sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fastcore.test import test_close as close
 from hypothesis import given, settings, strategies as st
 
 import electra_nbdev.likelihood as likelihood
+from electra_nbdev.engine.checkpoint import save_checkpoint
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.likelihood import (SCORES, Likelihood, NBest, Scorer, accuracies, energy_scores, load_likelihood,
+    pass_scores, pseudo_log_likelihood, read_nbest, read_pairs, rerank, score_nbest, score_pairs, score_text,
+    tower_scores)
+from electra_nbdev.masking import Inputs
 from electra_nbdev.recipe import build_networks, preset, save_hparams, save_networks
-from electra_nbdev.tokenizer import fingerprint, wordpiece
+from electra_nbdev.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 from test_score import PIECES
 
@@ -159,3 +168,206 @@ def test_scores_stand_at_their_tokens(model, text, length):
 
 @pytest.fixture(scope='module')
 def model(home): return likelihood.load_likelihood(home/'electric', device='cpu')
+
+# Networks with random weights: every number from its definition, one sequence and one token after the other
+
+TOK = wordpiece({o: i for i,o in enumerate('[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat floor mathema ##tics '
+                                           'loves . [ ] mask'.split())})
+IDS = torch.tensor([[2, 5, 6, 7, 8, 9, 3], [2, 5, 12, 3, 0, 0, 0]])
+REAL = IDS>0
+INNER = torch.tensor([[0, 1, 1, 1, 1, 1, 0], [0, 1, 1, 0, 0, 0, 0]])>0
+
+@pytest.fixture(scope='module')
+def nets():
+    "{name: (recipe, network)}"
+    towers = preset('tiny', vocab_size=len(TOK), max_seq_length=16, length_schedule=(), two_tower_generator=True)
+    hps = {'Electric': replace(towers, electra_objective=False, electric_objective=True), 'ELECTRA-TT': towers}
+    return {k: (o, build_networks(o).eval().requires_grad_(False)) for k,o in hps.items()}
+
+@pytest.fixture(scope='module')
+def mlm(): return build_networks(preset('tiny', vocab_size=len(TOK))).generator.eval().requires_grad_(False)
+
+def test_passes_mask_one_token_at_a_time(mlm):
+    def plainly(row, t):
+        hidden = row.clone()
+        hidden[t] = TOK.mask_token_id
+        return mlm(hidden[None]).logits[0,t].log_softmax(-1)[row[t]]
+    want = torch.stack([plainly(r[m], t) for r,m in zip(IDS, REAL) for t in range(1, m.sum()-1)])
+    found = pass_scores(mlm, TOK.mask_token_id, IDS, REAL, bs=3)
+    close(found[INNER], want, 1e-5)
+    assert not found[~INNER].any()
+    close(pass_scores(mlm, TOK.mask_token_id, IDS[:1], None)[0,1:-1], want[:5], 1e-5)
+
+@pytest.mark.parametrize('name', ['Electric', 'ELECTRA-TT'])
+def test_towers_and_energies(name, nets):
+    m, q, logit = nets[name][1], [], []
+    for r,n in zip(IDS, REAL.sum(1)): # each sequence without its padding
+        row, segments = r[None,:n], torch.zeros(1, n, dtype=torch.long)
+        x = m.generator.generator_predictions(m.generator.bidirectional_states(Inputs(row, None, segments)))
+        q.append(m.generator.generator_lm_head(x).log_softmax(-1)[0].gather(1, r[:n,None])[1:-1,0])
+        logit.append(m.discriminator(row).logits[0,1:-1])
+    q, logit = torch.cat(q), torch.cat(logit)
+    close(tower_scores(m, IDS, REAL)[INNER], q, 1e-5)
+    rate, want = (None, -logit) if name=='Electric' else (.3, q+math.log(.3/.7)-logit)
+    close(energy_scores(m, IDS, REAL, rate)[INNER], want, 1e-5)
+
+def mat(net):
+    "Scores of the tokens of `The mat.`"
+    return -net.discriminator(torch.tensor([[2, 5, 9, 14, 3]])).logits[0,1:-1]
+
+def test_texts_come_back_in_order(nets):
+    net = nets['Electric'][1]
+    model = Likelihood(partial(energy_scores, net), TOK, 8)
+    three = 'The cat loves mathematics. The cat sat on the mat. The cat loves the mat.'
+    texts = ['The cat sat on the mat.', '', three, 'The mat.', ' ']
+    rows = pseudo_log_likelihood(model, texts, bs=2)
+    alone = [pseudo_log_likelihood(model, [o])[0] for o in texts]
+    assert [r['text'] for r in rows]==texts and rows[1]['score'] is rows[4]['score'] is None
+    for a,b in zip(rows, alone): close(a['scores'], b['scores'], 1e-5)
+    close(torch.tensor(rows[3]['scores']), mat(net), 1e-5)
+    close(rows[3]['score'], mat(net).sum(), 1e-5)
+    first, = pseudo_log_likelihood(model, ['The cat loves mathematics. The'])
+    close(rows[2]['scores'][:3], first['scores'][:3], 1e-5)
+
+def test_unknown_words_give_a_warning(nets):
+    model = Likelihood(partial(energy_scores, nets['Electric'][1]), TOK, 8)
+    with pytest.warns(UserWarning, match='of the tokens are .UNK.'):
+        pseudo_log_likelihood(model, ['ein Hund, eine Katze'])
+
+@pytest.fixture(scope='module')
+def folders(nets, mlm, tmp_path_factory):
+    "Finished runs, the same in training, a masked language model and an empty folder"
+    d = tmp_path_factory.mktemp('opened')
+    for k,(hp,o) in nets.items():
+        save_networks(o, hp, d/k, TOK)
+        for run in (d/k, d/'busy'/k): save_hparams(hp, run/'hparams.json', data=dict(tokenizer=fingerprint(TOK)))
+        save_checkpoint(d/'busy'/k, 30, {f'model/{n}': p for n,p in o.named_parameters()}, dict(step=30))
+    save_tokenizer(TOK, d/'vocab')
+    mlm.save_pretrained(d/'mlm')
+    TOK.save_pretrained(d/'mlm')
+    (d/'empty').mkdir()
+    return d
+
+@pytest.mark.parametrize('by', ['energy', 'towers'])
+@pytest.mark.parametrize('name', ['Electric', 'ELECTRA-TT', 'busy/Electric'])
+def test_what_a_folder_gives(name, by, folders, nets):
+    opened = load_likelihood(folders/name, by, folders/'vocab', 'cpu')
+    m, rate = nets[name.removeprefix('busy/')][1], .3 if name=='ELECTRA-TT' else None
+    want = tower_scores(m, IDS, REAL) if by=='towers' else energy_scores(m, IDS, REAL, rate)
+    close(opened.scores(IDS, REAL), want, 1e-5)
+    assert opened.max_length==16
+
+def test_a_masked_language_model(folders, mlm):
+    opened = load_likelihood(folders/'mlm', device='cpu')
+    close(opened.scores(IDS, REAL), pass_scores(mlm, TOK.mask_token_id, IDS, REAL), 1e-5)
+    assert opened.max_length==mlm.config.max_position_embeddings
+
+def test_a_scorer_of_likelihoods_alone(folders, nets):
+    scorer = Scorer.from_pretrained(folders/'Electric', device='cpu')
+    close(scorer.log_likelihood(['The mat.'])[0], mat(nets['Electric'][1]).sum(), 1e-5)
+    with pytest.raises(InputError, match='--text'): scorer('The mat.')
+
+@pytest.mark.parametrize('name,by,match', [('Electric', 'passes', 'allowed: energy, towers'),
+                                           ('mlm', 'energy', 'allowed: passes'), ('empty', None, 'holds no model')])
+def test_folders_without_the_likelihood(name, by, match, folders):
+    with pytest.raises(InputError, match=match): load_likelihood(folders/name, by)
+
+# A toy that knows some pairs of neighbours
+
+@pytest.fixture(scope='module')
+def toy():
+    known = torch.zeros(len(TOK), len(TOK), dtype=torch.bool)
+    for line in ('[CLS] the cat sat on the mat . the cat sat on the floor .', '[CLS] the cat loves mathema ##tics .'):
+        ids = TOK.convert_tokens_to_ids(line.split())
+        known[ids[:-1], ids[1:]] = True
+    return Likelihood(lambda ids, mask: torch.where(known[ids.roll(1, 1), ids], -1., -3.), TOK, 16)
+
+def test_accuracies_of_known_pairs(toy, tmp_path):
+    lines = [dict(sentence_good='The cat sat.', sentence_bad='The sat cat.', linguistics_term='order'),
+             dict(sentence_good='The mat.', sentence_bad='The mat.', linguistics_term='none')]
+    (tmp_path/'a.jsonl').write_text('\n'.join(map(json.dumps, lines)))
+    rows = score_pairs(toy, read_pairs(tmp_path))
+    assert [(r['good_score'], r['bad_score'], r['right']) for r in rows]==[(-6., -10., True), (-3., -3., False)]
+    found = accuracies(rows)
+    assert found.accuracy.tolist()==[0, 100, 50]
+    close(found.low.tolist(), [0, 20.7, 9.5], .1) # Wilson: (k + z²/2 ∓ z√(k(n-k)/n + z²/4))/(n+z²)
+    (tmp_path/'b.jsonl').write_text('{"sentence_good": "The mat."}')
+    with pytest.raises(InputError, match='line 1 needs `sentence_good` and `sentence_bad`'): read_pairs(tmp_path)
+    with pytest.raises(InputError, match='no pairs'): read_pairs(tmp_path/'nowhere')
+
+REF, NEAR, FAR = 'the cat sat on the mat', 'the cat mat on the mat', 'the cat sat'
+
+def toy_lists(scores): return [NBest(f'{REF} {i}', [f'{o} {i}' for o in (NEAR, REF, FAR)], scores) for i in range(20)]
+
+@pytest.fixture(scope='module')
+def likelihoods(toy):
+    "Rows of the hypotheses of `toy_lists`"
+    return [pseudo_log_likelihood(toy, [h.rsplit(' ', 1)[0] for h in o.hypotheses]) for o in toy_lists(None)]
+
+def test_the_right_hypothesis_wins(likelihoods):
+    "Whatever the size of the scores"
+    chosen, _, found = rerank(toy_lists([-1., -1.2, -9.]), likelihoods)
+    assert set(chosen)=={1} and found['oracle']==found['reranked']==[0., 0., 0.]
+    close([found['first'], found['change']], [[100/7]*3, [-100/7]*3])
+    for scores in (None, [-.001, -.0012, -.009], [-100., -120., -900.]):
+        assert set(rerank(toy_lists(scores), likelihoods)[0])=={1}
+
+def test_a_model_that_prefers_the_wrong_hypothesis_changes_nothing():
+    right = [replace(o, hypotheses=o.hypotheses[1::-1]) for o in toy_lists(None)] # already in the best order
+    odd = [[dict(score=-9., tokens=[0]), dict(score=-1., tokens=[0])]]*20
+    chosen, kept, tried = rerank(right, odd)
+    assert (set(chosen), kept, tried['change'])==({0}, (0., 0.), [0., 0., 0.])
+
+def test_what_re_ranking_needs(likelihoods, monkeypatch):
+    lists = toy_lists(None)
+    with pytest.raises(InputError, match='too few'): rerank(lists[:1], likelihoods[:1])
+    monkeypatch.setitem(sys.modules, 'jiwer', None)
+    with pytest.raises(InputError, match=r"pip install 'electra_nbdev\[asr\]'"): rerank(lists, likelihoods)
+
+# Files of lists
+
+def written(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False), encoding='utf-8')
+    return path
+
+def test_forms_of_lists(tmp_path):
+    line = [dict(input=['a b', 'a'], output='a b')]
+    assert read_nbest(written(tmp_path/'a.json', line))==[NBest('a b', ['a b', 'a'])]
+    line = dict(hypotheses=['a\u2028b', 'a'], reference='a b', score=[1, 2])
+    assert read_nbest(written(tmp_path/'a.jsonl', line))==[NBest('a b', ['a\u2028b', 'a'], [1., 2.])]
+    table = 'id\treference\thypothesis\tscore\n7\ta b\ta b\t1\n7\ta b\ta\t2\n8\tc\tc\t1\n'
+    found = read_nbest(written(tmp_path/'a.tsv', table))
+    assert found==[NBest('a b', ['a b', 'a'], [1., 2.]), NBest('c', ['c'], [1.])]
+
+@pytest.mark.parametrize('name', SCORES)
+def test_names_of_scores(name, tmp_path):
+    table = written(tmp_path/'b.tsv', f'reference\thypothesis\t{name}\na b\ta b\t1\na b\ta\t2\n')
+    rows = written(tmp_path/'b.json', [dict(input=['a b', 'a'], output='a b') | {name: [1, 2]}])
+    for o in (table, rows): assert read_nbest(o)==[NBest('a b', ['a b', 'a'], [1., 2.])]
+
+BAD_LISTS = {'[{"input": ["a"]}]': 'item 1, has no words of a reference', '[{"output": "a"}]': 'has no hypotheses',
+             '[]': 'is empty', '{': 'is not JSON',
+             '[{"input": ["a"], "output": "a", "scores": ["x"]}]': 'no numbers',
+             '[{"input": ["a"], "output": "a", "scores": [1, 2]}]': '2 scores for 1'}
+
+@pytest.mark.parametrize('content', BAD_LISTS)
+def test_lists_that_cannot_be_read(content, tmp_path):
+    with pytest.raises(InputError, match=BAD_LISTS[content]): read_nbest(written(tmp_path/'bad.json', content))
+
+def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path):
+    said = []
+    (tmp_path/'in.txt').write_bytes('The mat.\n\nThe cat sat.\r\n'.encode())
+    score_text(toy, tmp_path/'in.txt', tmp_path/'out.jsonl', said.append)
+    rows = [json.loads(o) for o in (tmp_path/'out.jsonl').read_text().splitlines()]
+    assert [(r['text'], r['score']) for r in rows]==[('The mat.', -3.), ('', None), ('The cat sat.', -6.)]
+    assert said==['-3.000\tThe mat.', '\t', '-6.000\tThe cat sat.']
+    (tmp_path/'bad.txt').write_bytes(b'good\n\xff\n')
+    with pytest.raises(InputError, match='line 2: byte 1 is not UTF-8'):
+        score_text(toy, tmp_path/'bad.txt', tmp_path/'bad.jsonl', said.append)
+    assert sorted(o.name for o in tmp_path.iterdir())==['bad.txt', 'in.txt', 'out.jsonl']
+
+def test_a_file_of_lists_gives_a_row_for_each(toy, tmp_path):
+    bare = [dict(reference=o.reference, hypotheses=o.hypotheses) for o in toy_lists(None)]
+    _, table = score_nbest(toy, written(tmp_path/'lists.json', bare), tmp_path/'lists.jsonl')
+    assert len((tmp_path/'lists.jsonl').read_text().splitlines())==20
+    assert table.loc['reranked'].tolist()==[0., 0., 0.]

@@ -1,5 +1,6 @@
 "Question answering as a user does it: commands right and wrong, files of every form, predictions counted again"
 import gzip, json, warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from conftest import GOLDEN
 from electra_nbdev import passages, qa, questions
 from electra_nbdev.glue import glue_task
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import shipped
 from electra_nbdev.finetune_recipe import FinetuneHParams, open_model, settle_recipe
 from electra_nbdev.tables import PREDICTION_FORMS, as_table
 from electra_nbdev.tokenizer import load_tokenizer
@@ -207,6 +209,7 @@ def test_predict(home):
         write(home/'new.txt', 'red\n'); write(home/'odd.json', '{"data": [')
         bad(home, f'electra_predict --model used/squadv1 {line} --device cpu', word)
     with pytest.raises(InputError, match='a question and its passage'): learn.predict('who walks ?')
+    with pytest.raises(InputError, match='no passage has a character'): learn.predict('who walks ?', ' ')
 
 # Bad input: one line, exit code 2, nothing left behind
 
@@ -435,3 +438,124 @@ def test_blanks_that_do_not_split_words(tmp_path):
     spans = questions.word_spans(context)
     assert questions.is_at(context, spans, 'John\xa0Smith', 9)
     assert not questions.is_at(context, spans, 'John\xa0Smith', 0)
+
+# Head and loss from their definitions
+
+def test_the_end_is_that_of_pairs():
+    "The official code concatenates the states of a start and each end; padding is never chosen"
+    torch.manual_seed(0)
+    head, hidden = qa.QAHead(8, beam=2).eval(), torch.randn(1, 5, 8)
+    allowed = torch.tensor([[1, 0, 1, 1, 0]])
+    target = dict(allowed=allowed, start=torch.tensor([2]))
+    out = head(hidden, target)
+    pairs = torch.cat([hidden[:,2:3].expand(-1, 5, -1), hidden], -1)
+    assert torch.allclose(out['end'], head.end(pairs)[...,0]+1000*(allowed-1), atol=1e-4)
+    assert out['ends'].shape==(1, 2, 2)
+    assert {*out['starts'].flatten().tolist(), *out['ends'].flatten().tolist()} <= {0, 2, 3}
+    expected = out['start'].softmax(-1)@hidden[0]
+    want = head.answerable(torch.cat([hidden[:,0], expected], -1))[...,0]
+    assert torch.allclose(out['null'], want, atol=1e-5)
+    assert 'starts' not in head.train()(hidden, target)
+
+def test_of_equal_scores_the_first(): assert qa.top(torch.tensor([.1, .5, .5, 2]), 3)[1].tolist()==[3, 1, 2]
+
+@pytest.fixture(scope='module')
+def asked():
+    "Windows of a passage with two questions, of which the last word answers the first, and the window that has it"
+    tok = load_tokenizer(shipped()/'discriminator')
+    long = ' '.join(f'word {i} and the' for i in range(20)) + ' river .'
+    found = [questions.QAExample(0, 'a', 'what comes last ?', long, ['river'], 'river', long.index('river')),
+             questions.QAExample(1, 'b', 'is it so ?', long, impossible=True)]
+    hp = FinetuneHParams(max_seq_length=32, doc_stride=16, max_answer_length=8)
+    wins = passages.build_windows(found, tok, hp)
+    hit = next(f for f in wins if f.target[0])
+    assert tok.decode(hit.input_ids[hit.target[0]:hit.target[1]+1])=='river'
+    return wins, hit
+
+def test_a_head_that_knows_nothing(asked):
+    "Start and end are uniform over the allowed positions, and the classifier costs ln 2, or nothing where it is sure"
+    wins, task = asked[0], qa.QATask('squad', v2=True)
+    feats = [wins[0], wins[len(wins)-1]]
+    target = task.collate([f.target for f in feats], 40)
+    n = target['allowed'].sum(1)
+    assert n.tolist()==[len(f.input_ids)-f.n_first+1 for f in feats]
+    torch.manual_seed(0)
+    out = task.head(8).train()(torch.zeros(2, 40, 8), target)
+    assert torch.allclose(task.losses(out, target), n.log()+.5*np.log(2), atol=1e-5)
+    sure = out | dict(null=torch.tensor([-9., 9.]))
+    assert torch.allclose(task.losses(sure, target), n.log(), atol=1e-3)
+
+def test_settings_of_a_task():
+    task = qa.QATask('squad', v2=True)
+    assert qa.QATask(**task.settings())==task
+    assert task.settled(FinetuneHParams(joint_prediction=False, n_best_size=7)).head(8).beam==7
+
+# From spans to answers
+
+def spans_of(*found, null=0.):
+    start, end, score = np.array(found).reshape(-1, 3).T
+    return qa.Spans(start.astype(int), end.astype(int), score, null)
+
+@pytest.fixture
+def outs(asked):
+    "Sure of `river` in the last window; the highest score belongs to a span that is too long"
+    wins, hit = asked
+    found = [spans_of() for _ in wins]
+    found[wins.of(0)[-1]] = spans_of((*hit.target[:2], 2.), null=-3.)
+    found[0] = spans_of((wins.head(0)+2, wins.head(0)+3, 1.), (wins.head(0), wins.head(0)+8, 9.))
+    return found
+
+def test_the_best_answer_that_can_be(asked, outs):
+    wins = asked[0]
+    said = qa.answer_of(wins, 0, outs, v2=True, n=5)
+    assert (said.answer, said.example.context[slice(*said.span)], said.null)==('river', 'river', -3.)
+    assert [o for o,_ in said.best]==['river', 'and the']
+    assert said.score==pytest.approx(1/(1+np.exp(-1)), abs=1e-6)
+    assert qa.answer_of(wins, 1, outs).answer=='empty'
+
+def test_no_answer_above_the_threshold(asked, outs):
+    "The null scores are -3 and 0, the threshold is -2.75"
+    said = qa.QATask('squad', v2=True).predictions(asked[0], outs)
+    assert [(o.answer, o.span is None) for o in said]==[('river', False), ('', True)]
+
+def test_a_pair_that_one_network_considers_keeps_half():
+    task = qa.QATask('squad', v2=True)
+    one, two = spans_of((5, 6, np.log(.8)), (7, 7, np.log(.1)), null=-1.), spans_of((7, 7, np.log(.9)), null=0.)
+    both, = task.merge([[one], [two]])
+    assert (both.start.tolist(), both.null)==([5, 7], -.5)
+    assert np.exp(both.score)==pytest.approx([.4, .5], abs=1e-5)
+    assert len(task.merge([[spans_of()], [spans_of()]])[0].start)==0
+
+# Tasks, files and display
+
+def test_a_task_by_name(tmp_path):
+    page = 'A dog walks in the town.'
+    answers = [dict(text='dog', answer_start=2)]
+    paragraphs = [dict(context=page, qas=[dict(id='a', question='Who walks?', answers=answers, is_impossible=False)])]
+    (tmp_path/'SQuAD-v1.1').mkdir()
+    write(tmp_path/'SQuAD-v1.1/dev.json', json.dumps(dict(data=[dict(title='t', paragraphs=paragraphs)])))
+    v1 = qa.qa_task('squadv1', tmp_path)
+    assert (v1.name, v1.v2, [o.answers for o in v1.examples('dev', None)])==('squadv1', False, [['dog']])
+    with pytest.raises(InputError, match='has no folder for squad; it should be called squad'):
+        qa.qa_task('squad', tmp_path)
+    write(tmp_path/'new.csv', 'id,question,context,source\nx7,Who?,A dog walks.,news\n')
+    new, = v1.read(tmp_path/'new.csv')
+    assert list(v1.answer(new, qa.Answer('dog', .8, (2, 5), None, new)))[:4]==['id', 'question', 'source', 'answer']
+    assert (new.id, new.row['source'])==('x7', 'news')
+    with pytest.raises(InputError, match='odd.txt holds no questions'): v1.read('odd.txt')
+    with pytest.raises(InputError, match='a question and its passage are needed'): v1.unlabelled(['Who?'])
+
+def test_the_mark_of_an_answer():
+    shown = qa.Answer('<b> & c', .8, (2, 9), None, questions.QAExample(0, 'a', 'Which?', 'a <b> & c d'))
+    page = shown._repr_html_()
+    assert page.count('<mark')==1 and '>&lt;b&gt; &amp; c</mark> d' in page
+    assert '80 %' in page and 'color:#000' in page
+    assert '<mark' not in replace(shown, answer='', span=None)._repr_html_()
+
+COLUMNS = ['id', 'question', 'answer', 'score', 'start', 'end']
+
+@pytest.mark.parametrize('name,columns', [('squad', [*COLUMNS, 'null']), ('squadv1', COLUMNS)])
+def test_columns_of_an_answer(name, columns):
+    task = qa.QATask(name, v2=name=='squad')
+    new, = task.unlabelled([('Who?', 'A dog walks.')])
+    assert list(task.answer(new, qa.Answer('dog', .8, (2, 5), -1., new)))==columns

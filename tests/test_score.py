@@ -1,7 +1,9 @@
 "Scoring with a discriminator: the command as typed, any text, any body, folders without a model, and `make demo`"
-import json, os, shutil, subprocess, sys
+import json, math, os, shutil, subprocess, sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +15,10 @@ from transformers import ElectraConfig, ElectraForPreTraining, PreTrainedTokeniz
 import electra_nbdev.engine.models as models_of_the_package
 import electra_nbdev.score as score
 from electra_nbdev.likelihood import Scorer
+from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.recipe import build_networks, preset, save_hparams, save_networks
-from electra_nbdev.tokenizer import fingerprint, wordpiece
+from electra_nbdev.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 
 PIECES = '[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat mathema ##tics . , \' s [ ] é'.split()
@@ -223,3 +226,151 @@ def test_demo_passes_the_sentence_on(tmp_path):
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==1
     (tmp_path/'electra_nbdev/models/electra-tiny-en').mkdir(parents=True)
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==2
+
+# Networks whose outputs are known
+
+class KnowsPairs(torch.nn.Module):
+    "P(replaced) is 10 % for a known pair and 80 % for any other"
+    def __init__(self, known): super().__init__(); self.known = known
+    def forward(self, ids):
+        return SimpleNamespace(logits=torch.where(self.known[ids.roll(1, 1), ids], -math.log(9), math.log(4)))
+
+class KnowsLeft(torch.nn.Module):
+    "What follows a piece, by counts"
+    def __init__(self, follows): super().__init__(); self.follows = follows
+    def forward(self, ids): return SimpleNamespace(logits=self.follows[ids.roll(1, 1)].log())
+
+TOY = '[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat floor mathema ##tics loves . [ ] mask'.split()
+LONG = 'The cat sat on the mat. The cat sat on the mathematics. '*9
+
+@pytest.fixture(scope='module')
+def toy():
+    known, follows = torch.zeros(len(TOY), len(TOY), dtype=torch.bool), torch.full((len(TOY), len(TOY)), 1e-9)
+    for line in ('[CLS] the cat sat on the mat . the cat sat on the floor .', '[CLS] the cat loves mathema ##tics .'):
+        ids = [TOY.index(o) for o in line.split()]
+        known[ids[:-1], ids[1:]] = True
+    for word,n in (('mat', 3), ('floor', 2), ('cat', 1)): follows[TOY.index('the'), TOY.index(word)] = n
+    return score.Scorer(KnowsPairs(known), KnowsLeft(follows), wordpiece({o:i for i,o in enumerate(TOY)}), 16)
+
+def probs_of(scorer, text): return score.replaced_probs(scorer, score.words_of(scorer.tokenizer, text)[0]).tolist()
+
+@pytest.mark.parametrize('rate', [.15, .3, .5])
+def test_correction_of_the_masking_rate(rate):
+    "The optimal discriminator of any masking rate becomes that of 15 % for words that are rare"
+    p, q = 1e-4, 1e-4*torch.logspace(-1, 2, 61)
+    def optimal(m): return m*q*(1-p) / (m*q*(1-p) + p*(1-m+m*q))
+    assert ((optimal(rate).logit() + score.prior_step(rate)).sigmoid() - optimal(.15)).abs().max()<1e-3
+
+def test_words_of(toy):
+    ids, groups, spans = score.words_of(toy.tokenizer, 'The Cat  loves mathématics.')
+    assert [TOY[i] for i in ids]==['the', 'cat', 'loves', 'mathema', '##tics', '.']
+    assert groups==[[0], [1], [2], [3, 4], [5]] and spans==[(0, 3), (4, 7), (9, 14), (15, 26), (26, 27)]
+    assert [TOY[i] for i in score.words_of(toy.tokenizer, '[MASK]')[0]]==['[', 'mask', ']']
+    with pytest.raises(InputError, match='no words'): score.words_of(toy.tokenizer, ' \u200b ')
+    with pytest.raises(InputError, match=r'not UTF-8 \(character 4\)'): score.words_of(toy.tokenizer, 'caf\udce9')
+
+def test_replaced_probs(toy):
+    assert probs_of(toy, 'The cat sat on the mathematics.')==pytest.approx([.1]*5 + [.8, .1, .1])
+    assert probs_of(toy, 'The cat floor.')==pytest.approx([.1, .1, .8, .1])
+    half = probs_of(replace(toy, mask_prob=.5), 'The cat sat on the mathematics.')
+    assert half[5]==pytest.approx(4*.15/(4*.15+.85), abs=1e-6)
+
+@pytest.mark.parametrize('n,size', [(50, 7), (33, 8), (9, 1), (8, 8), (3, 4), (7, 4)])
+def test_windows(n, size):
+    "A token belongs to the window with the nearest middle, the first of two"
+    starts, best = score.windows(n, size)
+    assert best==(torch.arange(n)[:,None] - torch.tensor(starts) - (size-1)/2).abs().argmin(1).tolist()
+    assert starts==[*range(0, max(0, n-size), max(1, size//2)), max(0, n-size)]
+
+@pytest.mark.parametrize('length', [6, 7, 16, 31])
+def test_windows_of_a_long_text(toy, length):
+    "Where one piece of context is enough, windows give the scores and the alternatives of the whole text at once"
+    ids = score.words_of(toy.tokenizer, LONG)[0]
+    whole, short = replace(toy, max_length=512), replace(toy, max_length=length)
+    want = score.replaced_probs(whole, ids)
+    assert score.replaced_probs(short, ids).equal(want) and (want>.5).sum()==9 and len(ids)==135
+    odd = [[i, i+1] for i,o in enumerate(ids) if TOY[o]=='mathema']
+    found = score.generator_choices(short, ids, odd)
+    assert len(found)==9 and all(o==found[0] for o in found) and found==score.generator_choices(whole, ids, odd)
+
+def test_alternatives(toy):
+    "The most probable first, without the word itself"
+    def others(text, n):
+        ids, groups, _ = score.words_of(toy.tokenizer, text)
+        return score.generator_choices(toy, ids, [groups[5]], n)[0]
+    found = others('The cat sat on the mathematics.', 3)
+    assert [w for w,_ in found]==['mat', 'floor', 'cat']
+    assert [p for _,p in found]==pytest.approx([3/6, 2/6, 1/6])
+    assert [w for w,_ in others('The cat sat on the mat.', 2)]==['floor', 'cat']
+
+def test_context_decides(toy):
+    v, loves = toy('The cat sat on the mathematics.'), toy('The cat loves mathematics.')
+    assert v.words==['The', 'cat', 'sat', 'on', 'the', 'mathematics', '.'] and v.flagged==[5]==[*v.alternatives]
+    assert v.probs==pytest.approx([.1]*5 + [.8, .1]) and loves.probs==pytest.approx([.1]*5)
+    assert str(v).splitlines()==['The cat sat on the mathematics [80 %].',
+                                 '  mathematics 80 %; the generator would write mat 50 % · floor 33 % · cat 17 %']
+    assert str(replace(toy, generator=None)('The mat.'))=='The [10 %] mat.\n  The 10 %'
+
+def test_colours():
+    "Black text keeps the contrast that the web's guidelines ask for on every shade, white text never has it"
+    def luminance(rgb):
+        r, g, b = (c/12.92 if c<=.04045 else ((c+.055)/1.055)**2.4 for c in (o/255 for o in rgb))
+        return .2126*r + .7152*g + .0722*b
+    def contrast(*colours):
+        lo, hi = sorted(map(luminance, colours))
+        return (hi+.05) / (lo+.05)
+    shades = [score.shade(i/20) for i in range(21)]
+    assert contrast((0, 0, 0), (255, 255, 255))==pytest.approx(21)
+    assert min(contrast(o, (0, 0, 0)) for o in shades)>=4.5>max(contrast(o, (255, 255, 255)) for o in shades)
+    line = score.TokenScores(['a', 'cat'], [0., 1.]).ansi().splitlines()[0]
+    assert line==('\x1b[48;2;238;238;238m\x1b[38;2;0;0;0ma\x1b[0m '
+                  '\x1b[48;2;222;70;55m\x1b[38;2;0;0;0mcat\x1b[0m')
+
+def test_html_is_escaped():
+    page = score.TokenScores(['<b>', 'cat'], [.2, .9], gaps=['', ' & ', ''])._repr_html_()
+    assert '&lt;b&gt;</span> &amp; <span' in page and '<b>' not in page and page.count('<sub>')==1
+
+# Folders
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory, toy):
+    "One untrained ELECTRA: as a finished run, as two in training, as a discriminator alone, and as itself"
+    d, tok = tmp_path_factory.mktemp('runs'), toy.tokenizer
+    sizes = dict(vocab_size=len(tok), max_seq_length=16, num_train_steps=40, length_schedule=((8, .5), (16, .5)))
+    hp = preset('tiny', **sizes)
+    model = build_networks(hp).eval()
+    for o in ('done', 'alone'): save_networks(model, hp, d/o, tok)
+    for o in ('done', 'busy', 'early'): save_hparams(hp, d/o/'hparams.json', data=dict(tokenizer=fingerprint(tok)))
+    weights = {f'model/{n}': p for n,p in model.named_parameters()}
+    for o,step in (('early', 20), ('busy', 30)): save_checkpoint(d/o, step, weights, dict(step=step))
+    save_tokenizer(tok, d/'vocab')
+    save_tokenizer(wordpiece({o:i for i,o in enumerate(reversed(TOY))}), d/'other')
+    (d/'empty').mkdir()
+    return d, score.Scorer(model.discriminator, model.generator, tok, 16, hp.mask_prob)
+
+@pytest.mark.parametrize('name', ['done', 'done/discriminator', 'busy'])
+def test_a_run_is_opened(runs, name):
+    "It scores as its networks do, finished or in training"
+    d, networks = runs
+    text = 'The cat sat on the mat.'
+    want, got = networks(text), score.Scorer.from_pretrained(d/name, d/'vocab', device='cpu')(text)
+    assert got.probs==pytest.approx(want.probs, abs=1e-6)
+    for o in want.flagged: assert [w for w,_ in got.alternatives[o]]==[w for w,_ in want.alternatives[o]]
+
+def test_lengths_of_windows(runs):
+    "In training those of the schedule so far; without a recipe the positions of the network"
+    d, networks = runs
+    lengths = [score.load_scorer(d/o, d/'vocab').max_length for o in ('early', 'busy', 'done', 'alone')]
+    assert lengths==[8, 16, 16, networks.discriminator.config.max_position_embeddings]
+
+NO_MODEL = dict(nowhere='there is no folder', empty='holds no model', vocab='holds no model',
+                **{'done/generator': 'is no ElectraForPreTraining'})
+
+@pytest.mark.parametrize('name', NO_MODEL)
+def test_folders_without_a_model(runs, name):
+    with pytest.raises(InputError, match=NO_MODEL[name]): score.load_scorer(runs[0]/name)
+
+def test_the_vocabulary_of_a_run_in_training(runs):
+    d, _ = runs
+    with pytest.raises(InputError, match='--vocab'): score.load_scorer(d/'busy')
+    with pytest.raises(InputError, match='is not the vocabulary'): score.load_scorer(d/'busy', d/'other')

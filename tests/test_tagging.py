@@ -1,5 +1,6 @@
 "Tagging as a user does it: commands right and wrong, long sentences, own tags, and conlleval's rules"
-import json, random
+import json, math, random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ import electra_nbdev.finetune as ft
 import electra_nbdev.task_data as td
 import electra_nbdev.trials as tr
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import shipped
 from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
 from electra_nbdev.phrases import baseline_scores, conll_spans, read_tagged, span_scores
-from electra_nbdev.tagging import TagExample, TagTask, chunk_task, tag_task
+from electra_nbdev.tagging import TagExample, TagTask, chunk_task, row_cuts, tag_task, word_pieces
+from electra_nbdev.tokenizer import load_tokenizer
 from test_commands import bad, typed, write
 from test_finetune import WORDS, electra_folder, glue_files
 
@@ -117,6 +120,7 @@ def test_one_network_for_words_and_texts(home):
     want = {n: pytest.approx(o) for n,o in want.items()} # batches of one task round differently
     assert learn.evaluate(dict(dev=rows))==want
     learn.dls = ft.finetune_dls(tasks, rows, rows, learn.tok, learn.hp, device='cpu')
+    learn.dls.show_batch(max_n=2)
     learn.show_results(max_n=40)
     with pytest.raises(InputError, match='show_results'): learn.plot_confusion_matrix('chunk')
     write(home/'new.csv', 'sentence\nred\n')
@@ -241,6 +245,7 @@ def test_baseline():
              TagExample(1, ('saw', 'saw'), ('S-VP', 'S-VP'))]
     got = baseline_scores(train, [TagExample(0, ('the', 'saw', 'new'), ('B-NP', 'E-NP', 'S-VP'))])
     assert got['f1']==pytest.approx(200*1/(2+3)) and got['conll_f1']==got['f1']
+    assert set(got)=={o+k for o in ('', 'conll_') for k in ('f1', 'precision', 'recall')}
 
 def test_hub(monkeypatch):
     import datasets
@@ -291,3 +296,178 @@ def test_a_header_that_names_the_tags_is_no_word(tmp_path):
     write(tmp_path/'x.txt', 'word pos ner\nParis NNP B-LOC\nsleeps VBZ O\n\n')
     (only,), _ = read_tagged(tmp_path/'x.txt', tag='ner')
     assert only.words==('Paris', 'sleeps') and only.tags==('B-LOC', 'O')
+
+# A task by itself
+
+TOY = TagTask('toy', ('B-NP', 'E-NP', 'O', 'S-NP', 'S-VP'))
+
+@pytest.fixture(scope='module')
+def tok(): return load_tokenizer(shipped()/'discriminator')
+
+def one_hot(task, tags): return torch.eye(len(task.labels))[[task.labels.index(o) for o in tags]]
+
+@pytest.mark.parametrize('lens,room,want', [([1]*10, 16, [(0, 10)]), ([1]*10, 6, [(0, 5), (5, 10)]),
+                                            ([3, 1, 3, 3], 5, [(0, 2), (2, 3), (3, 4)]), ([9], 5, [(0, 1)])])
+def test_row_cuts(lens, room, want): assert row_cuts(lens, room)==want
+
+def test_row_cuts_of_anything():
+    "Every word has one row, and the words of a row fit"
+    for seed in range(1, 60):
+        lens, room = random.Random(seed).choices(range(1, 6), k=seed), 5+seed%7
+        found = row_cuts(lens, room)
+        assert all(sum(lens[a:b])<=room for a,b in found)
+        assert [i for a,b in found for i in range(a, b)]==[*range(seed)]
+
+def test_first_pieces(tok):
+    "A soft hyphen is one unknown token; officially it has the place of what follows"
+    example = TagExample(0, ('unkindly', 'dog', '\u00ad', 'ran', '.'), ('B-NP', 'E-NP', 'O', 'S-VP', 'O'))
+    def rows(**kwargs):
+        f, = TOY.features([example], tok, FinetuneHParams(**kwargs))
+        return f, tok.convert_ids_to_tokens([f.input_ids[i] for i in f.target['positions']])
+    (f, first), (_, official) = rows(), rows(tag_rows='official')
+    assert (f.target['labels'], f.n_first, f.cut)==([0, 1, 2, 4, 2], 0, False)
+    assert 'unkindly'.startswith(first[0]) and first[0]!='unkindly' and first[1:]==['dog', '[UNK]', 'ran', '.']
+    assert official[1:]==['dog', 'ran', 'ran', '.']
+    assert [len(word_pieces(tok, ['中国'], o)['中国']) for o in (False, True)]==[2, 1]
+
+def test_long_rows(tok):
+    example = TagExample(1, ('the', 'dog')*20, ('B-NP', 'E-NP')*20)
+    def rows(how): return TOY.features([example], tok, FinetuneHParams(max_seq_length=26, tag_rows=how))
+    whole, official = rows('whole'), rows('official')
+    assert [len(f.input_ids) for f in whole]==[22, 22] and not any(f.cut for f in whole)
+    assert sum([f.target['labels'] for f in whole], [])==[0, 1]*20
+    assert [(len(f.input_ids), f.target['labels'], f.cut) for f in official]==[(1, [], True)]
+
+def test_the_longest_sentence_without_a_loss(tok):
+    def kept(n, length, how):
+        hp, dogs = FinetuneHParams(max_seq_length=length, tag_rows=how), TagExample(2, ('dog',)*n, ('O',)*n)
+        return [len(f.target['labels']) for f in TOY.features([dogs], tok, hp)]
+    assert kept(40, 64, 'official')==[21] and kept(40, 84, 'official')==[40]
+    def longest(length, how): return max(n for n in range(1, length) if kept(n, length, how)==[n])
+    assert [longest(o, 'whole') for o in (64, 128)]==[62, 126]
+    assert [longest(o, 'official') for o in (64, 128)]==[30, 62]
+
+def test_head_and_loss(tok):
+    "Words are padded and masked; each has the logits of its own first piece, and equal logits a loss of ln 5"
+    examples = [TagExample(0, ('the', 'dog', 'ran'), ('B-NP', 'E-NP', 'S-VP')), TagExample(1, ('the',)*20, ('O',)*20)]
+    rows = TOY.features(examples, tok, FinetuneHParams())
+    batch, targets = td.task_batch([(i, 'toy', f) for i,f in enumerate(rows)], dict(toy=TOY), tok.pad_token_id)
+    assert targets['toy']['mask'].sum(1).tolist()==[3, 20]
+    flat = dict(logits=torch.zeros(2, 20, 5), n=torch.tensor([3, 20]))
+    assert TOY.losses(flat, targets['toy']).tolist()==pytest.approx([3*math.log(5), 20*math.log(5)], abs=1e-4)
+    assert [tuple(o.shape) for o in TOY.rows(flat)]==[(3, 5), (20, 5)]
+    hidden = torch.randn(2, batch['input_ids'].shape[1], 8, generator=torch.Generator().manual_seed(0))
+    head = TOY.head(8)
+    out, want = head(hidden, targets['toy'])['logits'][0,2], head.dense(hidden[0,rows[0].target['positions'][2]])
+    assert out.tolist()==pytest.approx(want.tolist(), abs=1e-6)
+
+def test_a_phrase_across_a_cut_is_one(tok):
+    task, hp = TagTask('wide', ('B-NP', 'E-NP', 'I-NP')), FinetuneHParams(max_seq_length=26)
+    rows = task.features([TagExample(3, ('the', 'dog')*20, ('B-NP', *['I-NP']*38, 'E-NP'))], tok, hp)
+    assert len(rows)==2 and sum([o.target['labels'] for o in rows], [])==[0, *[2]*38, 1]
+    right = [torch.eye(3)[o.target['labels']] for o in rows]
+    got = task.metrics(rows, right)
+    assert got['f1']==got['conll_f1']==got['accuracy']==100
+    assert got['loss']==pytest.approx(20*(math.log(math.e+2)-1), abs=1e-4)
+    wrong = task.metrics(rows, [right[0], right[1].roll(1, -1)])
+    assert (wrong['f1'], wrong['accuracy'])==(0, 50)
+
+def test_the_two_counts_differ(tok):
+    "A phrase that continues where none has begun"
+    gold, split = 'B-NP E-NP S-VP B-NP E-NP'.split(), 'B-NP E-NP S-VP E-NP E-NP'.split()
+    rows = TOY.features([TagExample(0, ('a',)*5, tuple(gold))], tok, FinetuneHParams())
+    got = TOY.metrics(rows, [one_hot(TOY, split)])
+    assert [got[o] for o in ('f1', 'conll_f1', 'accuracy')]==pytest.approx([40, 100, 80])
+
+TRAIN_FILE = 'He B-NP\nleft B-VP\n\n'*30 + 'A B-NP\nb I-NP\n'
+
+def examples(task, split, **kwargs): return task.examples(split, FinetuneHParams(**kwargs))
+
+def test_splits_of_a_folder(tmp_path, capsys):
+    "A dev set taken from training, last sentences that no blank line ends, a test set without tags"
+    folder = tmp_path/'CoNLL-2000'
+    folder.mkdir()
+    write(folder/'train.txt', TRAIN_FILE)
+    part = [examples(chunk_task('chunk', tmp_path), o) for o in ('train', 'dev')]
+    assert 'has no dev set. 10% of the training sentences' in capsys.readouterr().out
+    assert sum(map(len, part))==31
+    write(folder/'dev.txt', 'They B-NP\n\nthree B-VP\nleft I-VP')
+    write(folder/'test.txt', 'Who\nleft\n\n')
+    task = chunk_task('chunk', tmp_path)
+    assert 'the test set is read without tags' in capsys.readouterr().out
+    assert task.labels==('B-NP', 'B-VP', 'E-NP', 'E-VP', 'S-NP', 'S-VP')
+    assert [len(examples(task, o)) for o in ('train', 'dev')]==[31, 2]
+    assert [len(examples(task, o, tag_rows='official')) for o in ('train', 'dev')]==[30, 1]
+    assert examples(task, 'test')==[TagExample(0, ('Who', 'left'))]
+    assert examples(task, 'dev')[1]==TagExample(1, ('three', 'left'), ('B-VP', 'E-VP'))
+    assert TagTask(**task.settings())==replace(task, source=None)
+    with pytest.raises(InputError, match='should be called chunk'): chunk_task('chunk', folder)
+    with pytest.raises(InputError, match='no folder'): chunk_task('chunk', tmp_path/'nowhere')
+
+def test_tags_that_training_lacks(tmp_path):
+    "They may be in a test set, not in a dev set; and one tag alone is none"
+    for name,text in (('train', TRAIN_FILE), ('new', 'of B-PP\n'), ('only', 'of O\n')): write(tmp_path/name, text)
+    task = tag_task('x', tmp_path/'train', test=tmp_path/'new')
+    assert task.labels==('B-NP', 'E-NP', 'S-NP', 'S-VP') and examples(task, 'test')[0].tags==('S-PP',)
+    with pytest.raises(InputError, match="line 1: the tag B-PP of 'of' never occurs"):
+        tag_task('x', tmp_path/'train', tmp_path/'new')
+    with pytest.raises(InputError, match='all words of x have the tag O'): tag_task('x', tmp_path/'only')
+
+def test_words_of_a_text(tok):
+    rows = TOY.features(TOY.unlabelled(["He's well-known"]), tok, FinetuneHParams())
+    assert rows[0].example.words==("He's", 'well-known') and len(rows[0].target['labels'])==2
+    text, words = TOY.unlabelled(['Mr. Lee left (again).', ['Mr.', 'Lee']])
+    assert text.words==('Mr', '.', 'Lee', 'left', '(', 'again', ')', '.') and words.words==('Mr.', 'Lee')
+
+@pytest.mark.parametrize('text', ['', ' ', [], ['a', ''], [3]])
+def test_no_sentence(text):
+    with pytest.raises(InputError, match='is no sentence to tag'): TOY.unlabelled([text])
+
+def test_predictions_of_a_task(tok, tmp_path):
+    "Tags, probabilities and phrases; in columns, and beside the true phrases"
+    rows = TOY.features([TagExample(0, ('the', 'dog', '!'), ('B-NP', 'E-NP', 'O'))], tok, FinetuneHParams())
+    outs = [4*one_hot(TOY, ['E-NP', 'S-NP', 'O'])]
+    got, = TOY.predictions(rows, outs)
+    assert (got.tags, got.phrases)==(('B-NP', 'B-NP', 'O'), (('NP', 'the'), ('NP', 'dog')))
+    assert got.probs==pytest.approx([math.exp(4)/(math.exp(4)+4)]*3)
+    TOY.write(tmp_path, 'test', rows, outs)
+    assert (tmp_path/'toy-test.txt').read_text().splitlines()==['the B-NP B-NP', 'dog I-NP B-NP', '! O O']
+    assert TOY.compared(rows, outs)==[dict(label='[NP the dog] !', predicted='[NP the] [NP dog] !')]
+
+def test_trials_vote_by_probability():
+    sure, unsure = torch.tensor([[.1, .9]]).log(), torch.tensor([[.6, .4]]).log()
+    assert TOY.merge([[sure], [unsure]])[0].exp().tolist()[0]==pytest.approx([.35, .65])
+
+READ = {'new.conll': ('He PRP\nleft VBD\n\nYes UH', [TagExample(0, ('He', 'left')), TagExample(1, ('Yes',))]),
+        'new.jsonl': ('{"words": "He left."}\n{"words": ["Yes"]}',
+                      [TagExample(0, ('He', 'left', '.')), TagExample(1, ('Yes',))]),
+        'more.jsonl': ('{"words": ["Yes"], "id": 7, "tags": ["I"]}',
+                       [TagExample(0, ('Yes',), row=dict(id=7, gold=['I']))])}
+
+@pytest.mark.parametrize('name', READ)
+def test_read(tmp_path, name):
+    text, want = READ[name]
+    write(tmp_path/name, text)
+    assert TOY.read(tmp_path/name)==want
+
+def test_read_bad_rows(tmp_path):
+    write(tmp_path/'odd.jsonl', '{"words": "He left."}\n{"words": 3}')
+    write(tmp_path/'text.jsonl', '{"text": "He left."}')
+    with pytest.raises(InputError, match='line 2: `words` is neither'): TOY.read(tmp_path/'odd.jsonl')
+    assert len(TOY.read(tmp_path/'odd.jsonl', True))==1
+    with pytest.raises(InputError, match='no column `words`'): TOY.read(tmp_path/'text.jsonl')
+
+def test_tags_of_own(tok, tmp_path):
+    "Rows with lists under any names, and columns whose tags belong to their words alone"
+    rows = [dict(tokens='I flew from New York'.split(), ner=['O', 'O', 'O', 'B-city', 'I-city']),
+            dict(tokens=['Delhi', 'it', 'is'], ner=['B-city', 'O', 'O'])]
+    cities = tag_task('cities', rows, rows, word='tokens', tag='ner')
+    assert cities.labels==('B-city', 'E-city', 'O', 'S-city')
+    assert examples(cities, 'dev')[0].tags==('O', 'O', 'O', 'B-city', 'E-city')
+    write(tmp_path/'pos.txt', '1\tdogs\tNOUN\n2\trun\tVERB\n')
+    speech = tag_task('speech', tmp_path/'pos.txt', tmp_path/'pos.txt', word=1, scheme=None)
+    assert speech.labels==('NOUN', 'VERB')
+    pair = speech.features(examples(speech, 'dev'), tok, FinetuneHParams())
+    assert speech.metrics(pair, [torch.tensor([[2., 0.], [2., 0.]])])['accuracy']==50
+    got, = speech.predictions(pair, [torch.tensor([[2., 0.], [0., 2.]])])
+    assert (got.tags, got.phrases)==(('NOUN', 'VERB'), None)

@@ -36,7 +36,6 @@ def _write_tensors(path, tensors):
     save_file(copies, path)
     path.chmod(0o644)
 
-# %% ../../nbs/engine/92_checkpoint.ipynb #012b73a1
 _MAX_JSON = 1<<26 # Bytes
 _UNREADABLE = (OSError, SafetensorError, ValueError, LookupError, TypeError, RecursionError)
 
@@ -100,7 +99,6 @@ def _found(folder):
     known = [o for o in Path(folder).glob('*') if re.fullmatch(r'step-\d+|\.step-\d+\.\d+\.old', o.name)]
     return sorted(known, key=lambda o: (_step(o), o.name), reverse=True)
 
-# %% ../../nbs/engine/92_checkpoint.ipynb #bf4464f5
 def _prune(path, keep, pinned):
     "Delete all but the newest, `path` being one of those that stay"
     others = [o for o in _found(path.parent) if o!=path and _step(o) not in pinned]
@@ -120,7 +118,6 @@ def _set_aside(path, why):
     warnings.warn(f"checkpoint {path} is damaged ({why}); renamed to {aside.name}, "
                   "and the newest good one before it is used", stacklevel=3)
 
-# %% ../../nbs/engine/92_checkpoint.ipynb #c0058e18
 def latest_checkpoint(
     run, # Folder of the run
 )->Path|None: # None if there never was one
@@ -213,7 +210,6 @@ def only_writer(
         finally:
             if new and os.listdir(run)==['.lock']: shutil.rmtree(run, ignore_errors=True)
 
-# %% ../../nbs/engine/92_checkpoint.ipynb #bff3e7d3
 def _held(file, run):
     "Take the lock of a run, or name the process that has it"
     try: return take_lock(file, run, timeout=0)
@@ -233,7 +229,6 @@ def rng_state()->tuple: # ({rng/torch, rng/cuda/0, ..., rng/numpy, rng/python: T
     tensors.update({f'rng/cuda/{i}': t for i,t in enumerate(torch.cuda.get_rng_state_all())})
     return tensors, dict(numpy=numpy, python=[version, half])
 
-# %% ../../nbs/engine/92_checkpoint.ipynb #eb70ed7f
 def set_rng_state(
     tensors:dict, # Tensors of a checkpoint, or from `rng_state`
     state:dict, # The dict from `rng_state`

@@ -1,0 +1,149 @@
+"Tokenizers: what is refused, what is kept when they are saved, and the same vocabulary from the same text"
+import errno, json, warnings
+from unicodedata import normalize
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
+from transformers import PreTrainedTokenizerFast
+
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.tokenizer import (SPECIALS, _os_error, check_vocab, fingerprint, load_tokenizer, read_vocab,
+    save_tokenizer, special_token_ids, text_backend, train_vocab, unknown_id, vocab_list, warn_unknown, word_starts,
+    wordpiece)
+
+def vocab(pieces): return {o: i for i,o in enumerate([*SPECIALS, *pieces.split()])}
+def bert(pieces, **kw): return wordpiece(vocab(pieces), **kw)
+def cut(pieces, text, **kw): return bert(pieces, **kw).tokenize(text)
+def refused(match): return pytest.raises(InputError, match=match)
+
+@pytest.fixture
+def the_cat(tmp_path):
+    "A bare `vocab.txt`"
+    (tmp_path/'vocab.txt').write_text('\n'.join(SPECIALS) + '\n the \ncat\n\n', encoding='utf-8')
+    return tmp_path/'vocab.txt'
+
+def gpt(**special):
+    "A byte-level tokenizer"
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer,bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False),decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = BpeTrainer(vocab_size=270, special_tokens=[*special.values()], initial_alphabet=alphabet)
+    bpe.train_from_iterator(['the cat sat on the mat'], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
+
+@pytest.fixture
+def byte_level():
+    tok = gpt(bos_token='<s>', eos_token='</s>')
+    tok.add_special_tokens(dict(mask_token='<mask>', pad_token='<pad>'))
+    return tok
+
+# Normalisation
+
+CASES = [('a cafe café', 'A Café', {}, ['a', 'cafe']),
+         ('a cafe café', 'A Café', dict(strip_accents=False), ['a', 'café']),
+         ('a cafe café', 'A Café', dict(lower_case=False), ['[UNK]', '[UNK]']),
+         ('한국 ##어', '한국어', {}, ['[UNK]']),
+         ('한국 ##어', '한국어', dict(compose=True), ['한국', '##어']),
+         ('한국 ##어', normalize('NFD', '한국어'), dict(compose=True), ['한국', '##어']),
+         ('é', normalize('NFD', 'É'), dict(compose=True, strip_accents=False), ['é'])]
+
+@pytest.mark.parametrize('pieces,text,how,expected', CASES)
+def test_normalisation(pieces, text, how, expected): assert cut(pieces, text, **how)==expected
+
+def test_what_differs_from_the_official_tokenizer():
+    tok = bert('a ##a [ ]')
+    assert tok.tokenize('a'*100)==['a', *['##a']*99]
+    assert tok.tokenize('a'*101)==tok.tokenize('a\u0378a')==['[UNK]']
+    assert tok.tokenize('a [CLS]')==['a', '[CLS]']
+    assert tok.backend_tokenizer.normalizer.normalize_str('ΝΟΜΟΣ')=='νομοσ'
+    assert tok.tokenize('a [CLS]', split_special_tokens=True)==['a', '[', '[UNK]', ']']
+
+# Vocabularies and special tokens
+
+@pytest.mark.parametrize('pieces,match', [([*SPECIALS, 'the', 'cat', 'the'], 'v.txt line 8 repeats `the` of line 6'),
+                                          ([*SPECIALS[:4], 'the'], r'v.txt lacks \[MASK\]'),
+                                          ([*SPECIALS, '', 'the'], 'v.txt line 6 is empty')])
+def test_vocabularies(pieces, match):
+    with refused(match): check_vocab(pieces, 'v.txt')
+
+def test_a_vocabulary_file(the_cat):
+    assert read_vocab(the_cat)==vocab('the cat')
+    assert load_tokenizer(the_cat)('The cat')['input_ids']==[2, 5, 6, 3]
+    assert load_tokenizer(the_cat.parent, lower_case=False).tokenize('The cat')==['[UNK]', 'cat']
+    with refused('there is no vocabulary at'): load_tokenizer(the_cat.with_name('vocab'))
+    the_cat.write_bytes(b'\xff\xfe\x00')
+    with refused('is not UTF-8'): read_vocab(the_cat)
+
+def test_special_tokens(byte_level):
+    assert special_token_ids(bert('a'))==(0, 2, 3, 4)
+    assert special_token_ids(byte_level)[1:3]==(0, 1)
+    with refused('has no pad_token and no mask_token'): special_token_ids(gpt(bos_token='<s>', eos_token='</s>'))
+    same = gpt(bos_token='<s>', eos_token='</s>', mask_token='<mask>')
+    same.pad_token = same.eos_token
+    with refused(r'one token for two of SpecialTokenIds\(pad=1, cls=0, sep=1, mask=2\)'): special_token_ids(same)
+
+def test_beginnings_of_words(byte_level):
+    pieces = [*vocab('un ##un ##play ##able a , .')]
+    starts = word_starts(bert('un ##un ##play ##able a , .'))
+    assert [o for o,begins in zip(pieces, starts) if not begins]==[o for o in pieces if o[:2]=='##']
+    starts, ids = word_starts(byte_level), byte_level('the cat sat')['input_ids']
+    assert [starts[i] for i in ids]==[o.startswith('Ġ') for o in byte_level.convert_ids_to_tokens(ids)]
+
+def test_special_tokens_in_the_text_are_text(byte_level):
+    def cut(tok, text): return text_backend(tok).encode(text, add_special_tokens=False).tokens
+    tok = bert('the cat')
+    assert tok.tokenize('the [SEP]')==['the', '[SEP]'] and cut(tok, 'the [SEP]')==['the', *['[UNK]']*3]
+    assert byte_level.tokenize('the cat<s>')==['the', 'Ġcat', '<s>']
+    assert cut(byte_level, 'the cat<s>')==['the', 'Ġcat', '<', 's', '>']
+
+def test_one_unknown_token_in_a_hundred_is_no_warning(byte_level):
+    tok, said = bert('the'), []
+    thai = tok.encode('ภาษาไทย'*20, add_special_tokens=False)
+    assert thai==[tok.unk_token_id] and unknown_id(byte_level) is None
+    for n in (99, 90):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter('always')
+            warn_unknown(tok, [[5]*n, thai], 'a text')
+        said.append(len(found))
+    assert said==[0, 1]
+
+# Saved
+
+def test_saved(the_cat, byte_level, tmp_path):
+    tok = load_tokenizer(the_cat)
+    again = load_tokenizer(save_tokenizer(tok, tmp_path/'saved'))
+    assert fingerprint(again)==fingerprint(tok)!=fingerprint(wordpiece(tok.get_vocab(), lower_case=False))
+    names = sorted(o.name for o in (tmp_path/'saved').iterdir())
+    assert names==['tokenizer.json', 'tokenizer_config.json', 'vocab.txt']
+    assert load_tokenizer(tmp_path/'saved'/'vocab.txt').get_vocab()==tok.get_vocab()
+    assert fingerprint(load_tokenizer(save_tokenizer(byte_level, tmp_path/'gpt')))==fingerprint(byte_level)
+    with refused('holds another vocabulary'): save_tokenizer(tok, tmp_path/'gpt')
+
+def test_a_kind_that_is_not_supported(the_cat, tmp_path):
+    tok = load_tokenizer(the_cat)
+    file = save_tokenizer(tok, tmp_path/'other')/'tokenizer.json'
+    model = {'type': 'WordLevel', 'vocab': tok.get_vocab(), 'unk_token': '[UNK]'}
+    file.write_text(json.dumps(json.loads(file.read_text()) | dict(model=model)))
+    file.with_name('tokenizer_config.json').write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with refused('holds a WordLevel tokenizer'): load_tokenizer(file.parent)
+
+def test_a_full_disk_is_an_os_error():
+    assert _os_error(Exception('No space left on device (os error 28)')).errno==errno.ENOSPC
+
+# Trained
+
+def test_the_same_text_gives_the_same_files(tmp_path):
+    from pydoc_data.topics import topics
+    (tmp_path/'t.txt').write_text('\n\n'.join(topics.values()))
+    tok = train_vocab(tmp_path/'t.txt', tmp_path/'a', vocab_size=1000)
+    assert len(tok)==1000 and vocab_list(tok)[:5]==SPECIALS
+    assert tok.tokenize('the method of a class')==['the', 'method', 'of', 'a', 'class']
+    train_vocab(tmp_path/'t.txt', tmp_path/'b', vocab_size=1000)
+    for o in (tmp_path/'a').iterdir(): assert o.read_bytes()==(tmp_path/'b'/o.name).read_bytes()
+
+def test_a_short_corpus(tmp_path):
+    (tmp_path/'t.txt').write_text('the cat sat on the mat')
+    with pytest.warns(UserWarning, match='pieces instead of 30522'):
+        train_vocab(tmp_path/'t.txt', tmp_path/'v', min_frequency=1)
+    with refused('at least 100'): train_vocab(tmp_path/'t.txt', tmp_path/'v2', vocab_size=10)
