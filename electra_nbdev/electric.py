@@ -1,4 +1,4 @@
-"""A cloze model by noise-contrastive estimation: two towers predict every word from the others, an energy network learns to tell their samples from text
+"""A score for every word of a text in one pass: two towers predict each word from the others, and a network of energies learns to tell their samples from text
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/method/electric.html.md"""
 

@@ -110,7 +110,7 @@ def scatter_update(
     return torch.where(count>0, total//count.clamp(min=1), ids)
 
 # %% ../nbs/method/01_masking.ipynb #526e2933
-KEEP_PROB = 0.15 # Share of the masked positions that show their own token
+KEEP_PROB = 0.15 # Share of the chosen positions that show their own token
 
 class MaskedBatch(NamedTuple):
     "Everything the two networks need for a step"
