@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/pretrain.html.md
 
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'objective_callbacks', 'EvaluationInterval', 'ElectraLearner', 'electra_learner',
-           'match_examples', 'with_special_ids', 'steps_within', 'faster_precision', 'choose_precision',
+           'match_examples', 'with_special_ids', 'time_steps', 'steps_within', 'faster_precision', 'choose_precision',
            'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError', 'build_examples',
            'load_examples', 'pretrain_dls', 'PretrainDataLoaders', 'train_vocab', 'load_tokenizer', 'Electra',
            'TwoTowers', 'build_networks', 'load_networks', 'save_networks', 'MaskTokens', 'ReplaceTokens',
@@ -27,8 +27,7 @@ from fastai.callback.core import Callback
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import display_df
-from fastcore.basics import patch
-from fastcore.foundation import L
+from fastcore.foundation import L, patch
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #41116765
 from .batches import LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls, tokens_of
@@ -44,8 +43,8 @@ from .examples import Examples, build_examples, build_lock, load_examples
 from .generator import mlm_step, sample_inverse_cdf
 from .masking import MaskTokens
 from .metrics import HeldOutMetrics
-from .monitor import (FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history,
-                                   read_history)
+from .monitor import FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history
+from .monitor import read_history
 from .optimizer import electra_optimizer, param_groups
 from .optimizer_state import EmbeddingsOnly
 from .recipe import (PretrainHParams, build_networks, load_hparams, load_networks, preset, resolve_hparams,
@@ -55,13 +54,12 @@ from .schedule import ClipNorm, LinearWarmupDecay
 from .shared_batches import SharedCounts, StepAtLastPart
 from .tokenizer import load_tokenizer, special_token_ids, train_vocab, watched, word_starts
 
-# %% ../nbs/pretraining/22_pretrain.ipynb #c38c4069
 _all_ = ['PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError', 'build_examples',
          'load_examples', 'pretrain_dls', 'PretrainDataLoaders', 'train_vocab', 'load_tokenizer', 'Electra',
          'TwoTowers', 'build_networks', 'load_networks', 'save_networks', 'MaskTokens', 'ReplaceTokens',
          'NoiseContrast', 'MaskedLM', 'JointLoss', 'electra_optimizer', 'param_groups', 'ClipNorm',
-         'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history', 'read_history', 'join_processes',
-         'sample_corpus', 'Path', 'partial', 'replace']
+         'LinearWarmupDecay', 'HeldOutMetrics', 'plot_history', 'read_history', 'join_processes', 'sample_corpus',
+         'Path', 'partial', 'replace']
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #4ecde68c
 def sample_examples(
@@ -76,7 +74,6 @@ def sample_examples(
         parts = 'train', 'held_out'
         return tuple(build_examples(corpus/f'{o}.txt', vocab, folder/f'{o}-{n}-split', n) for o in parts)
 
-# %% ../nbs/pretraining/22_pretrain.ipynb #a76e95fb
 def open_examples(
     data, # Folder of examples, the sample if None
     hp:PretrainHParams, # Recipe to check them against
@@ -262,8 +259,6 @@ def _defaults(hp, held, given):
     splitter = dict(splitter=param_groups) if getattr(opt_func, 'func', opt_func) is electra_optimizer else {}
     return dict(loss_func=loss_func, lr=hp.learning_rate, opt_func=opt_func, metrics=metrics) | splitter
 
-
-# %% ../nbs/pretraining/22_pretrain.ipynb #8ed575c2
 def _callbacks(hp, ours, out):
     "What counts, clips, writes the history and stops a run; on ordinary loaders schedule and epochs are those of a fit"
     total, every = hp.num_train_steps, hp.iterations_per_loop
@@ -275,7 +270,6 @@ def _callbacks(hp, ours, out):
     return [*cbs, LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power),
             EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
 
-# %% ../nbs/pretraining/22_pretrain.ipynb #4ac939cd
 def _sharing(hp, ours):
     "What makes parts of a batch, and several processes, one update"
     parts, many = hp.grad_accumulation, n_processes()>1
@@ -342,8 +336,8 @@ class _Stopwatch(Callback):
 
 def _brief_fit(n, hp, dls, cbs):
     "Seconds of a step, and of a fit of `n` steps with its evaluation, on networks that are not kept"
-    brief = replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n)
-    learn = electra_learner(dls, brief, cbs=cbs)
+    hp = replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n)
+    learn = electra_learner(dls, hp, cbs=cbs)
     learn.remove_cb(learn.skip_bad_gradients)
     start, watch = time.perf_counter(), _Stopwatch()
     with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
@@ -356,15 +350,25 @@ def _brief_fit(n, hp, dls, cbs):
     return watch.seconds/n, total
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #16740bec
+def time_steps(
+    hp:PretrainHParams, # Recipe
+    dls:DataLoaders, # Its batches
+    cbs=(), # Callbacks that change the speed, such as mixed precision
+    n:int=20, # Steps
+)->tuple: # Seconds of an update, seconds of a held-out batch
+    "Time a fit and its evaluation of two batches, after a shorter fit, on networks that are not kept"
+    for steps in (3, n): step, total = _brief_fit(steps, hp, dls, cbs)
+    return step, (total-n*step)/2
+
 def steps_within(
     minutes:float, # How long training may take, evaluations included
     hp:PretrainHParams, # Recipe
     dls:DataLoaders, # Its batches
     cbs=(), # Callbacks that change the speed, such as mixed precision
 )->int: # At least 20
-    "Time twenty steps on networks that are not kept, and compute how many fit"
-    for n in (3, 20): step, total = _brief_fit(n, hp, dls, cbs)
-    evaluations = 10*min(hp.num_eval_steps, dls.valid.per_epoch)*(total-n*step)/2
+    "How many steps fit, with ten evaluations, after twenty that are timed"
+    step, evaluated = time_steps(hp, dls, cbs)
+    evaluations = 10*min(hp.num_eval_steps, dls.valid.per_epoch)*evaluated
     return max(20, int(largest((60*minutes-evaluations)/step)))
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #352c96e1

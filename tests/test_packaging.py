@@ -89,6 +89,8 @@ electra_pretrain --data absent
 electra_pretrain --preset huge
 electra_pretrain --hparams {{"mask_probs":1}}
 electra_pretrain --steps 5 --minutes 5
+electra_plan --colour
+electra_plan --data absent
 electra_evaluate --colour
 electra_evaluate --run absent
 electra_score

@@ -1,0 +1,101 @@
+"What a plan counts: the paper's numbers, real tensors' bytes, and flags that contradict each other"
+import gc, json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from conftest import GOLDEN
+from electra_nbdev import cli, plan
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.recipe import build_networks, preset
+
+@pytest.mark.parametrize('name,change,row', [
+    ('small', {}, 'electra_small'), ('base', {}, 'electra_base'), ('large', {}, 'electra_400k'),
+    ('large', dict(num_train_steps=1_750_000), 'electra_1.75M')])
+def test_golden_operations_of_the_paper(name, change, row):
+    table = json.loads((GOLDEN/'flops.json').read_text())['table']
+    assert plan.paper_flops(preset(name, **change))==pytest.approx(table[row], rel=1e-9)
+
+def test_operations_are_those_of_a_real_step():
+    from fastai.callback.core import Callback
+    from fastai.data.core import DataLoaders
+    from fastai.data.load import DataLoader
+    from torch.utils.flop_counter import FlopCounterMode
+    from electra_nbdev.masking import SpecialTokenIds
+    from electra_nbdev.pretrain import electra_learner
+    hp = preset('small', train_batch_size=4, max_seq_length=32, vocab_size=300, num_train_steps=1, num_warmup_steps=1)
+    ids = torch.randint(5, 300, (4, 32))
+    dl = DataLoader(list(zip(ids)), bs=4)
+    learn = electra_learner(DataLoaders(dl, dl, device='cpu'), hp, special_ids=SpecialTokenIds(0, 2, 3, 4))
+    counter = FlopCounterMode(display=False)
+    class Count(Callback):
+        order = 100
+        def before_train(self): counter.__enter__()
+        def after_train(self): counter.__exit__(None, None, None)
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, cbs=Count())
+    assert plan.step_cost(hp).flops==pytest.approx(counter.get_total_flops(), rel=1e-6)
+
+@pytest.mark.parametrize('change', [dict(), dict(untied_generator=False), dict(uniform_generator=True),
+    dict(electra_objective=False), dict(two_tower_generator=True), dict(unigram_noise=.5), dict(gdes=True),
+    dict(electra_objective=False, electric_objective=True)])
+@pytest.mark.parametrize('gpu', [False, True])
+def test_every_objective_has_a_cost(change, gpu):
+    small = dict(train_batch_size=4, max_seq_length=32, vocab_size=300, eval_batch_size=4)
+    hp = preset('small', model_hparam_overrides=dict(num_hidden_layers=2), **small, **change)
+    cost, model = plan.step_cost(hp, gpu=gpu), build_networks(hp)
+    weights = sum(p.numel() for p in model.parameters())*4
+    assert 3*weights < cost.memory < 3*weights+100*2**20 and cost.flops>6*4*32*2*12*256**2/2
+
+def test_a_large_batch_is_extrapolated():
+    hp = preset('small', train_batch_size=192, vocab_size=1000, max_seq_length=32)
+    found, exact = plan.step_cost(hp), plan._fake_cost(hp, 192, 32, False, False)
+    assert found.flops==pytest.approx(exact.flops, rel=1e-6) and found.memory==pytest.approx(exact.memory, rel=.02)
+    parts = plan.step_cost(replace(hp, grad_accumulation=3))
+    assert parts.flops==pytest.approx(exact.flops, rel=1e-6) and parts.memory<.5*exact.memory
+
+def test_memory_of_real_tensors():
+    with plan.MemoryCounter() as memory, torch.no_grad():
+        a = torch.zeros(1000)
+        b = (a+1)[:10] # a view keeps all of its storage
+        assert memory.now==8000
+        del a
+        gc.collect()
+        assert memory.now==4000 and len(b)==10
+    with plan.MemoryCounter(4000) as memory: kept = torch.zeros(999), torch.zeros(1000)
+    assert memory.peak==4000 and len(kept)==2
+
+def test_fake_networks_share_what_real_ones_share():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    for change in (dict(), dict(untied_generator=False), dict(two_tower_generator=True)):
+        hp = preset('small', **change)
+        with FakeTensorMode(): fake = plan.fake_networks(hp)
+        real = build_networks(hp)
+        assert {n: p.shape for n,p in fake.named_parameters()}=={n: p.shape for n,p in real.named_parameters()}
+        assert all(isinstance(p, nn.Parameter) for p in fake.parameters())
+
+def test_a_gpu_that_is_too_small():
+    hp = preset('small', train_batch_size=64)
+    device = plan.Device('t4', 1.7e9, 1e13)
+    found = plan.plan_run(hp, device)
+    assert found.parts>1 and hp.train_batch_size%found.parts==0 and f'grad_accumulation {found.parts}' in found.report()
+    assert plan.plan_run(hp, device._replace(memory=6e8)).parts==0
+    assert 'lower train_batch_size' in plan.plan_run(hp, device._replace(memory=6e8)).report()
+
+def test_this_machine_without_a_measurement(capsys):
+    found = cli.electra_plan('tiny', device='cpu')
+    assert found.seconds!=found.seconds and found.memory>found.cost.memory
+    assert '`--measure` times it' in capsys.readouterr().out
+
+def test_measured(capsys):
+    hp = '{"num_train_steps": 200, "save_checkpoints_steps": 100, "num_warmup_steps": 10}'
+    found = cli.electra_plan('tiny', hp, device='cpu', measure=True)
+    assert found.device.measured and 0<found.seconds<600 and 'measured' in capsys.readouterr().out
+
+@pytest.mark.parametrize('asked,why', [
+    (dict(budget='24 h'), 'add --measure, or name a GPU'), (dict(device='a100', measure=True), 'leave one out'),
+    (dict(budget='24 h', device='a100', preset='tiny'), 'leave --preset'), (dict(device='a1000'), 'a1000'),
+    (dict(budget='a day', device='a100'), "for example '24 h'"), (dict(budget='1.2.3 h', device='a100'), '--budget')])
+def test_flags_that_contradict_each_other(asked, why):
+    with pytest.raises(InputError, match=why): cli.electra_plan(**asked)
