@@ -10,7 +10,7 @@ __all__ = ['LARGE', 'KEPT', 'CONTEXT', 'GPUS', 'UTILISATION', 'LAUNCHES', 'LEAST
            'this_device', 'measured_device', 'RunPlan', 'plan_run', 'seconds_of', 'recipe_within', 'make_plan',
            'spare_threads']
 
-# %% ../nbs/pretraining/25_plan.ipynb #4e672436
+# %% ../nbs/pretraining/25_plan.ipynb #d28135a2
 import json, math, os, re, weakref
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ from .pretrain import match_examples, objective_callbacks, open_examples, sample
 from .recipe import PRESETS, PretrainHParams, body_config, build_networks, differences, preset
 from .recipe import read_hparams, resolve_hparams
 
-# %% ../nbs/pretraining/25_plan.ipynb #055449d6
+# %% ../nbs/pretraining/25_plan.ipynb #7c83b3b6
 def paper_flops(
     hp:PretrainHParams, # Recipe with two networks
 )->float:
@@ -57,7 +57,7 @@ def paper_flops(
     labels, words = s*(2*h**2 + 11*h), .15625*s*(2*e*V + 2*g*e + 14*e + 7*V)
     return 2*hp.train_batch_size*hp.num_train_steps*(body(cfg) + labels + body(gen) + words)
 
-# %% ../nbs/pretraining/25_plan.ipynb #6e77806a
+# %% ../nbs/pretraining/25_plan.ipynb #5e6ae402
 LARGE = 2**25 # Bytes from which on the C library takes a block from the system, and gives it back
 
 class MemoryCounter(TorchDispatchMode):
@@ -76,7 +76,7 @@ class MemoryCounter(TorchDispatchMode):
             if isinstance(o, Tensor): self.note(o.untyped_storage())
         return out
 
-# %% ../nbs/pretraining/25_plan.ipynb #ba150117
+# %% ../nbs/pretraining/25_plan.ipynb #99f07c5b
 @patch
 def note(self:MemoryCounter,
     storage, # Of a tensor
@@ -96,7 +96,7 @@ def gone(self:MemoryCounter,
     "Count it no more"
     self.now -= self.sizes.pop(key)
 
-# %% ../nbs/pretraining/25_plan.ipynb #d017b2b5
+# %% ../nbs/pretraining/25_plan.ipynb #881b87da
 def fake_networks(
     hp:PretrainHParams, # Recipe
 )->nn.Module: # `Electra`; call it under `FakeTensorMode`
@@ -113,7 +113,7 @@ def fake_networks(
                 store[name] = fake[id(o)]
     return model.train()
 
-# %% ../nbs/pretraining/25_plan.ipynb #67bf9400
+# %% ../nbs/pretraining/25_plan.ipynb #26d3e948
 def _fake_batch(hp, n, length):
     "A masked batch of full examples"
     def ids(*shape): return torch.zeros(shape, dtype=torch.int64)
@@ -135,14 +135,14 @@ def _fake_step(hp, model, objective, mb, bf16, training=True):
     loss = loss_func(learn.pred.float(), *learn.yb)
     if training: loss.backward()
 
-# %% ../nbs/pretraining/25_plan.ipynb #840f0658
+# %% ../nbs/pretraining/25_plan.ipynb #56f1d5de
 class StepCost(NamedTuple):
     "What an update takes"
     flops:float # Operations
     memory:int # Most bytes of the other tensors: weights, gradients, moments, activations
     evaluation:int=0 # On a CPU: most bytes of large tensors in an evaluation, which the system gives each time
 
-# %% ../nbs/pretraining/25_plan.ipynb #36aace21
+# %% ../nbs/pretraining/25_plan.ipynb #f8a8a606
 _ANY = dict(train_batch_size=1, grad_accumulation=1, num_train_steps=9, num_warmup_steps=1, save_checkpoints_steps=1)
 _costs = {}
 
@@ -173,7 +173,7 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
     flops = operations.get_total_flops()
     return StepCost(flops, memory.peak) if gpu else StepCost(flops, max(training, memory.peak-large.peak), large.peak)
 
-# %% ../nbs/pretraining/25_plan.ipynb #20f1a5eb
+# %% ../nbs/pretraining/25_plan.ipynb #a2e3e570
 def step_cost(
     hp:PretrainHParams, # Recipe
     gpu:bool=False, # Without the fast paths of a CPU
@@ -189,7 +189,7 @@ def step_cost(
         one = StepCost(*(round(b + (b-a)*(n-128)/64) for a,b in zip(half, one)))
     return one._replace(flops=hp.grad_accumulation*one.flops)
 
-# %% ../nbs/pretraining/25_plan.ipynb #adb89dfd
+# %% ../nbs/pretraining/25_plan.ipynb #c56af3a0
 def run_cost(
     hp:PretrainHParams, # Recipe
     **how, # As for `step_cost`
@@ -200,7 +200,7 @@ def run_cost(
     share = sum(f*o.flops for (_,f),o in zip(stages, costs))
     return StepCost(hp.num_train_steps*share, *map(max, list(zip(*costs))[1:]))
 
-# %% ../nbs/pretraining/25_plan.ipynb #6402e395
+# %% ../nbs/pretraining/25_plan.ipynb #ef07abf1
 KEPT = dict(cpu=1.37, gpu=1.1) # Memory that torch takes for that of the tensors: measured; assumed
 CONTEXT = 2**29 # Bytes of a GPU's context, assumed
 
@@ -217,7 +217,7 @@ def process_memory(
     if not libraries: return KEPT['gpu']*cost.memory + CONTEXT
     return libraries + KEPT['cpu']*cost.memory + cost.evaluation
 
-# %% ../nbs/pretraining/25_plan.ipynb #6b65048b
+# %% ../nbs/pretraining/25_plan.ipynb #c0a220ce
 class Device(NamedTuple):
     "Where a run takes place"
     name:str
@@ -243,7 +243,7 @@ def named_device(
     width = min(1., body_config(hp).hidden_size/768)
     return Device(name, 1e9*gigabytes, 1e12*peak*UTILISATION*width, LAUNCHES)
 
-# %% ../nbs/pretraining/25_plan.ipynb #d8cbd147
+# %% ../nbs/pretraining/25_plan.ipynb #04377ecc
 def this_device(
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
 )->Device:
@@ -251,14 +251,14 @@ def this_device(
     device = device_of(device)
     return Device(str(device), _memory_of(device), gpu=device.type!='cpu')
 
-# %% ../nbs/pretraining/25_plan.ipynb #cb51d067
+# %% ../nbs/pretraining/25_plan.ipynb #d7777a38
 def _memory_of(device):
     "Bytes of a device"
     if device.type=='cuda': return torch.cuda.get_device_properties(device).total_memory
     import psutil
     return psutil.virtual_memory().total
 
-# %% ../nbs/pretraining/25_plan.ipynb #dd5c4acd
+# %% ../nbs/pretraining/25_plan.ipynb #8d9da39b
 def measured_device(
     hp:PretrainHParams, # Recipe
     data=None, # Folder of examples; if None the embedded sample, whose vocabulary may be smaller
@@ -286,7 +286,7 @@ def measured_device(
     evaluated *= hp.eval_batch_size/small.eval_batch_size
     return here._replace(rate=rate, evaluated=evaluated, libraries=libraries, measured=True)
 
-# %% ../nbs/pretraining/25_plan.ipynb #00babb5d
+# %% ../nbs/pretraining/25_plan.ipynb #e00403d7
 @dataclass
 class RunPlan:
     "What a recipe costs on a device"
@@ -305,7 +305,7 @@ class RunPlan:
         "Hours of the run"
         return self.seconds/3600
 
-# %% ../nbs/pretraining/25_plan.ipynb #c2e23a4e
+# %% ../nbs/pretraining/25_plan.ipynb #b9459179
 def plan_run(
     hp:PretrainHParams, # Recipe
     device:Device, # From `named_device` or `measured_device`
@@ -337,7 +337,7 @@ def _parts(hp, device, memory, libraries, how):
         memory = process_memory(step_cost(replace(hp, grad_accumulation=parts), **how), libraries)
     return parts
 
-# %% ../nbs/pretraining/25_plan.ipynb #2c917cc7
+# %% ../nbs/pretraining/25_plan.ipynb #ec572743
 @patch
 def report(self:RunPlan)->str: # Lines
     "The plan in words"
@@ -360,7 +360,7 @@ def report(self:RunPlan)->str: # Lines
     if self.proposed: rows['command'] = self._command()
     return '\n'.join(f'{k:12}{v}' for k,v in rows.items())
 
-# %% ../nbs/pretraining/25_plan.ipynb #987fd516
+# %% ../nbs/pretraining/25_plan.ipynb #de31251f
 @patch
 def _command(self:RunPlan):
     "What trains a proposed recipe"
@@ -371,7 +371,7 @@ def _command(self:RunPlan):
 @patch
 def _in_paper(self:RunPlan): return self.hp.electra_objective and self.hp.untied_generator and not self.hp.body
 
-# %% ../nbs/pretraining/25_plan.ipynb #27c09ad5
+# %% ../nbs/pretraining/25_plan.ipynb #598526fc
 LEAST = 1/4 # Share of the published steps that a size needs
 
 def seconds_of(
@@ -400,7 +400,7 @@ def recipe_within(
                  save_checkpoints_steps=every, grad_accumulation=max(1, plan.parts))
     return replace(plan_run(hp, plan.device, **how), proposed=True)
 
-# %% ../nbs/pretraining/25_plan.ipynb #0c90a777
+# %% ../nbs/pretraining/25_plan.ipynb #703b1f88
 def make_plan(
     name=None, # Preset; `small` if None, and with a budget the one that fits
     hparams=None, # JSON text or a JSON file, on top of the preset
@@ -426,7 +426,7 @@ def make_plan(
     if data: hp = match_examples(hp, load_examples(data), given)
     return plan_run(hp, place(hp), **how)
 
-# %% ../nbs/pretraining/25_plan.ipynb #b9922a9a
+# %% ../nbs/pretraining/25_plan.ipynb #28a6e7de
 def _check_plan(device, measure, budget, name, hparams):
     "Refuse arguments that contradict each other"
     if device in GPUS and measure:

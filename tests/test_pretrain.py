@@ -312,6 +312,25 @@ def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
         monitor.after_validate()
         assert capsys.readouterr().out.count('never left the base rate')==said
 
+def test_a_generator_that_knows_word_frequencies_only_is_said():
+    now = dict(gen_entropy=3., masked_lm_accuracy=.2)
+    for below,done,said in ((-.1, .6, 1), (-.1, .4, 0), (.1, .6, 0)):
+        assert len(diagnose([now | dict(below_unigram=below)]*3, done, preset('small')))==said
+
+def test_a_loader_that_starves_a_run_is_said(made, monkeypatch, capsys):
+    from electra_nbdev import monitor
+    monkeypatch.setattr(monitor, 'YOUNG', 1)
+    learn = learner(made)
+    one = type(learn.dls.train).__iter__
+    def slow(self):
+        for o in one(self):
+            time.sleep(.5)
+            yield o
+    monkeypatch.setattr(type(learn.dls.train), '__iter__', slow)
+    learn.fit_steps(2)
+    assert learn.training_monitor.waited>.5
+    assert 'Training waits for batches' in capsys.readouterr().out
+
 @pytest.mark.parametrize('steps,said', [(2, False), (3, True)])
 def test_a_warm_up_of_more_than_half_is_said(made, tmp_path, monkeypatch, capsys, steps, said):
     d, hp = made
