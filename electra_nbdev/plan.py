@@ -434,7 +434,9 @@ def _check_plan(device, measure, budget, name, hparams):
     if budget and not (measure or device in GPUS):
         raise InputError("--budget needs a speed; add --measure, or name a GPU with --device")
     if budget and (name or hparams): raise InputError("--budget chooses the recipe; leave --preset and --hparams out")
-    if not device in GPUS: device_of(device)
+    if device in GPUS: return
+    try: device_of(device)
+    except InputError as e: raise InputError(f"{e}; a GPU elsewhere is one of {', '.join(GPUS)}") from None
 
 def spare_threads(
     hp:PretrainHParams, # Recipe
