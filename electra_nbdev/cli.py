@@ -199,9 +199,9 @@ def electra_pretrain(
     "Pre-train ELECTRA; run again, it continues where it stopped"
     _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hparams)
     from electra_nbdev.continue_pretraining import continue_pretraining, run_pretraining
-    from electra_nbdev.plan import spare_threads
+    from electra_nbdev.engine.training import spare_threads
     hp = _recipe_of(preset, hparams, steps, seed, data, origin := _origin(init), body)
-    spare_threads(hp)
+    if hp.model_size=='tiny': spare_threads()
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
     if origin: learn = continue_pretraining(origin, data, out, hp, carry_optimizer, **how)
     else: learn = run_pretraining(data, out, hp, **how)

@@ -252,6 +252,8 @@ def diagnose(
     if now['gen_entropy']<.1 and now['masked_lm_accuracy']<.9:
         found.append(f"The generator has lost its entropy ({now['gen_entropy']:.2f} nats) without being right. "
                      "Lower learning_rate; look for repeated text in the corpus.")
+    zero = [k for k in ('gen_loss', 'disc_loss') if now.get(k)==0]
+    if zero: found.append(f"{' and '.join(zero)} is exactly 0: nothing is predicted. Look at mask_prob and examples.")
     if done>=.5 and max(o.get('below_unigram', 1.) for o in evals)<=0:
         found.append("The generator has learnt no more than word frequencies. Try a higher learning_rate, more steps "
                      "or a vocabulary that fits the text.")

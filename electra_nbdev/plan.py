@@ -7,11 +7,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/plan.html.md"""
 # %% auto #0
 __all__ = ['LARGE', 'KEPT', 'CONTEXT', 'GPUS', 'UTILISATION', 'LAUNCHES', 'LEAST', 'paper_flops', 'MemoryCounter',
            'fake_networks', 'StepCost', 'step_cost', 'run_cost', 'resident', 'process_memory', 'Device', 'named_device',
-           'this_device', 'measured_device', 'RunPlan', 'plan_run', 'seconds_of', 'recipe_within', 'make_plan',
-           'spare_threads']
+           'this_device', 'measured_device', 'RunPlan', 'plan_run', 'seconds_of', 'recipe_within', 'make_plan']
 
 # %% ../nbs/pretraining/25_plan.ipynb #d28135a2
-import json, math, os, re, weakref
+import json, math, re, weakref
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from typing import NamedTuple
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -31,7 +30,7 @@ from .electric import cloze_step
 from .engine.fields import check_choice
 from .engine.files import InputError
 from .engine.models import device_of
-from .engine.training import precision_callbacks
+from .engine.training import precision_callbacks, spare_threads
 from .examples import load_examples
 from .generator import generator_config, mlm_step
 from .masking import MaskedBatch, SpecialTokenIds
@@ -69,8 +68,8 @@ class MemoryCounter(TorchDispatchMode):
         self.least, self.sizes, self.now, self.peak = least, {}, 0, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten.index.Tensor and args[1][0].dtype==torch.bool: # which are True is not known: all
-            out = args[0].flatten(0, args[1][0].ndim-1).clone()
+        if func is torch.ops.aten.index.Tensor and isinstance(args[0], FakeTensor) and args[1][0].dtype==torch.bool:
+            out = args[0].flatten(0, args[1][0].ndim-1).clone() # which are True is not known: all
         else: out = func(*args, **(kwargs or {}))
         for o in tree_leaves(out):
             if isinstance(o, Tensor): self.note(o.untyped_storage())
@@ -264,7 +263,7 @@ def measured_device(
     data=None, # Folder of examples; if None the embedded sample, whose vocabulary may be smaller
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision=None, # As for `electra_pretrain`
-    seconds:float=30., # For the measurement, about
+    seconds:float=30., # Of the last measurement and those of smaller batches, about
 )->Device:
     "The rate of this machine on some steps of the recipe, in small batches where the recipe's are slow"
     here, device = this_device(device), device_of(device)
@@ -278,7 +277,7 @@ def measured_device(
     cbs = precision_callbacks(precision, device)
     def timed(n): return time_steps(small, pretrain_dls(*examples, small, device), cbs, n)
     step = timed(4)[0]
-    while small.train_batch_size<hp.train_batch_size and 60*step<seconds:
+    while small.train_batch_size<hp.train_batch_size and 20*step<seconds:
         small = replace(small, train_batch_size=min(2*small.train_batch_size, hp.train_batch_size))
         step = timed(4)[0]
     step, evaluated = timed(max(4, int(seconds/3/step)))
@@ -411,15 +410,17 @@ def make_plan(
     **how, # Precision and price, as for `plan_run`
 )->RunPlan:
     "A plan as a user asks for it"
-    _check_plan(device, measure, budget, name, hparams)
+    _check_plan(device, measure, budget, name or hparams or data, how.get('precision'))
     known = {}
     def place(hp):
         if device in GPUS: return named_device(device, hp)
-        spare_threads(hp)
+        if hp.model_size=='tiny': spare_threads()
         if not measure: return this_device(device)
         size = hp.model_size if hp.model_size=='tiny' or not budget else 'small' # is measured for larger ones as well
         if size not in known:
-            known[size] = measured_device(preset(size) if budget else hp, data, device, how.get('precision'))
+            here = measured_device(preset(size) if budget else hp, data, device, how.get('precision'))
+            first = min(o.libraries for o in (here, *known.values())) # later ones find what the first has left
+            known[size] = here._replace(libraries=first)
         return known[size]
     if budget: return recipe_within(seconds_of(budget), place, **how)
     hp = resolve_hparams(name or 'small', given := read_hparams(hparams))
@@ -427,19 +428,16 @@ def make_plan(
     return plan_run(hp, place(hp), **how)
 
 # %% ../nbs/pretraining/25_plan.ipynb #28a6e7de
-def _check_plan(device, measure, budget, name, hparams):
+def _check_plan(device, measure, budget, recipe, precision):
     "Refuse arguments that contradict each other"
     if device in GPUS and measure:
         raise InputError(f"--measure times this machine, and --device {device} names another; leave one out")
     if budget and not (measure or device in GPUS):
         raise InputError("--budget needs a speed; add --measure, or name a GPU with --device")
-    if budget and (name or hparams): raise InputError("--budget chooses the recipe; leave --preset and --hparams out")
+    if budget and recipe: raise InputError("--budget chooses the recipe; leave --preset, --hparams and --data out")
+    if precision is not None: check_choice('--precision', precision, ['fp32', 'bf16', 'fp16'])
+    if device in GPUS and precision=='fp32':
+        raise InputError(f"the rate of {device} is known for half precision; leave --precision out, or measure there")
     if device in GPUS: return
     try: device_of(device)
     except InputError as e: raise InputError(f"{e}; a GPU elsewhere is one of {', '.join(GPUS)}") from None
-
-def spare_threads(
-    hp:PretrainHParams, # Recipe
-):
-    "One thread for the smallest network, unless the user has said how many"
-    if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)

@@ -338,7 +338,7 @@ def _brief_fit(n, hp, dls, cbs):
     "Seconds of a step, and of a fit of `n` steps with its evaluation, on networks that are not kept"
     hp = replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n)
     learn = electra_learner(dls, hp, cbs=cbs)
-    learn.remove_cb(learn.skip_bad_gradients)
+    learn.remove_cbs([learn.skip_bad_gradients, learn.training_monitor])
     start, watch = time.perf_counter(), _Stopwatch()
     with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
     if learn.stopped: raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 import inspect, json, zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -538,3 +539,11 @@ def test_test_sets_are_predicted_with_as_many_trials_as_officially():
     "configure_finetuning.py, n_writes_test; `predict_test` alone takes as many as a recipe"
     assert FinetuneHParams().n_writes_test==5
     assert inspect.signature(tr.predict_test).parameters['most'].default==5
+
+def test_a_box_names_the_network_that_shares_tasks():
+    import matplotlib.pyplot as plt
+    from electra_nbdev.trials import plot_trials
+    def trials(*tasks): return SimpleNamespace(tasks=tasks, values=lambda t: [1., 2.])
+    fig = plot_trials([trials('cola'), trials('cola', 'rte')])
+    plt.close(fig)
+    assert [o.get_text() for o in fig.axes[0].get_xticklabels()]==['cola', 'cola in\ncola+rte', 'rte in\ncola+rte']

@@ -48,12 +48,26 @@ def test_every_objective_has_a_cost(change, gpu):
     weights = sum(p.numel() for p in model.parameters())*4
     assert 3*weights < cost.memory < 3*weights+100*2**20 and cost.flops>6*4*32*2*12*256**2/2
 
+def test_moments_live_while_activations_do():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from electra_nbdev.masking import SpecialTokenIds
+    from electra_nbdev.pretrain import objective_callbacks
+    hp = preset('tiny', length_schedule=(), max_seq_length=128, eval_batch_size=1)
+    objective = objective_callbacks(hp, SpecialTokenIds(0, 1, 2, 3))[1]
+    with FakeTensorMode(allow_non_fake_inputs=True), plan.MemoryCounter() as first:
+        model = plan.fake_networks(hp)
+        plan._fake_step(hp, model, objective, plan._fake_batch(hp, 16, 128), False)
+    moments = 2*4*sum(p.numel() for p in model.parameters())
+    assert plan.step_cost(hp).memory==pytest.approx(first.peak+moments, rel=.01)
+
 def test_a_large_batch_is_extrapolated():
     hp = preset('small', train_batch_size=192, vocab_size=1000, max_seq_length=32)
     found, exact = plan.step_cost(hp), plan._fake_cost(hp, 192, 32, False, False)
     assert found.flops==pytest.approx(exact.flops, rel=1e-6) and found.memory==pytest.approx(exact.memory, rel=.02)
     parts = plan.step_cost(replace(hp, grad_accumulation=3))
     assert parts.flops==pytest.approx(exact.flops, rel=1e-6) and parts.memory<.5*exact.memory
+
+def a_choice(): return torch.tensor([1, 2])[torch.tensor([True, False])]
 
 def test_memory_of_real_tensors():
     with plan.MemoryCounter() as memory, torch.no_grad():
@@ -63,6 +77,7 @@ def test_memory_of_real_tensors():
         del a
         gc.collect()
         assert memory.now==4000 and len(b)==10
+        assert a_choice().tolist()==[1] # real numbers stay what they are
     with plan.MemoryCounter(4000) as memory: kept = torch.zeros(999), torch.zeros(1000)
     assert memory.peak==4000 and len(kept)==2
 
@@ -95,7 +110,10 @@ def test_measured(capsys):
 
 @pytest.mark.parametrize('asked,why', [
     (dict(budget='24 h'), 'add --measure, or name a GPU'), (dict(device='a100', measure=True), 'leave one out'),
-    (dict(budget='24 h', device='a100', preset='tiny'), 'leave --preset'), (dict(device='a1000'), 'a1000.*is one of t4, v100'),
+    (dict(budget='24 h', device='a100', preset='tiny'), 'leave --preset'),
+    (dict(device='a1000'), 'a1000.*is one of t4, v100'),
+    (dict(budget='24 h', device='a100', data='.'), 'leave --preset'),
+    (dict(precision='fp8'), '--precision'), (dict(device='a100', precision='fp32'), 'half precision'),
     (dict(budget='a day', device='a100'), "for example '24 h'"), (dict(budget='1.2.3 h', device='a100'), '--budget')])
 def test_flags_that_contradict_each_other(asked, why):
     with pytest.raises(InputError, match=why): cli.electra_plan(**asked)

@@ -317,6 +317,23 @@ def test_a_generator_that_knows_word_frequencies_only_is_said():
     for below,done,said in ((-.1, .6, 1), (-.1, .4, 0), (.1, .6, 0)):
         assert len(diagnose([now | dict(below_unigram=below)]*3, done, preset('small')))==said
 
+def test_no_advice_on_networks_that_are_only_timed(made, monkeypatch, capsys):
+    from electra_nbdev import monitor
+    monkeypatch.setattr(monitor, 'YOUNG', 0)
+    monkeypatch.setattr(monitor, 'diagnose', lambda *args: ['Some advice'])
+    d, hp = made
+    train = load_examples(d/'examples', hp)
+    for advice,run in ((False, lambda: pretrain.time_steps(hp, pretrain_dls(train, train, hp, 'cpu'), n=4)),
+                       (True, lambda: learner(made).fit_steps(2))):
+        run()
+        assert ('Some advice' in capsys.readouterr().out)==advice
+
+def test_a_loss_of_zero_is_said():
+    now = dict(gen_entropy=3., masked_lm_accuracy=.2, below_unigram=1., gen_loss=2.)
+    for disc,said in ((0., ['disc_loss is exactly 0']), (.3, [])):
+        found = diagnose([now | dict(disc_loss=disc)], .1, preset('small'))
+        assert len(found)==len(said) and all(a in b for a,b in zip(said, found))
+
 def test_a_loader_that_starves_a_run_is_said(made, monkeypatch, capsys):
     from electra_nbdev import monitor
     monkeypatch.setattr(monitor, 'YOUNG', 1)
