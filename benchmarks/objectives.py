@@ -20,6 +20,9 @@ OBJECTIVES = {
     'all-token MLM': dict(untied_generator=True),
     'Electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5),
     'random weights': {}}
+TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
+SAMPLED = {'corpus sampled once': TABLE, 'corpus sampled once, generator at hand': TABLE} # Only if named
+GENERATOR, SHARE = dict(electra_objective=False, mask_prob=.15, untied_generator=True), 1/4 # Its part of the operations
 TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='accuracy') # Each with its measure
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram' # On held-out text, of those that an objective has
 EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, with capped rows
@@ -106,7 +109,7 @@ def recipe(name, args, seed):
     from electra_nbdev.pretrain import match_examples
     from electra_nbdev.recipe import preset
     from electra_nbdev.examples import load_examples
-    hp = preset(args.preset, seed=seed, **OBJECTIVES[name] | json.loads(args.hparams))
+    hp = preset(args.preset, seed=seed, **(OBJECTIVES | SAMPLED)[name] | json.loads(args.hparams))
     return match_examples(hp, load_examples(args.data)) if args.data else hp
 
 def sized(hp, steps):
@@ -114,24 +117,65 @@ def sized(hp, steps):
     return replace(hp, num_train_steps=steps, num_warmup_steps=steps//10, save_checkpoints_steps=max(1, steps//8),
                    iterations_per_loop=max(1, steps//8))
 
+def sampled(name, args, seed, folder):
+    "Examples with replacements; operations and seconds of their generator, and of the replacements of an example"
+    import os, shutil
+    from electra_nbdev.examples import load_examples
+    from electra_nbdev.recipe import save_networks
+    from electra_nbdev.replacements import add_replacements
+    hp, data, generator = recipe(name, args, seed), args.work/'examples', args.generator
+    spent = dict(flops=0., seconds=0.)
+    if name=='corpus sampled once':
+        own = replace(hp, **GENERATOR, replacements_from_data=False, temperature=1., temperature_decay=None)
+        per_step, watch = operations('MLM', own, args.data, args.device), clock()
+        own, data, generator = sized(own, round(SHARE*args.flops/per_step)), folder/'examples', folder/'generator-run'
+        learn = learner('MLM', own, args.data, args.device)
+        with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
+        save_networks(learn.model, own, generator, learn.tokenizer)
+        spent = dict(flops=per_step*own.num_train_steps, seconds=watch.seconds)
+    if not data.is_dir(): shutil.copytree(args.data, data, copy_function=os.link)
+    row = data/'row.json'
+    if not row.is_file():
+        start = time.process_time()
+        add_replacements(data, generator, mask_prob=hp.mask_prob, device=args.device)
+        seconds = (time.process_time()-start)/sum(len(load_examples(o)) for o in (data, data/'held_out'))
+        row.write_text(json.dumps(dict(flops=operations_of_candidates(generator, data, hp.mask_prob), seconds=seconds)))
+    return data, spent, json.loads(row.read_text())
+
+def operations_of_candidates(generator, data, mask_prob):
+    "Floating-point operations that the generator takes for the replacements of an example"
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+    from electra_nbdev.examples import load_examples
+    from electra_nbdev.masking import make_inputs, mask_batch
+    from electra_nbdev.replacements import best_candidates, open_generator
+    from electra_nbdev.tokenizer import special_token_ids
+    (net, tok), examples, mode = open_generator(generator), load_examples(data), FlopCounterMode(display=False)
+    special_ids = special_token_ids(tok)
+    mb = mask_batch(make_inputs(*examples[:64], special_ids.pad), special_ids, mask_prob)
+    with mode, sdpa_kernel(SDPBackend.MATH): best_candidates(net, mb, 32)
+    return mode.get_total_flops()/64
+
 def pretrain(name, args, seed, folder):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
     from electra_nbdev.recipe import save_networks
-    hp = recipe(name, args, seed)
+    hp, data, spent, row = recipe(name, args, seed), args.data, dict(flops=0, seconds=0), dict(flops=0, seconds=0)
+    if name in SAMPLED: data, spent, row = sampled(name, args, seed, folder)
     if name=='random weights':
-        learn = learner(name, hp, args.data, args.device)
+        learn = learner(name, hp, data, args.device)
         save_networks(learn.model, hp, folder/'1.0', learn.tokenizer)
         return [dict(part=1., steps=0, flops=0, seconds=0)]
-    per_step = operations(name, hp, args.data, args.device)
-    hp = sized(hp, 8*max(1, round(args.flops/per_step/8)))
-    learn, watch, found = learner(name, hp, args.data, args.device), clock(), []
+    per_step = operations(name, hp, data, args.device) + hp.train_batch_size*row['flops']
+    hp = sized(hp, 8*max(1, round((args.flops-spent['flops'])/per_step/8)))
+    learn, watch, found = learner(name, hp, data, args.device), clock(), []
     with learn.no_bar(), learn.no_logging():
         for part in PARTS:
             learn.fit_steps(round(part*hp.num_train_steps)-learn.n_updates, cbs=watch)
             save_networks(learn.model, hp, folder/str(part), learn.tokenizer)
             held_out = {o: round(learn.held_out[o], 4) for o in MEASURES if o in learn.held_out}
-            found.append(dict(part=part, steps=learn.n_updates, flops=per_step*learn.n_updates,
-                              seconds=round(watch.seconds, 1), held_out=held_out))
+            seconds = spent['seconds'] + watch.seconds + learn.n_updates*hp.train_batch_size*row['seconds']
+            found.append(dict(part=part, steps=learn.n_updates, flops=spent['flops']+per_step*learn.n_updates,
+                              seconds=round(seconds, 1), held_out=held_out))
     return found
 
 def finetune(networks, tasks, args, seed, out, **hparams):
@@ -165,14 +209,16 @@ def main():
     p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all recipes have')
     p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each objective for each (0 1 2)')
-    p.add_argument('--objectives', nargs='+', choices=OBJECTIVES, default=[*OBJECTIVES], metavar='NAME',
+    p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SAMPLED, default=[*OBJECTIVES], metavar='NAME',
                    help='some of the objectives, in this order')
+    p.add_argument('--generator', default='tiny', help='for a corpus sampled once: the generator at hand (tiny)')
     p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')
     p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
     p.add_argument('--work', type=Path, default=Path('runs/objectives'), help='folder for networks and trials')
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'objectives.json', help='results')
     args = p.parse_args()
+    if set(args.objectives) & set(SAMPLED) and not args.data: p.error('a corpus that is sampled once needs --data')
     setting = f'{args.preset} {args.hparams}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
     def finished():
         if not args.out.is_file(): return []

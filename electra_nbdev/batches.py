@@ -121,9 +121,9 @@ def trimmed(self:PretrainDL,
 )->tuple: # `input_ids` (bs, width) and `segment_a_length` (bs,)
     "What this process reads; with a window, as wide as the longest example of the whole batch needs"
     numbers = self.numbers(position)
-    ids, a = self.dataset[self.share(numbers)]
-    if not (self.window and self.shuffle): return ids, a
-    return ids[:,:-(-int(self.lens[numbers].max())//8)*8], a
+    ids, *rest = self.dataset[self.share(numbers)]
+    if not (self.window and self.shuffle): return ids, *rest
+    return ids[:,:-(-int(self.lens[numbers].max())//8)*8], *rest
 
 # %% ../nbs/data/13_batches.ipynb #66ee5149
 @patch
@@ -166,7 +166,7 @@ class PretrainDataLoaders(DataLoaders):
         device = torch.device(device or default_device())
         first = PretrainDL(train, bs, True, seed, device, parts, window)
         dls = cls(first, PretrainDL(valid, val_bs or bs, device=device), device=device)
-        dls.n_inp, dls.tokenizer = 2, train.tokenizer
+        dls.n_inp, dls.tokenizer = getattr(train, 'n_inp', 2), train.tokenizer
         return dls
 
 # %% ../nbs/data/13_batches.ipynb #fcab1584
@@ -224,7 +224,7 @@ def show_batch(self:PretrainDL,
 ):
     "What the generator sees, and the original"
     tok = self.dataset.tokenizer
-    ids, a = (o[:max_n].cpu() for o in self.one_batch())
+    ids, a = (o[:max_n].cpu() for o in self.one_batch()[:2])
     special_ids = special_token_ids(tok)
     mb = mask_batch(make_inputs(ids, a, special_ids.pad), special_ids, mask_prob)
     rows = [(tokens_of(tok, m), tokens_of(tok, o)) for m,o in zip(mb.masked_ids, mb.input_ids)]
@@ -264,6 +264,6 @@ class LengthSchedule(Callback):
 
     def before_batch(self):
         "Split, before anything is masked"
-        ids, a = self.xb
+        ids, a, *rest = self.xb
         length = scheduled_seq_len(self.schedule, ids.shape[1], self.learn.n_updates/self.n_updates)
-        self.learn.xb = split_sequences(ids, a, length)
+        self.learn.xb = *split_sequences(ids, a, length), *rest

@@ -85,7 +85,7 @@ def facts(self:Origin,
 BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
          'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator',
          'untied_generator_embeddings', 'gdes', 'untied_generator', 'generator_layers',
-         'generator_hidden_size') # Hyper-parameters that made the networks
+         'generator_hidden_size', 'replacements_from_data') # Hyper-parameters that made the networks
 
 def architecture(
     hp:PretrainHParams, # Recipe

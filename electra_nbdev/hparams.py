@@ -63,6 +63,8 @@ class _Networks:
     generator_hidden_size:float = ranged(0.25, 0.01, 4) # Generator's width over the discriminator's
     disallow_correct:bool = False # Never sample the original token as its own replacement
     temperature:float = ranged(1.0, 0.01) # Of the softmax that replacements are drawn from
+    temperature_decay:float|None = ranged(None, 0.001) # Fraction of training in which its distance from 1 falls to 1/e
+    replacements_from_data:bool = False # No generator: the examples have replacements (electra_data --replace-with)
 
 # %% ../nbs/pretraining/19_hparams.ipynb #561c39cc
 @dataclass(frozen=True)
@@ -144,12 +146,25 @@ def _option_rules(hp):
     "What the official code does not have, and what it needs"
     yield (hp.unigram_noise and not hp.electra_objective, "hparam `unigram_noise` is about replaced tokens; "
            "leave it out, or set `electra_objective` to true")
+    yield from _table_rules(hp)
     yield (hp.whole_words and hp.duplicates!='distinct',
            "hparam `whole_words` needs distinct positions; set `duplicates` to distinct")
     yield (hp.gdes and (hp.untied_generator_embeddings or hp.two_tower_generator or hp.uniform_generator or
                         not (hp.untied_generator and hp.electra_objective)),
            "hparam `gdes` is about a generator of its own that shares embeddings; set `untied_generator` to true, and "
            "leave out other objectives, towers and `untied_generator_embeddings`")
+
+# %% ../nbs/pretraining/19_hparams.ipynb #01e50cf1
+def _table_rules(hp):
+    "Replacements that a generator has written down leave no choice of what is masked, or by whom"
+    other = (not hp.electra_objective or hp.uniform_generator or hp.two_tower_generator or hp.gdes or hp.whole_words or
+             hp.duplicates!='distinct')
+    yield (hp.replacements_from_data and other,
+           "hparam `replacements_from_data` takes masks and replacements from the examples; leave out other objectives "
+           "and generators, `gdes`, `whole_words` and `duplicates`")
+    yield (hp.temperature_decay is not None and (hp.temperature==1 or not hp.electra_objective or hp.uniform_generator),
+           "hparam `temperature_decay` is about a `temperature` other than 1 of a generator of replaced tokens; "
+           "set `temperature`, for example to 2, or leave it out")
 
 # %% ../nbs/pretraining/19_hparams.ipynb #66d82e06
 def _schedule_rules(hp):

@@ -123,6 +123,7 @@ class MaskedBatch(NamedTuple):
     weights:Tensor # 1 for a prediction that counts, 0 for padding, (bs, n) float32
     candidates:Tensor|None=None # True where a token may be predicted, (bs, sl)
     u:Tensor|None=None # Uniform numbers to sample replacements with, (bs, n)
+    proposed:tuple|None=None # What a table proposes for the positions, if there is one
 
 # %% ../nbs/method/01_masking.ipynb #29e1da3a
 def apply_mask(

@@ -35,9 +35,9 @@ from .examples import load_examples
 from .generator import generator_config, mlm_step
 from .masking import MaskedBatch, SpecialTokenIds
 from .optimizer import ElectraAdam
-from .pretrain import match_examples, objective_callbacks, open_examples, sample_examples, time_steps
+from .pretrain import match_examples, open_examples, sample_examples, time_steps
 from .recipe import PRESETS, PretrainHParams, body_config, build_networks, differences, preset
-from .recipe import read_hparams, resolve_hparams
+from .recipe import objective_callbacks, read_hparams, resolve_hparams
 
 # %% ../nbs/pretraining/25_plan.ipynb #7c83b3b6
 def paper_flops(
@@ -151,12 +151,15 @@ def _fake_cost(hp, n, *how):
     if key not in _costs: _costs[key] = _one_fake_cost(hp, n, *how)
     return _costs[key]
 
+# %% ../nbs/pretraining/25_plan.ipynb #159f257b
 def _one_fake_cost(hp, n, length, gpu, bf16):
     from electra_nbdev.engine.fast_cpu import with_packed_dropout
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
         hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | dict(attention_probs_dropout_prob=0.))
-    plain, counts = replace(hp, whole_words=False), torch.ones(hp.vocab_size)
-    objective = objective_callbacks(plain, SpecialTokenIds(0, 1, 2, 3), counts=counts)[1]
+    simple = dict(whole_words=False, temperature_decay=None)
+    if hp.replacements_from_data: simple |= dict(replacements_from_data=False, uniform_generator=True) # costs the same
+    hp, counts = replace(hp, **simple), torch.ones(hp.vocab_size)
+    objective = objective_callbacks(hp, SpecialTokenIds(0, 1, 2, 3), counts=counts)[1]
     if gpu: objective.step = cloze_step if hp.two_tower_generator else mlm_step
     operations = FlopCounterMode(display=False)
     with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as memory:

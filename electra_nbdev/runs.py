@@ -28,12 +28,12 @@ from .engine.models import device_of
 from .engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from .engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
                                            progress_bars)
-from .examples import load_examples
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
 from .pretrain import (ElectraLearner, choose_precision, electra_learner, open_examples, steps_within,
                                     with_special_ids)
 from .recipe import (PretrainHParams, differences, load_hparams, load_weights, preset, read_hparams,
                                   save_hparams, save_networks)
+from .replacements import examples_for
 from .tokenizer import watched
 
 # %% ../nbs/pretraining/23_runs.ipynb #a9345335
@@ -298,8 +298,9 @@ def data_files(
     "The files of examples that a run reads"
     files = {}
     for part,examples in dict(train=train, held_out=held).items():
-        for kind in ('*.arrow', '*.safetensors'):
-            files |= {f'{part}/{o.name}': o for o in sorted(examples.path.glob(kind))}
+        for folder in (examples.path, *getattr(examples, 'tables', ())):
+            found = sorted([*folder.glob('*.arrow'), *folder.glob('*.safetensors')], key=lambda o: (o.suffix, o.name))
+            files |= {f'{part}/{o.relative_to(examples.path)}': o for o in found}
     return files
 
 # %% ../nbs/pretraining/23_runs.ipynb #2307d711
@@ -437,7 +438,7 @@ def evaluate_run(
     if not facts:
         raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
     if not data: _check_sample(run)
-    held = load_examples(data, hp) if data else open_examples(None, hp)[1]
+    held = examples_for(data, hp) if data else open_examples(None, hp)[1]
     if held.recipe['tokenizer']!=facts['tokenizer']:
         raise InputError(f"the examples were built with another vocabulary than {run} was trained with; "
                          f"build them with electra_data --vocab {run/'discriminator'}")

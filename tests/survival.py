@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
+from fastai.callback.core import Callback
 from fastai.torch_core import set_seed
 from safetensors.torch import load_file
 from tqdm import tqdm
@@ -88,6 +89,15 @@ def fork(f):
         for o in (sys.stderr, sys.stdout):
             with suppress(OSError): o.flush()
         os._exit(code)
+
+class At(Callback):
+    "Does something when a step begins, of training or of the evaluation after it; late: the batch is there already"
+    order = 90
+    def __init__(self, step, act, training=True): self.step, self.act, self.when = step, act, training
+    def before_batch(self):
+        if self.training==self.when and self.learn.n_updates==self.step:
+            self.step = None
+            self.act(self.learn)
 
 def train(out, examples, hp, cbs=(), curves=False, **kwargs):
     "What a child does: `run_pretraining` with further callbacks"

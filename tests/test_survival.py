@@ -26,7 +26,7 @@ from electra_nbdev.recipe import load_hparams, preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.runs import SaveCheckpoints, check_resumable, restore
 from electra_nbdev.tokenizer import load_tokenizer, train_vocab
-from survival import assert_same, checkpoints, fork, result, timeless, train
+from survival import At, assert_same, checkpoints, fork, result, timeless, train
 from test_commands import tales
 
 STEPS = 24
@@ -48,15 +48,6 @@ def made(tmp_path_factory):
     child = fork(lambda: train(d/'whole', d/'examples', hp)).wait()
     assert child.code==0 and child.start==0, child.text
     return d, hp, result(d/'whole'), time.monotonic()-start
-
-class At(Callback):
-    "Does something when a step begins, of training or of the evaluation after it; late: the batch is there already"
-    order = 90
-    def __init__(self, step, act, training=True): self.step, self.act, self.when = step, act, training
-    def before_batch(self):
-        if self.training==self.when and self.learn.n_updates==self.step:
-            self.step = None
-            self.act(self.learn)
 
 def finish(made, out, cbs=(), **kw):
     "The same command again, to the end; equal to a run that was never stopped"

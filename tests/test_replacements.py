@@ -1,0 +1,217 @@
+"A corpus sampled once: the table of candidates, a process killed while it writes, and training without a generator"
+import os, shutil, signal
+from dataclasses import replace
+
+import pytest
+import torch
+from fastai.callback.core import Callback
+
+from electra_nbdev import replacements
+from electra_nbdev.batches import pretrain_dls
+from electra_nbdev.cli import electra_data
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.examples import build_examples, load_examples
+from electra_nbdev.generator import hidden_states, masked_logits
+from electra_nbdev.masking import make_inputs, mask_batch
+from electra_nbdev.plan import step_cost
+from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.recipe import build_networks, preset, save_networks
+from electra_nbdev.replacements import (SampledExamples, add_replacements, best_candidates, examples_for,
+                                        open_generator)
+from electra_nbdev.runs import evaluate_run
+from electra_nbdev.tokenizer import special_token_ids, train_vocab
+from survival import At, assert_same, fork, result, train
+from test_commands import tales
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    "Examples with replacements, the run that they are from, and a recipe"
+    d = tmp_path_factory.mktemp('replacements')
+    (d/'tales.txt').write_text(tales())
+    tok = train_vocab(d/'tales.txt', d/'vocab', 120)
+    build_examples(d/'tales.txt', d/'vocab', d/'examples', max_length=16, held_out=.1)
+    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=[[8, .5], [16, .5]], train_batch_size=8,
+                eval_batch_size=8, num_train_steps=12, num_warmup_steps=2, save_checkpoints_steps=4,
+                iterations_per_loop=2, num_eval_steps=2)
+    alone = replace(hp, electra_objective=False)
+    save_networks(build_networks(alone), alone, d/'run', tok)
+    add_replacements(d/'examples', d/'run', 8, hp.mask_prob, device='cpu')
+    return d, replace(hp, replacements_from_data=True, temperature=2., temperature_decay=.2)
+
+def table(folder): return [o.as_py() for o in SampledExamples(folder).table.with_format(None).data.column('positions')]
+
+def learner(made, **changed):
+    d, hp = made
+    hp = replace(hp, **changed)
+    parts = d/'examples', d/'examples/held_out'
+    return electra_learner(pretrain_dls(*(examples_for(o, hp) for o in parts), hp, 'cpu'), hp)
+
+class Last(Callback):
+    "The last training batch, as the discriminator sees it"
+    run_valid, order = False, 95
+    def before_batch(self):
+        o = self.learn
+        self.masked, self.generated = o.masked, o.generated
+        self.fake, self.labels = o.xb[0], o.yb[0]
+
+def steps(learn, n):
+    "Weights after some steps, and the last batch"
+    last = Last()
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(n, cbs=last)
+    return torch.cat([p.detach().flatten() for p in learn.model.parameters()]), last
+
+# The table
+
+def copy_of(made, tmp_path):
+    shutil.copytree(made[0]/'examples', tmp_path/'examples', ignore=shutil.ignore_patterns('replacements'))
+    return tmp_path/'examples'
+
+def test_batches_and_shards_have_no_influence(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(replacements, '_SHARD', 7)
+    monkeypatch.setattr(replacements, '_TOKENS', 40)
+    folder = copy_of(made, tmp_path)
+    add_replacements(folder, made[0]/'run', 8, made[1].mask_prob, device='cpu')
+    for o in ('', 'held_out'):
+        a, b = (SampledExamples(x/o)[:] for x in (folder, made[0]/'examples'))
+        for x,y in zip(a, b): torch.testing.assert_close(x, y, rtol=2e-3, atol=2e-3)
+
+def test_a_killed_process(made, tmp_path, monkeypatch):
+    "What is finished is not made again, and the table is that of a process which was not killed"
+    monkeypatch.setattr(replacements, '_SHARD', 7)
+    folder, write, written = copy_of(made, tmp_path), replacements._write_shard, []
+    def add(): add_replacements(folder, made[0]/'run', 8, made[1].mask_prob, device='cpu')
+    def second_shard_kills(path, *args):
+        if path.name=='000001': os.kill(os.getpid(), signal.SIGKILL)
+        write(path, *args)
+    def main():
+        replacements._write_shard = second_shard_kills
+        add()
+    assert fork(main).wait().code==128+9
+    assert (folder/'.replacements.building/000000').is_dir() and not (folder/'replacements').exists()
+    with pytest.raises(InputError, match='has no replacements'): SampledExamples(folder)
+    monkeypatch.setattr(replacements, '_write_shard', lambda path, *a: written.append(path.name) or write(path, *a))
+    add()
+    assert written[0]=='000001' and table(folder)==table(made[0]/'examples')
+    assert not (folder/'.replacements.building').exists()
+
+def test_with_all_candidates_it_is_the_generator(made):
+    "The distribution of a replacement at a temperature is that of the generator's logits"
+    (net, tok), examples = open_generator(made[0]/'run'), load_examples(made[0]/'examples')
+    special_ids = special_token_ids(tok)
+    mb = mask_batch(make_inputs(*examples[:4], special_ids.pad), special_ids)
+    found = best_candidates(net, mb, len(tok))
+    with torch.no_grad():
+        hidden = hidden_states(net, mb.masked_ids, mb.attention_mask, mb.token_type_ids)
+        logits = masked_logits(net, hidden, mb.positions)
+    for t in (1., 2.5):
+        there = torch.zeros_like(logits).scatter(-1, found.ids, (found.log_probs/t).softmax(-1))
+        torch.testing.assert_close(there, (logits/t).softmax(-1), rtol=1e-4, atol=1e-6)
+
+# Training
+
+def test_a_run_without_a_generator(made, tmp_path):
+    "Stopped and continued it is bit-exact; only a discriminator is saved, and it can be evaluated"
+    d, hp = made
+    assert fork(lambda: train(tmp_path/'whole', d/'examples', hp)).wait().code==0
+    stop = At(6, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert fork(lambda: train(tmp_path/'stopped', d/'examples', hp, [stop])).wait().code==128+15
+    assert fork(lambda: train(tmp_path/'stopped', d/'examples', hp)).wait().code==0
+    assert_same(result(tmp_path/'stopped'), result(tmp_path/'whole'))
+    assert (tmp_path/'whole/discriminator').is_dir() and not (tmp_path/'whole/generator').exists()
+    found = evaluate_run(tmp_path/'whole', d/'examples/held_out', 'cpu')
+    assert 0<found['disc_auc']<1 and found['gen_loss']>0 and found['auc_unigram']>0
+
+def test_parts_of_a_batch(made):
+    whole, parts = (steps(learner(made, grad_accumulation=o, length_schedule=()), 3)[0] for o in (1, 2))
+    torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-6)
+
+def test_widths(made):
+    "Examples that share a batch by their lengths keep their candidates"
+    learn = learner(made, length_schedule=(), length_window=4)
+    examples, (ids, _, slots, *_) = learn.dls.train.dataset, learn.dls.train.one_batch()
+    assert ids.shape[1]<=16 and slots.shape[1]==16
+    mb = steps(learn, 3)[1].masked
+    assert (mb.masked_ids.gather(1, mb.positions)[mb.weights>0]==examples.tokenizer.mask_token_id).all()
+
+@pytest.mark.parametrize('length', [8, 16])
+def test_what_is_replaced(made, length):
+    "Only masked tokens, by their own candidates; the original never if that is asked for"
+    learn = learner(made, length_schedule=((length, 1.),), disallow_correct=True)
+    last = steps(learn, 1)[1]
+    mb, found, c = last.masked, last.generated, last.masked.proposed
+    assert mb.input_ids.shape[1]==length
+    real = mb.weights>0
+    rows = SampledExamples(made[0]/'examples')[learn.dls.train.numbers(0)]
+    assert real.sum()==(rows[2]>=0).sum()
+    assert (c.ids==found.sampled[...,None]).any(-1)[real].all() and (found.sampled!=mb.targets)[real].all()
+    fake, label = last.fake, last.labels
+    chosen = torch.zeros_like(fake).scatter_add(1, mb.positions, real.long())>0
+    assert ((fake!=mb.input_ids)==chosen).all() and ((label==1)==chosen)[label>=0].all()
+
+def test_temperature_falls(made):
+    learn = learner(made)
+    steps(learn, 4)
+    o = learn.temperature_decay
+    assert learn.replace_from_table.temperature==o.at(3)
+    assert [round(o.at(i), 3) for i in (0, 3, 12)]==[2., 1.287, 1.007]
+
+def test_noise_beside_the_table(made):
+    "With nothing but unigram noise candidates are not seen, and special tokens never"
+    learn = learner(made, unigram_noise=1.)
+    last = steps(learn, 2)[1]
+    changed = last.fake!=last.masked.input_ids
+    assert changed.any() and not torch.isin(last.fake[changed], torch.tensor(learn.mask_tokens.special_ids)).any()
+
+def test_costs_what_a_uniform_generator_costs(made):
+    hp = made[1]
+    uniform = replace(hp, replacements_from_data=False, temperature_decay=None, uniform_generator=True)
+    assert step_cost(hp)==step_cost(uniform)
+    assert step_cost(hp).flops<.7*step_cost(replace(uniform, uniform_generator=False)).flops
+
+# What is refused, and the command
+
+def test_refused(made, tmp_path):
+    d, hp = made
+    other = replace(hp, mask_prob=.15)
+    with pytest.raises(InputError, match='at 30% of the tokens, the recipe has mask_prob 0.15'):
+        examples_for(d/'examples', other)
+    with pytest.raises(InputError, match='has no replacements; add them with electra_data --replace-with'):
+        examples_for(copy_of(made, tmp_path), hp)
+    with pytest.raises(InputError, match='these DataLoaders give no replacements'):
+        electra_learner(pretrain_dls(*[load_examples(d/'examples', hp)]*2, hp, 'cpu'), hp).fit_steps(1)
+    with pytest.raises(InputError, match='has no generator; give a finished run'): open_generator(d/'vocab')
+    with pytest.raises(InputError, match='has another vocabulary than the examples'):
+        add_replacements(d/'examples', 'tiny')
+    with pytest.raises(InputError, match='--top is 1; a position has 2 to'): add_replacements(d/'examples', d/'run', 1)
+    with pytest.raises(InputError, match='--mask-prob is 2'): add_replacements(d/'examples', d/'run', mask_prob=2)
+
+@pytest.mark.parametrize('change', [dict(electra_objective=False), dict(uniform_generator=True), dict(whole_words=True),
+                                    dict(two_tower_generator=True), dict(duplicates='official')])
+def test_contradictions(change):
+    with pytest.raises(InputError, match='replacements_from_data'):
+        preset('small', replacements_from_data=True, **change)
+
+def test_a_decay_of_nothing():
+    with pytest.raises(InputError, match='`temperature_decay` is about a `temperature` other than 1'):
+        preset('small', temperature_decay=.1)
+    preset('small', temperature=2., temperature_decay=.1)
+
+def test_other_replacements_are_another_run(made, tmp_path):
+    "A run is not continued with the replacements of another generator"
+    d, hp = made
+    folder = copy_of(made, tmp_path)
+    add_replacements(folder, d/'run', 8, hp.mask_prob, device='cpu')
+    stop = At(6, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert fork(lambda: train(tmp_path/'run', folder, hp, [stop])).wait().code==128+15
+    for o in (folder, folder/'held_out'): shutil.rmtree(o/'replacements')
+    add_replacements(folder, d/'run', 9, hp.mask_prob, device='cpu')
+    with pytest.raises(InputError, match='replacements/data-00000-of-00001.arrow'):
+        train(tmp_path/'run', folder, hp)
+
+def test_the_command(made, tmp_path, capsys):
+    d = made[0]
+    how = dict(vocab=str(d/'vocab'), out=str(tmp_path/'examples'), max_length=16, held_out=.1)
+    electra_data(str(d/'tales.txt'), **how, replace_with=str(d/'run'), top=8, mask_prob=.3, device='cpu')
+    assert "positions with 8 candidates each, which have" in capsys.readouterr().out
+    assert table(tmp_path/'examples')==table(d/'examples')
+    with pytest.raises(InputError, match='name one with --replace-with'): electra_data(str(d/'tales.txt'), **how, top=8)
