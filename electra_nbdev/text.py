@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from fastcore.basics import patch
 
-from .engine.files import InputError, known_facts, one_line, suggest
+from .engine.files import InputError, digest, known_facts, one_line, suggest
 
 # %% ../nbs/data/10_text.ipynb #3314cfd5
 def _folder_files(path):
@@ -75,8 +75,8 @@ class TextChunk:
     "A part of a corpus that is read on its own: small, picklable, and the same whoever reads it"
     path:str # File, or `hf:…`
     kind:str # `plain`, `gzip`, `zstd` or `hf`
-    start:int=0 # First byte; first row of a dataset
-    end:int|None=None # Byte or row after the last; None where all is read
+    start:int=0 # First byte; number of a dataset's file, from 0
+    end:int|None=None # Byte or file after the last; None where all is read
     blank_lines_separate_docs:bool=True # A blank line ends a document; otherwise only the end of the chunk does
 
 # %% ../nbs/data/10_text.ipynb #7e35900d
@@ -148,25 +148,34 @@ def documents(
 # %% ../nbs/data/10_text.ipynb #159dd87b
 @lru_cache(maxsize=4)
 def _dataset(spec):
-    "The dataset that `hf:name[:config[:split[:column]]]` means, and its column of text"
-    from datasets import load_dataset
+    "Builder, stream and column of text of the dataset that `hf:name[:config[:split[:column]]]` means"
+    from datasets import load_dataset_builder
     name, config, split, column = (spec.removeprefix('hf:').split(':')+['']*3)[:4]
-    try: ds = load_dataset(name, config or None, split=split or 'train')
+    try:
+        builder = load_dataset_builder(name, config or None)
+        stream = builder.as_streaming_dataset(split or 'train')
+        row = next(iter(stream), None)
     except Exception as e:
         raise InputError(f'`{spec}` cannot be loaded: {one_line(e)}') from e
     column = column or 'text'
-    if getattr(ds.features.get(column), 'dtype', None) not in ('string', 'large_string'):
-        names = ', '.join(ds.column_names)
-        raise InputError(f'`{spec}` has no column of text named `{column}`; its columns are {names}. '
+    if row is not None and not isinstance(row.get(column, 0), str|None):
+        raise InputError(f'`{spec}` has no column of text named `{column}`; its columns are {", ".join(row)}. '
             'The column is the last part of `hf:name:config:split:column`.')
-    return ds, column
+    return builder, stream, column
+
+def _rows(chunk):
+    "Texts of the rows of a chunk; an error names the file and the row"
+    _, stream, column = _dataset(chunk.path)
+    file, n = stream.shard(stream.num_shards, chunk.start), 0
+    try:
+        for n,row in enumerate(file.select_columns([column]), 1): yield (row[column] or '').split('\n')
+    except Exception as e:
+        where = f'file {chunk.start+1} of {stream.num_shards} after row {n}'
+        raise InputError(f'`{chunk.path}` cannot be read, {where}: {one_line(e)}') from e
 
 def _row_lines(chunk):
     "Lines of the rows of a chunk; a row of several lines is a document"
-    ds, column = _dataset(chunk.path)
-    for row in ds.select_columns([column]).select(range(chunk.start, chunk.end)):
-        lines = (row[column] or '').split('\n')
-        yield from lines if len(lines)==1 else ['', *lines, '']
+    for lines in _rows(chunk): yield from lines if len(lines)==1 else ['', *lines, '']
 
 # %% ../nbs/data/10_text.ipynb #0dcc1d9c
 def _next_boundary(f, offset, blank):
@@ -188,16 +197,12 @@ def _cuts(path, size, chunk_bytes, blank):
     return cuts if cuts[-1]==size else [*cuts, size]
 
 # %% ../nbs/data/10_text.ipynb #e37727f8
-_ROWS = 2**15 # Rows of a chunk
-
 def _source_chunks(path, chunk_bytes, blank):
     "Chunks of one file or dataset"
     path = str(path)
     kind = 'hf' if path.startswith('hf:') else file_kind(path)
     if kind=='plain': cuts = _cuts(path, Path(path).stat().st_size, chunk_bytes, blank)
-    elif kind=='hf':
-        n = len(_dataset(path)[0])
-        cuts = [*range(0, n, _ROWS), n]
+    elif kind=='hf': cuts = range(_dataset(path)[1].num_shards+1)
     else: cuts = 0, None
     return [TextChunk(path, kind, a, b, blank) for a,b in zip(cuts, cuts[1:])]
 
@@ -212,11 +217,23 @@ def chunks(
     return found
 
 # %% ../nbs/data/10_text.ipynb #f77cb4cf
+def _identity(file, origin):
+    "What identifies a file of a dataset: its content on disk, address and revision elsewhere"
+    path = Path(file)
+    return [path.name, known_facts(path)] if path.is_file() else [file, *origin]
+
+def _dataset_facts(spec):
+    "Number of files of a dataset, and a digest of what identifies them"
+    builder, stream, _ = _dataset(spec)
+    splits = builder.config.data_files or {}
+    wanted = splits.get(str(stream.split))
+    parts = [wanted] if wanted else splits.values()
+    found = [_identity(*o) for part in parts for o in zip(part, part.origin_metadata)]
+    return dict(files=len(found), digest=digest(found or builder.hash))
+
 def _facts(path):
     "Name, size and digest of one file or dataset"
-    if str(path).startswith('hf:'):
-        ds = _dataset(path)[0]
-        return dict(name=path, rows=len(ds), fingerprint=ds._fingerprint)
+    if str(path).startswith('hf:'): return dict(name=path, **_dataset_facts(path))
     return dict(name=str(path), **known_facts(path))
 
 def source_facts(
