@@ -7,8 +7,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/cluster.html.md"""
 # %% auto #0
 __all__ = ['ExampleTasks', 'build_in_tasks']
 
-# %% ../nbs/data/16_cluster.ipynb #cf1ac2cf
+# %% ../nbs/data/16_cluster.ipynb #697ef332
 import os
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from fastcore.basics import patch
@@ -16,7 +18,7 @@ from fastcore.basics import patch
 from .engine.files import InputError, build_lock
 from .examples import assemble, build_shard, example_recipe, is_built, work_folder
 from .text import chunks
-from .tokenizer import PROCESS_START, load_tokenizer
+from .tokenizer import be_a_worker, in_processes, load_tokenizer
 
 # %% ../nbs/data/16_cluster.ipynb #7e0a501e
 class ExampleTasks:
@@ -60,7 +62,16 @@ def make_folder(self:ExampleTasks,
     with build_lock(self.out): assemble(self.chunks, self.tok, self.out, self.recipe)
     return data
 
-# %% ../nbs/data/16_cluster.ipynb #fcf9c055
+# %% ../nbs/data/16_cluster.ipynb #bf58e36e
+def _run_task(rank, build, tasks, logs, parent):
+    "One of the tasks by datatrove, in this process"
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.utils.logging import logger
+    if parent: be_a_worker(parent)
+    logger.disable('datatrove')
+    try: LocalPipelineExecutor([build.make_shards], tasks, logging_dir=logs)._run_for_rank(rank)
+    finally: logger.enable('datatrove')
+
 def build_in_tasks(
     corpus, # What `chunks` reads
     vocab, # What `load_tokenizer` opens
@@ -72,14 +83,10 @@ def build_in_tasks(
     "Build examples with datatrove's local executor; the result is that of `build_examples`"
     for name,n in dict(tasks=tasks, num_proc=num_proc).items():
         if n<1: raise InputError(f"{name} is {n}; it has to be at least 1")
-    try: from datatrove.executor import LocalPipelineExecutor
-    except ImportError: raise InputError("tasks need datatrove: pip install 'electra_nbdev[cluster]'") from None
-    from datatrove.utils.logging import logger
+    if not find_spec('datatrove'): raise InputError("tasks need datatrove: pip install 'electra_nbdev[cluster]'")
     build = ExampleTasks(corpus, vocab, out, *rules)
-    logs = str(build.work/f'tasks-{tasks}')
-    run = LocalPipelineExecutor([build.make_shards], tasks, min(num_proc, tasks), logs, start_method=PROCESS_START)
-    logger.disable('datatrove')
-    try: run.run()
-    finally: logger.enable('datatrove')
+    parent = None if num_proc==1 else os.getpid()
+    run = partial(_run_task, build=build, tasks=tasks, logs=str(build.work/f'tasks-{tasks}'), parent=parent)
+    in_processes(run, range(tasks), num_proc)
     build.make_folder()
     return Path(out)

@@ -10,7 +10,6 @@ __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard
 
 # %% ../nbs/data/12_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -22,7 +21,6 @@ import torch
 from datasets import Dataset, Features, List, Value, concatenate_datasets, load_from_disk
 from datasets.arrow_writer import ArrowWriter
 from fastcore.basics import chunked, patch, store_attr
-from fastcore.parallel import parallel
 from pyarrow.compute import list_value_length
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -32,8 +30,8 @@ from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write,
                                         digest, one_line, remove_leftovers)
 from .recipe import PretrainHParams
 from .text import chunks, part_lines, source_facts
-from .tokenizer import (PROCESS_START, be_a_worker, encode_lines, fingerprint, load_tokenizer, no_bars,
-                                     special_token_ids, unknown_id, warn_unknown_share, watched, write_tokenizer)
+from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
+                                     special_token_ids, unknown_id, warn_unknown_share, write_tokenizer)
 
 # %% ../nbs/data/12_examples.ipynb #28e71f32
 class ExampleBuilder:
@@ -167,11 +165,7 @@ def build_shard(
 def _build_shards(jobs, work, recipe, num_proc):
     "All shards, in several processes if asked for; returns the sums of their counts, part by part"
     f = partial(build_shard, work=work, recipe=recipe, parent=None if num_proc==1 else os.getpid())
-    n_workers = 0 if num_proc==1 else num_proc
-    try: found = parallel(f, list(enumerate(jobs)), n_workers=n_workers, progress=watched(), method=PROCESS_START)
-    except BrokenProcessPool as e:
-        raise ChildProcessError(f"one of {num_proc} processes was killed, most often for want of memory; "
-                                "run again with a smaller num_proc, finished parts are kept") from e
+    found = in_processes(f, list(enumerate(jobs)), num_proc)
     def total(part): return {k: sum(o[part][k] for o in found) for k in found[0][part]}
     return {o: total(o) for o in found[0]}
 

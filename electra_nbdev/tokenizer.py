@@ -7,12 +7,13 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/tokenizer.html.md"""
 # %% auto #0
 __all__ = ['SPECIALS', 'PROCESS_START', 'wordpiece', 'check_vocab', 'read_vocab', 'special_token_ids', 'word_starts',
            'vocab_list', 'tokenizer_kind', 'open_tokenizer', 'check_pieces', 'load_tokenizer', 'text_backend',
-           'encode_lines', 'be_a_worker', 'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer',
-           'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'train_vocab']
+           'encode_lines', 'be_a_worker', 'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown',
+           'write_tokenizer', 'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'train_vocab']
 
 # %% ../nbs/data/11_tokenizer.ipynb #31e2a030
 import json, os, re, sys, time, warnings
 from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import lru_cache
@@ -23,6 +24,7 @@ from threading import Thread
 from unicodedata import normalize
 
 from fastcore.imports import IN_NOTEBOOK
+from fastcore.parallel import parallel
 from fastprogress.fastprogress import progress_bar
 from tokenizers import Tokenizer, normalizers
 from tokenizers.trainers import WordPieceTrainer
@@ -217,6 +219,18 @@ def be_a_worker(
     Thread(target=watch, daemon=True).start()
 
 PROCESS_START = 'fork' if sys.platform=='linux' else 'spawn' # How a worker begins; forks are unsafe or unknown elsewhere
+
+def in_processes(
+    f, # Function of an item
+    items, # What it is called with
+    num_proc:int, # Processes; 1: this one
+)->list: # What it returned for each
+    "Call a function in several processes; it is an error if one of them is killed"
+    n_workers = 0 if num_proc==1 else num_proc
+    try: return parallel(f, items, n_workers=n_workers, progress=watched(), method=PROCESS_START)
+    except BrokenProcessPool as e:
+        raise ChildProcessError(f"one of {num_proc} processes was killed, most often for want of memory; "
+                                "run again with a smaller num_proc, finished parts are kept") from e
 
 # %% ../nbs/data/11_tokenizer.ipynb #49934cb9
 def unknown_id(

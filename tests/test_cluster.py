@@ -1,5 +1,5 @@
 "Examples in tasks of datatrove: the bytes of one machine, whatever the number of tasks and whoever was killed"
-import json, os, random, shutil, signal, sys
+import json, os, random, shutil, signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from datatrove.executor import LocalPipelineExecutor
 from datatrove.utils.logging import logger
 
 from conftest import GOLDEN
-from electra_nbdev import examples
+from electra_nbdev import cluster, examples
 from electra_nbdev.cli import electra_data
 from electra_nbdev.cluster import ExampleTasks, build_in_tasks
 from electra_nbdev.engine.files import InputError
@@ -138,11 +138,24 @@ def test_files_of_a_dataset_in_tasks(corpus, tmp_path):
     assert files_of(path)==files_of(build_examples(*args, tmp_path/'one', num_proc=2, **RULES))
     assert json.loads((path/'data.json').read_text())['counts']['documents']>30*N//2
 
+def test_a_killed_process_is_an_error(corpus, one, tmp_path, monkeypatch):
+    "And the same call continues"
+    write = examples._write_arrow
+    def kill(path, *args):
+        if path.stem=='0000005': os.kill(os.getpid(), signal.SIGKILL)
+        return write(path, *args)
+    args = corpus, VOCAB, tmp_path/'rows', 3, 2, 64, True, 0, False, .2
+    with monkeypatch.context() as m, pytest.raises(ChildProcessError, match='one of 2 processes was killed'):
+        m.setattr(examples, '_write_arrow', kill)
+        build_in_tasks(*args)
+    assert files_of(build_in_tasks(*args))==one[1]
+
 # Errors
 
 def test_an_undecodable_line(tmp_path, capfd):
     (tmp_path/'a.txt').write_bytes(b'fine\n')
     (tmp_path/'b.txt').write_bytes(b'fine\n\xff\n')
+    logger.enable('datatrove')
     with pytest.raises(InputError, match='b.txt, line 2 is not UTF-8'):
         build_in_tasks(tmp_path/'?.txt', VOCAB, tmp_path/'rows', 2, 2)
     assert capfd.readouterr().err==''
@@ -151,7 +164,7 @@ def test_an_undecodable_line(tmp_path, capfd):
 def test_numbers(corpus, tmp_path, numbers):
     with pytest.raises(InputError, match='(tasks|num_proc) is 0'): build_in_tasks(corpus, VOCAB, tmp_path/'x', *numbers)
 
-def without(): sys.modules['datatrove.executor'] = None
+def without(): cluster.find_spec = lambda name: None
 
 def test_the_command(corpus, one, tmp_path):
     line = f'electra_data --corpus {corpus} --vocab {VOCAB} --out rows --max-length 64 --held-out .2 --tasks 3'
