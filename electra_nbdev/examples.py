@@ -150,6 +150,7 @@ def _part_shard(i, chunk, work, recipe, part):
     atomic_write(done, json.dumps(counts))
     return counts
 
+# %% ../nbs/data/12_examples.ipynb #fe13229c
 def build_shard(
     job:tuple, # Number of a chunk, and the `TextChunk`
     work:Path, # What `work_folder` made
@@ -217,6 +218,7 @@ def is_built(
                          "Choose another folder, or delete this one")
     return True
 
+# %% ../nbs/data/12_examples.ipynb #338560e1
 def _work_path(out): return out.absolute().with_name(f'.{out.name}.building')
 
 def work_folder(
@@ -261,6 +263,7 @@ def _check_counts(corpus, train, held_out=None):
         warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; "
                       "give more documents, or a larger --held-out")
 
+# %% ../nbs/data/12_examples.ipynb #c5bebfac
 def _build(jobs, tok, out, recipe, num_proc):
     "Shards, then one folder"
     work = work_folder(out, recipe, tok)

@@ -218,7 +218,7 @@ def be_a_worker(
         os._exit(1)
     Thread(target=watch, daemon=True).start()
 
-PROCESS_START = 'fork' if sys.platform=='linux' else 'spawn' # How a worker begins; forks are unsafe or unknown elsewhere
+PROCESS_START = 'fork' if sys.platform=='linux' else 'spawn' # Forks are unsafe or unknown elsewhere
 
 def in_processes(
     f, # Function of an item
