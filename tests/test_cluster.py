@@ -100,11 +100,16 @@ def test_a_killed_task_continues_at_its_first_missing_shard(corpus, one, tmp_pat
     assert shards_of(build.work)==one[0]
 
 @pytest.mark.parametrize('tasks', [3, 7])
-def test_a_killed_build_in_tasks_continues(corpus, one, tmp_path, made, tasks):
-    "Also with another number of tasks, which finds the shards of the first"
-    args = corpus, VOCAB, tmp_path/'rows'
+def test_a_killed_build_in_tasks_continues(corpus, one, tmp_path, made, monkeypatch, tasks):
+    "Without its finished tasks; with another number of tasks all start, and find the shards of the first"
+    args, ranks, make = (corpus, VOCAB, tmp_path/'rows'), [], ExampleTasks.make_shards
+    def noted(self, data, rank, world_size):
+        ranks.append(rank)
+        return make(self, data, rank, world_size)
     killed_at('train/0000004', lambda: build_in_tasks(*args, 3, 1, 64, True, 0, False, .2))
+    monkeypatch.setattr(ExampleTasks, 'make_shards', noted)
     path = build_in_tasks(*args, tasks, 1, 64, True, 0, False, .2)
+    assert ranks==([1, 2] if tasks==3 else [*range(7)])
     assert len(made)==10 and set(made)==names([4, 7, 2, 5, 8])
     assert files_of(path)==one[1] and os.listdir(tmp_path)==['rows']
 
