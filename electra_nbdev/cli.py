@@ -149,11 +149,14 @@ def electra_data(
     seed:int=0, # Of lengths and segments
     skip_bad_rows:bool=False, # Leave undecodable lines out, and count them
     long_lines:str='split', # What does not fit begins the next example; official: it is dropped
+    tasks:int=None, # Build in so many tasks of datatrove, num_proc at a time; has no influence on the result
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
     from electra_nbdev.examples import WHY_DROPPED, build_examples, load_examples
-    rules = max_length, num_proc, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
-    folder = build_examples(corpus, vocab, out, *rules)
+    from electra_nbdev.cluster import build_in_tasks
+    rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
+    if tasks is None: folder = build_examples(corpus, vocab, out, max_length, num_proc, *rules)
+    else: folder = build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
     examples = load_examples(folder)
     why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if examples.counts['dropped_tokens'] else {}
     print(', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items()), 'in', folder)
