@@ -48,24 +48,32 @@ def electra_data(
     seed:int=0, # Of lengths and segments
     skip_bad_rows:bool=False, # Leave undecodable lines out, and count them
     long_lines:str='split', # What does not fit begins the next example; official: it is dropped
+    tasks:int=None, # Build in so many tasks of datatrove, num_proc at a time; has no influence on the result
     replace_with:str=None, # Run, Hugging Face folder, hf:name or tiny: its generator proposes replacements
     top:int=None, # With --replace-with: candidates of a position (default: 32)
     mask_prob:float=None, # With --replace-with: fraction of the tokens that get candidates (default: 0.15)
     device:str=None, # With --replace-with: cpu, cuda ... (default: a GPU if there is one)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.examples import WHY_DROPPED, build_examples, load_examples
+    from electra_nbdev.examples import build_examples, load_examples
+    from electra_nbdev.cluster import build_in_tasks
     if not replace_with and (top or mask_prob or device):
         raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
-    rules = max_length, num_proc, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
-    folder = build_examples(corpus, vocab, out, *rules)
+    rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
+    if tasks is None: folder = build_examples(corpus, vocab, out, max_length, num_proc, *rules)
+    else: folder = build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
     examples = load_examples(folder)
-    why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if examples.counts['dropped_tokens'] else {}
-    print(', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items()), 'in', folder)
+    print(_counted(examples, long_lines), 'in', folder)
     if replace_with: _add_replacements(folder, replace_with, top or 32, mask_prob or .15, seed, device)
     return examples
 
 # %% ../nbs/99_cli.ipynb #253ae42d
+def _counted(examples, long_lines):
+    "What was read and built, and why tokens are missing"
+    from electra_nbdev.examples import WHY_DROPPED
+    why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if examples.counts['dropped_tokens'] else {}
+    return ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items())
+
 def _add_replacements(folder, generator, *how):
     "Write what may replace the tokens of examples, and print how much of the generator's probability that is"
     from electra_nbdev.replacements import add_replacements

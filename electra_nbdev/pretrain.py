@@ -34,12 +34,12 @@ from .batches import LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_d
 from .discriminator import corrupt
 from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
 from .electric import NoiseContrast, TwoTowers
-from .engine.files import InputError, cache_dir
+from .engine.files import InputError, build_lock, cache_dir
 from .engine.ranks import AverageGradients, OwnDropout, join_processes, largest, n_processes, rank
 from .engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, finder_of,
                                            has_own_schedule, precision_callbacks, print_line, print_metrics,
                                            progress_bars)
-from .examples import Examples, build_examples, build_lock, load_examples
+from .examples import Examples, build_examples, load_examples
 from .masking import MaskTokens
 from .metrics import HeldOutMetrics
 from .monitor import FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history

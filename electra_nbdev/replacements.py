@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/replacements.html.md"""
 __all__ = ['open_generator', 'Candidates', 'best_candidates', 'add_replacements', 'SampledExamples', 'examples_for',
            'MaskFromTable', 'ReplaceFromTable', 'TemperatureDecay']
 
-# %% ../nbs/data/17_replacements.ipynb #fd753050
+# %% ../nbs/data/17_replacements.ipynb #fa89a807
 import json, math, shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -23,16 +23,16 @@ from torch import Tensor, nn
 
 from .discriminator import corrupt, disc_labels, is_replaced
 from .electra import Objective
-from .engine.files import InputError, atomic_folder, atomic_write, digest_of
+from .engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of
 from .engine.models import complete_network, device_of, max_input, model_folder
 from .engine.random import KeyedRandom
-from .examples import Examples, build_lock, load_examples
+from .examples import Examples, load_examples
 from .generator import Prediction, hidden_states, in_parts, masked_logits, sample_inverse_cdf
 from .hparams import PretrainHParams
 from .masking import MaskedBatch, MaskTokens, candidates, make_inputs, mask_batch, scatter_update
 from .tokenizer import fingerprint, load_tokenizer, no_bars, special_token_ids, watched
 
-# %% ../nbs/data/17_replacements.ipynb #fa52e2b3
+# %% ../nbs/data/17_replacements.ipynb #b9848866
 def open_generator(
     model, # Finished run, folder of a masked language model, `hf:name`, or `tiny`, the model of the package
 )->tuple: # Network in evaluation mode, tokenizer
@@ -45,7 +45,7 @@ def open_generator(
     from transformers import AutoModelForMaskedLM
     return complete_network(AutoModelForMaskedLM, folder).eval(), load_tokenizer(folder)
 
-# %% ../nbs/data/17_replacements.ipynb #dd7618ca
+# %% ../nbs/data/17_replacements.ipynb #d7b524ee
 class Candidates(NamedTuple):
     "What may replace the tokens at masked positions"
     ids:Tensor # Most probable tokens, the best first, (bs, n, k)
@@ -67,7 +67,7 @@ def best_candidates(
     n = mb.positions.shape[1]*generator.config.vocab_size
     return Candidates(*in_parts(part, n, hidden, mb.positions, mb.targets))
 
-# %% ../nbs/data/17_replacements.ipynb #86fb808c
+# %% ../nbs/data/17_replacements.ipynb #a33b2555
 def _columns(vocab_size):
     "Columns of the table; candidates of all positions follow one another"
     ids = 'uint16' if vocab_size<=2**16 else 'int32'
@@ -85,7 +85,7 @@ def _rows(generator, examples, numbers, facts):
     rows = [[o[u].flatten().cpu().numpy() for o,u in zip(column, used)] for column in kept]
     return rows, found.log_probs.exp().sum(-1)[used].sum().item(), int(used.sum())
 
-# %% ../nbs/data/17_replacements.ipynb #06dd0314
+# %% ../nbs/data/17_replacements.ipynb #1faa2d90
 _SHARD, _TOKENS = 2**13, 2**14 # Examples of a shard; tokens that the generator reads at a time
 
 def _write_shard(folder, generator, examples, numbers, facts):
@@ -117,7 +117,7 @@ def _write_table(generator, examples, facts):
         (tmp/'facts.json').write_text(json.dumps(facts | result, indent=2), encoding='utf-8')
     shutil.rmtree(work)
 
-# %% ../nbs/data/17_replacements.ipynb #f590e77b
+# %% ../nbs/data/17_replacements.ipynb #cf3c1f93
 def _is_done(folder, facts):
     "Whether the table of this generator is there; another one is refused"
     if not (folder/'facts.json').is_file(): return False
@@ -126,7 +126,7 @@ def _is_done(folder, facts):
     diff = ', '.join(f'{k} {there.get(k)} there, {v} here' for k,v in facts.items() if there.get(k)!=v)
     raise InputError(f"{folder} holds other replacements ({diff}); delete that folder, or build other examples")
 
-# %% ../nbs/data/17_replacements.ipynb #39d573b9
+# %% ../nbs/data/17_replacements.ipynb #71218165
 def add_replacements(
     path, # Folder of examples, those held out inside of it
     model, # What `open_generator` opens
@@ -147,7 +147,7 @@ def add_replacements(
             if o.is_dir(): _write_table(generator, load_examples(o), facts)
     return json.loads((path/'replacements'/'facts.json').read_bytes())
 
-# %% ../nbs/data/17_replacements.ipynb #16c527ff
+# %% ../nbs/data/17_replacements.ipynb #5cabcb2b
 def _check_table(generator, tok, examples, top, mask_prob, model):
     "Refuse what does not fit together"
     n, most = examples.recipe['vocab_size'], max_input(generator)
@@ -159,7 +159,7 @@ def _check_table(generator, tok, examples, top, mask_prob, model):
     if not 2<=top<=n: raise InputError(f"--top is {top}; a position has 2 to {n} candidates")
     if not 0.01<=mask_prob<=.9: raise InputError(f"--mask-prob is {mask_prob}; it is between 0.01 and 0.9")
 
-# %% ../nbs/data/17_replacements.ipynb #c1b62dce
+# %% ../nbs/data/17_replacements.ipynb #1f40bfec
 class SampledExamples(Examples):
     "Examples with candidates for replacements"
     n_inp = 6
@@ -181,7 +181,7 @@ class SampledExamples(Examples):
         "Most masked positions of an example"
         return max(1, int((self.facts['mask_prob']+.005)*self.width))
 
-# %% ../nbs/data/17_replacements.ipynb #be16a755
+# %% ../nbs/data/17_replacements.ipynb #2362bf03
 @patch
 def __getitem__(self:SampledExamples,
     idxs, # As for `Examples`
@@ -204,7 +204,7 @@ def __getitem__(self:SampledExamples,
     original[row, slot] = flat['original']
     return *parts, *map(torch.from_numpy, (slots, ids, log_probs, original))
 
-# %% ../nbs/data/17_replacements.ipynb #24f27a1a
+# %% ../nbs/data/17_replacements.ipynb #8290ce3d
 @patch
 def check(self:SampledExamples,
     hp:PretrainHParams, # Recipe that is about to use the examples
@@ -226,7 +226,7 @@ def examples_for(
     found.check(hp)
     return found
 
-# %% ../nbs/data/17_replacements.ipynb #90dac670
+# %% ../nbs/data/17_replacements.ipynb #48cd1ea3
 class MaskFromTable(MaskTokens):
     "Positions and candidates of a batch from the table: `learn.masked` for the objective"
     name = 'mask_tokens'
@@ -249,7 +249,7 @@ class MaskFromTable(MaskTokens):
         self.learn.masked = MaskedBatch(*inp, masked, at, ids.gather(1, at), used.float(),
                                         candidates(inp, self.special_ids), rand(len(ids), width), proposed)
 
-# %% ../nbs/data/17_replacements.ipynb #9eb8142c
+# %% ../nbs/data/17_replacements.ipynb #82fe46a2
 class ReplaceFromTable(Objective):
     "Replaced-token detection with the candidates of the table"
     def __init__(self,
@@ -271,7 +271,7 @@ class ReplaceFromTable(Objective):
         self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
         self.set_targets(found, disc_labels(is_replaced(mb, fake), mb.attention_mask))
 
-# %% ../nbs/data/17_replacements.ipynb #912d0b7d
+# %% ../nbs/data/17_replacements.ipynb #e88572ee
 class TemperatureDecay(Callback):
     "Let the temperature of an objective fall to 1"
     order, run_valid = MaskTokens.order+.6, False

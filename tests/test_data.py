@@ -12,8 +12,8 @@ from conftest import GOLDEN
 from electra_nbdev import examples as data
 from electra_nbdev.batches import PretrainDL, pretrain_dls
 from electra_nbdev.cli import electra_data
-from electra_nbdev.examples import ExampleBuilder, build_lock, build_examples, examples_of, load_examples
-from electra_nbdev.engine.files import InputError
+from electra_nbdev.examples import ExampleBuilder, build_examples, examples_of, load_examples
+from electra_nbdev.engine.files import InputError, build_lock
 from electra_nbdev.recipe import preset
 from electra_nbdev.text import chunks
 from electra_nbdev.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids,

@@ -7,9 +7,10 @@ from datasets import Dataset, load_from_disk
 from fastcore.test import test_close as close
 
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.examples import (ExampleBuilder, Examples, _features, _part_lines, _write_arrow, build_examples,
-    examples_of, load_examples)
+from electra_nbdev.examples import (ExampleBuilder, Examples, _features, _write_arrow, build_examples, examples_of,
+    load_examples)
 from electra_nbdev.recipe import preset
+from electra_nbdev.text import part_lines
 from electra_nbdev.tokenizer import train_vocab
 
 # Segments of known draws
@@ -86,11 +87,11 @@ def test_a_shard(tmp_path):
 def test_every_document_is_in_one_part():
     docs = ['one', 'two', '', 'three', '', 'four', 'five', '']
     counts = dict(lines=0, documents=0)
-    held = list(_part_lines(docs, 'held_out', .5, counts))
+    held = list(part_lines(docs, 'held_out', .5, counts))
     assert counts==dict(lines=len(held)-held.count(''), documents=held.count('')) and 0<len(held)<len(docs)
-    assert sorted(held + list(_part_lines(docs, 'train', .5, counts)))==sorted(docs)
+    assert sorted(held + list(part_lines(docs, 'train', .5, counts)))==sorted(docs)
     assert counts==dict(lines=5, documents=3)
-    assert list(_part_lines(docs, 'train', 0, counts))==docs
+    assert list(part_lines(docs, 'train', 0, counts))==docs
 
 # A corpus
 

@@ -18,7 +18,7 @@ from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.recipe import build_networks, preset, save_networks
 from electra_nbdev.replacements import (SampledExamples, add_replacements, best_candidates, examples_for,
                                         open_generator)
-from electra_nbdev.runs import evaluate_run
+from electra_nbdev.runs import evaluate_run, run_pretraining
 from electra_nbdev.tokenizer import special_token_ids, train_vocab
 from survival import At, assert_same, fork, result, train
 from test_commands import tales
@@ -206,7 +206,7 @@ def test_other_replacements_are_another_run(made, tmp_path):
     for o in (folder, folder/'held_out'): shutil.rmtree(o/'replacements')
     add_replacements(folder, d/'run', 9, hp.mask_prob, device='cpu')
     with pytest.raises(InputError, match='replacements/data-00000-of-00001.arrow'):
-        train(tmp_path/'run', folder, hp)
+        run_pretraining(folder, tmp_path/'run', hp, device='cpu')
 
 def test_the_command(made, tmp_path, capsys):
     d = made[0]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from electra_nbdev import examples
+from electra_nbdev import examples, tokenizer
 from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import only_writer
 from electra_nbdev.engine.files import InputError, atomic_folder, atomic_write, remove_leftovers
@@ -27,7 +27,7 @@ def raises(code):
 def test_building_with_processes_that_start_anew(corpus, monkeypatch):
     "As on Windows and macOS, where nothing is inherited: the same examples"
     (corpus/'text/1.txt').unlink() # one shard, one worker
-    monkeypatch.setattr(examples, '_START', 'spawn')
+    monkeypatch.setattr(tokenizer, 'PROCESS_START', 'spawn')
     monkeypatch.setattr(os, 'fork', raises(errno.ENOSYS))
     alone = build_examples(corpus/'text', corpus/'vocab.txt', corpus/'alone', max_length=32)
     two = build_examples(corpus/'text', corpus/'vocab.txt', corpus/'two', max_length=32, num_proc=2)

@@ -1,11 +1,13 @@
 "Text sources on awkward input: compressed, damaged, undecodable, huge; and a sample corpus that is the same everywhere"
-import gzip, os, random, subprocess, sys, tracemalloc
+import gzip, json, os, random, subprocess, sys, tracemalloc
 from importlib import metadata
 from pathlib import Path
 
 import datasets, pyarrow as pa, pytest
+from datasets.data_files import DataFilesList
 from hypothesis import given, settings, strategies as st
 
+from electra_nbdev import text as text_module
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.sample_corpus import Distinct, is_prose, sample_corpus
 from electra_nbdev.text import chunks, source_facts
@@ -96,6 +98,85 @@ def test_dataset_in_zstd(tmp_path, monkeypatch):
     rows = b'{"text": "Owls hunt."}\n{"text": "Crows plan.\\nThey play."}\n'
     (tmp_path/'rows/train.jsonl.zst').write_bytes(zstd(rows))
     assert docs(f'hf:{tmp_path}/rows')==[['Owls hunt.'], ['Crows plan.', 'They play.']]
+
+# Datasets stream
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    "A dataset of three files: rows of one line, a document in a row, and rows without text"
+    monkeypatch.setattr(datasets.config, 'HF_DATASETS_CACHE', str(tmp_path/'cache'))
+    (tmp_path/'rows').mkdir()
+    for i,texts in enumerate([['Owls hunt.', 'Crows plan.'], ['Larks rise.\nThey sing.', 'Gulls wait.'], [None, '']]):
+        lines = [json.dumps(dict(id=j, text=o))+'\n' for j,o in enumerate(texts)]
+        (tmp_path/f'rows/train-{i}.jsonl').write_text(''.join(lines))
+    return tmp_path/'rows'
+
+ROWS = [['Owls hunt.', 'Crows plan.'], ['Larks rise.', 'They sing.'], ['Gulls wait.']]
+
+def test_each_file_of_a_dataset_is_a_chunk(rows):
+    found = chunks(f'hf:{rows}')
+    assert [(c.kind, c.start, c.end) for c in found]==[('hf', i, i+1) for i in range(3)]
+    assert [list(c.documents()) for c in found]==[ROWS[:1], ROWS[1:], []]
+    assert docs(f'hf:{rows}')==ROWS
+    assert not list((rows.parent/'cache').rglob('*.arrow'))
+
+def test_kinds_of_files_of_a_dataset(rows):
+    import pandas as pd
+    for i,kind in enumerate(('to_parquet', 'to_csv')):
+        (rows.parent/kind).mkdir()
+        for o in sorted(rows.iterdir()):
+            file = rows.parent/kind/o.with_suffix('.'+kind[3:]).name
+            getattr(pd.read_json(o, lines=True), kind)(file, index=False)
+        assert docs(f'hf:{rows.parent}/{kind}')==ROWS
+
+def test_facts_of_a_dataset_follow_its_content(rows):
+    (before,) = source_facts(f'hf:{rows}')
+    assert before['files']==3
+    for o in rows.iterdir(): os.utime(o, (0, 0))
+    text_module._dataset.cache_clear()
+    assert source_facts(f'hf:{rows}')==[before]
+    (rows/'train-2.jsonl').write_text('{"id": 0, "text": "Rooks meet."}\n')
+    assert source_facts(f'hf:{rows}')[0]['digest']!=before['digest']
+
+def test_facts_of_a_hub_dataset_are_its_revision(monkeypatch):
+    "No file is opened; the addresses are not even ones that could be"
+    def facts(revision):
+        class Builder:
+            class config:
+                address = f'hf://datasets/birds/songs@{revision}/train.parquet'
+                data_files = dict(train=DataFilesList([address], [('birds/songs', revision)]))
+        class Stream: split = 'train'
+        monkeypatch.setattr(text_module, '_dataset', lambda spec: (Builder, Stream, 'text'))
+        return source_facts('hf:birds/songs')
+    assert facts('a'*40)==facts('a'*40)!=facts('b'*40)
+
+def test_a_damaged_file_of_a_dataset(rows):
+    (rows/'train-1.jsonl').write_text('{"id": 0, "text": "Larks rise."}\n{"id": 1, "te\n')
+    first, second, third = chunks(f'hf:{rows}')
+    assert list(first.documents())==ROWS[:1] and not list(third.documents())
+    with pytest.raises(InputError, match='rows` cannot be read, file 2 of 3 after row 0: ArrowInvalid'):
+        list(second.lines())
+
+NOT_THERE = {'::test': "cannot be loaded: ValueError: Bad split: test. Available splits: \\['train'\\]",
+             ':::id': 'no column of text named `id`; its columns are id, text',
+             ':::body': 'no column of text named `body`'}
+
+@pytest.mark.parametrize('rest', NOT_THERE)
+def test_splits_and_columns_that_are_not_there(rows, rest):
+    with pytest.raises(InputError, match=NOT_THERE[rest]): chunks(f'hf:{rows}{rest}')
+
+def test_memory_of_a_stream_is_flat(tmp_path):
+    "JSON lines, of which `datasets` reads 10 MB at a time; Parquet is read ahead, up to a gigabyte"
+    (tmp_path/'rows').mkdir()
+    row = json.dumps(dict(text='The number of this row is not known. '*270))+'\n'
+    (tmp_path/'rows/train.jsonl').write_text(row*10_000)
+    (chunk,) = chunks(f'hf:{tmp_path}/rows')
+    before, most = pa.total_allocated_bytes(), 0
+    for i,_ in enumerate(chunk.lines()): most = max(most, pa.total_allocated_bytes()) if i%10==0 else most
+    assert i==10_000 and (tmp_path/'rows/train.jsonl').stat().st_size>99e6
+    assert most-before<30e6, most
+
+# What was read
 
 def test_facts_follow_the_content(tmp_path):
     (tmp_path/'a').write_bytes(TEXT)

@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/files.html.md"""
 
 # %% auto #0
 __all__ = ['SHIPPED', 'InputError', 'suggest', 'one_line', 'atomic_file', 'atomic_write', 'atomic_folder', 'check_free',
-           'remove_leftovers', 'take_lock', 'file_facts', 'known_facts', 'digest', 'digest_of', 'versions', 'cache_dir']
+           'remove_leftovers', 'take_lock', 'build_lock', 'file_facts', 'known_facts', 'digest', 'digest_of',
+           'versions', 'cache_dir']
 
 # %% ../../nbs/engine/90_files.ipynb #63a7c421
 import difflib, errno, hashlib, json, os, re, shutil, tempfile, warnings
@@ -158,6 +159,18 @@ def take_lock(
         warnings.warn(f"{path} cannot be locked here ({e}): nothing keeps a second process from writing to it too, "
                       "so make sure that there is none", stacklevel=4)
         return nullcontext()
+
+# %% ../../nbs/engine/90_files.ipynb #17b6363f
+@contextmanager
+def build_lock(
+    path, # What is about to be written
+):
+    "Wait while another process on this machine writes the same path"
+    file = Path(tempfile.gettempdir())/f'electra_nbdev-{digest(str(Path(path).absolute()))}.lock'
+    with take_lock(file, path):
+        try: yield
+        finally:
+            with suppress(PermissionError): file.unlink(missing_ok=True) # Windows deletes no open file
 
 # %% ../../nbs/engine/90_files.ipynb #1f190a73
 def file_facts(

@@ -1,0 +1,91 @@
+"""CPU seconds for a million tokens and memory of building examples, from 1 MB to 1 GB of text, on both paths.
+
+`one` is `build_examples` in one process, `tasks` is `electra_data --tasks` with datatrove's local executor and one
+worker; each build has a process of its own. The files of `--text` are repeated under other names until the size is
+reached. CPU seconds are those of the process and its children, so other programs on the machine hardly change them.
+`plan`, `shards` and `folder` are the parts of the tasks' path: chunks and digests, one pass over the text for each
+part, and joining the shards. Memory is the most of the process that is not a file on disk."""
+import argparse, json, os, resource, sys, tempfile, time
+from pathlib import Path
+from subprocess import run
+
+from common import cpu, table, text_folder
+from data import peak_during
+
+VOCAB = Path(__file__).parents[1]/'electra_nbdev/models/electra-tiny-en/discriminator'
+HELD_OUT = .02
+
+def write_texts(source, folder, mb):
+    "The text files of a folder, under new names, until they have so many megabytes"
+    folder.mkdir()
+    files, left, n = sorted(source.rglob('*.txt')), int(mb*1e6), 0
+    while left:
+        text = files[n%len(files)].read_bytes()[:left].decode(errors='ignore').encode()
+        (folder/f'{n:05}.txt').write_bytes(text)
+        left, n = max(0, left-max(1, len(text))), n+1
+
+def cpu_seconds():
+    "Of this process and of those that it has waited for"
+    found = [resource.getrusage(o) for o in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(o.ru_utime+o.ru_stime for o in found)
+
+def timed(cls, name, seconds):
+    "Note how long a method takes"
+    f = getattr(cls, name)
+    def g(*args, **kwargs):
+        start = time.process_time()
+        try: return f(*args, **kwargs)
+        finally: seconds[name] = round(time.process_time()-start, 2)
+    setattr(cls, name, g)
+
+def build(path, text, out):
+    "One build: seconds, tokens, megabytes"
+    from electra_nbdev.cluster import ExampleTasks, build_in_tasks
+    from electra_nbdev.examples import build_examples, load_examples
+    from electra_nbdev.tokenizer import load_tokenizer
+    load_tokenizer(VOCAB)
+    seconds = {}
+    for name in ('__init__', 'make_folder'): timed(ExampleTasks, name, seconds)
+    def make():
+        if path=='one': build_examples(text, VOCAB, out, held_out=HELD_OUT)
+        else: build_in_tasks(text, VOCAB, out, 4, 1, 128, True, 0, False, HELD_OUT)
+    start = cpu_seconds()
+    memory = peak_during(make)
+    spent = cpu_seconds()-start
+    tokens = sum(load_examples(out/o).counts['tokens'] for o in ('', 'held_out'))
+    size = sum(o.stat().st_size for o in out.rglob('*') if o.is_file())
+    parts = {k: seconds[o] for k,o in dict(plan='__init__', folder='make_folder').items() if o in seconds}
+    if parts: parts['shards'] = round(spent-sum(parts.values()), 2)
+    return dict(cpu_s=round(spent, 2), tokens=tokens, s_per_million=round(spent/tokens*1e6, 3), parts=parts,
+                peak_mb=round(memory['peak']), more_mb=round(memory['peak']-memory['before']),
+                examples_mb=round(size/1e6, 2))
+
+def apart(*args):
+    "A build in a process of its own"
+    done = run([sys.executable, __file__, '--one', *map(str, args)], check=True, stdout=-1, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument('--one', nargs=3, help='path, text and out of one build; for the processes')
+    p.add_argument('--text', default=os.environ.get('ELECTRA_TEXT', ''), help='folder of .txt files')
+    p.add_argument('--sizes', default='1,10,100,1000', help='megabytes of text')
+    p.add_argument('--work', help='folder for scratch files, of four times the largest size')
+    p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'corpus_size.json', help='results')
+    args = p.parse_args()
+    if args.one: return print(json.dumps(build(args.one[0], *map(Path, args.one[1:]))))
+    rows = []
+    for mb in map(int, args.sizes.split(',')):
+        with tempfile.TemporaryDirectory(dir=args.work) as d:
+            write_texts(text_folder(args), Path(d)/'text', mb)
+            for path in ('one', 'tasks'):
+                rows.append(dict(mb=mb, path=path, **apart(path, Path(d)/'text', Path(d)/path)))
+                print(rows[-1], flush=True)
+        size = sum(o.stat().st_size for o in text_folder(args).rglob('*.txt'))
+        setting = f'{size/1e6:.0f} MB of English, repeated under other file names; held out {HELD_OUT}; length 128'
+        args.out.write_text(json.dumps(dict(cpu=cpu(), setting=setting, rows=rows), indent=1)+'\n')
+    table(('MB', 'path', 'CPU s', 'million tokens', 'CPU s/million', 'peak MB', 'peak, added'),
+          [(o['mb'], o['path'], o['cpu_s'], o['tokens']/1e6, o['s_per_million'], o['peak_mb'], o['more_mb'])
+           for o in rows])
+
+if __name__=='__main__': main()
