@@ -117,30 +117,37 @@ def sized(hp, steps):
     return replace(hp, num_train_steps=steps, num_warmup_steps=steps//10, save_checkpoints_steps=max(1, steps//8),
                    iterations_per_loop=max(1, steps//8))
 
-def sampled(name, args, seed, folder):
-    "Examples with replacements; operations and seconds of their generator, and of the replacements of an example"
+def sampled(name, args):
+    "Examples with replacements, the same for all seeds; what their generator and those of an example have taken"
     import os, shutil
     from electra_nbdev.examples import load_examples
-    from electra_nbdev.recipe import save_networks
     from electra_nbdev.replacements import add_replacements
-    hp, data, generator = recipe(name, args, seed), args.work/'examples', args.generator
-    spent = dict(flops=0., seconds=0.)
-    if name=='corpus sampled once':
-        own = replace(hp, **GENERATOR, replacements_from_data=False, temperature=1., temperature_decay=None)
-        per_step, watch = operations('MLM', own, args.data, args.device), clock()
-        own, data, generator = sized(own, round(SHARE*args.flops/per_step)), folder/'examples', folder/'generator-run'
-        learn = learner('MLM', own, args.data, args.device)
-        with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
-        save_networks(learn.model, own, generator, learn.tokenizer)
-        spent = dict(flops=per_step*own.num_train_steps, seconds=watch.seconds)
+    hp, generator, spent = recipe(name, args, 0), args.generator, dict(flops=0., seconds=0.)
+    folder, own = args.work/('sampled' if name=='corpus sampled once' else 'sampled-at-hand'), args.work/'generator'
+    if name=='corpus sampled once': generator, spent = own, trained_generator(hp, args, own)
+    data = folder/'examples'
     if not data.is_dir(): shutil.copytree(args.data, data, copy_function=os.link)
-    row = data/'row.json'
-    if not row.is_file():
+    if not (folder/'row.json').is_file():
         start = time.process_time()
         add_replacements(data, generator, mask_prob=hp.mask_prob, device=args.device)
         seconds = (time.process_time()-start)/sum(len(load_examples(o)) for o in (data, data/'held_out'))
-        row.write_text(json.dumps(dict(flops=operations_of_candidates(generator, data, hp.mask_prob), seconds=seconds)))
-    return data, spent, json.loads(row.read_text())
+        row = dict(flops=operations_of_candidates(generator, data, hp.mask_prob), seconds=seconds)
+        (folder/'row.json').write_text(json.dumps(row))
+    return data, spent, json.loads((folder/'row.json').read_text())
+
+def trained_generator(hp, args, folder):
+    "Train a masked language model for its share of the operations; what it has taken"
+    from electra_nbdev.recipe import save_networks
+    facts = folder/'spent.json'
+    if facts.is_file(): return json.loads(facts.read_text())
+    hp = replace(hp, **GENERATOR, replacements_from_data=False, temperature=1., temperature_decay=None)
+    per_step, watch = operations('MLM', hp, args.data, args.device), clock()
+    hp = sized(hp, round(SHARE*args.flops/per_step))
+    learn = learner('MLM', hp, args.data, args.device)
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
+    save_networks(learn.model, hp, folder, learn.tokenizer)
+    facts.write_text(json.dumps(dict(flops=per_step*hp.num_train_steps, seconds=watch.seconds)))
+    return json.loads(facts.read_text())
 
 def operations_of_candidates(generator, data, mask_prob):
     "Floating-point operations that the generator takes for the replacements of an example"
@@ -160,7 +167,7 @@ def pretrain(name, args, seed, folder):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
     from electra_nbdev.recipe import save_networks
     hp, data, spent, row = recipe(name, args, seed), args.data, dict(flops=0, seconds=0), dict(flops=0, seconds=0)
-    if name in SAMPLED: data, spent, row = sampled(name, args, seed, folder)
+    if name in SAMPLED: data, spent, row = sampled(name, args)
     if name=='random weights':
         learn = learner(name, hp, data, args.device)
         save_networks(learn.model, hp, folder/'1.0', learn.tokenizer)

@@ -125,13 +125,25 @@ def test_parts_of_a_batch(made):
     whole, parts = (steps(learner(made, grad_accumulation=o, length_schedule=()), 3)[0] for o in (1, 2))
     torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-6)
 
-def test_widths(made):
-    "Examples that share a batch by their lengths keep their candidates"
-    learn = learner(made, length_schedule=(), length_window=4)
-    examples, (ids, _, slots, *_) = learn.dls.train.dataset, learn.dls.train.one_batch()
-    assert ids.shape[1]<=16 and slots.shape[1]==16
-    mb = steps(learn, 3)[1].masked
-    assert (mb.masked_ids.gather(1, mb.positions)[mb.weights>0]==examples.tokenizer.mask_token_id).all()
+def test_widths(made, tmp_path):
+    "Short examples that share a narrow batch keep their candidates"
+    d, hp = made
+    words = [o for o in tales().split() if o.isalpha()]
+    lines = [' '.join(words[i:i+n]) for i,n in enumerate([3, 4, 12]*40)]
+    (tmp_path/'short.txt').write_text('\n\n'.join(lines))
+    build_examples(tmp_path/'short.txt', d/'vocab', tmp_path/'examples', max_length=16, held_out=.2)
+    add_replacements(tmp_path/'examples', d/'run', 8, hp.mask_prob, device='cpu')
+    learn = learner((tmp_path, hp), length_schedule=(), length_window=20)
+    widths = set()
+    for _ in range(6):
+        mb = steps(learn, 1)[1].masked
+        widths.add(mb.input_ids.shape[1])
+        used = mb.weights>0
+        assert (mb.masked_ids.gather(1, mb.positions)[used]==learn.tokenizer.mask_token_id).all()
+        assert (mb.positions[used]>0).all() and (used.sum(1)>0).all()
+        same = (mb.proposed.ids==mb.targets[...,None]).float()*mb.proposed.log_probs.exp()
+        assert ((same.sum(-1)-mb.proposed.original.exp()).abs()<2e-3)[used & (same.sum(-1)>0)].all()
+    assert widths>={8, 16}
 
 @pytest.mark.parametrize('length', [8, 16])
 def test_what_is_replaced(made, length):
@@ -154,6 +166,15 @@ def test_temperature_falls(made):
     o = learn.temperature_decay
     assert learn.replace_from_table.temperature==o.at(3)
     assert [round(o.at(i), 3) for i in (0, 3, 12)]==[2., 1.287, 1.007]
+
+def test_a_low_temperature_takes_the_best(made):
+    "In training; held-out text is sampled at temperature 1"
+    learn = learner(made, temperature=.01, temperature_decay=None)
+    last = steps(learn, 1)[1]
+    best, real = last.masked.proposed.ids[...,0], last.masked.weights>0
+    assert (last.generated.sampled==best)[real].float().mean()>.85
+    held = learn.masked # of the evaluation after it
+    assert (learn.generated.sampled==held.proposed.ids[...,0])[held.weights>0].float().mean()<.7
 
 def test_noise_beside_the_table(made):
     "With nothing but unigram noise candidates are not seen, and special tokens never"

@@ -2,9 +2,11 @@
 
 The folder holds English text, one paragraph a line: 90 novels (computationalstylistics/100_english_novels), the
 speeches of the NLTK corpora and the training part of WikiText-2. Every step is a command of the package. A step that is
-finished is not repeated, and a training that was stopped goes on."""
-import argparse, json, re, shlex, subprocess, sys
+finished is not repeated, and a training that was stopped goes on. About six hours of one core."""
+import argparse, json, re, shlex, shutil, subprocess, sys
 from pathlib import Path
+
+from safetensors.torch import load_file, save_file
 
 from ship import MODELS, ship
 
@@ -23,6 +25,40 @@ def run(command, **hparams):
     print('$', shlex.join(line), flush=True)
     subprocess.run([Path(sys.executable).parent/line[0], *line[1:]], check=True)
 
+BODY = dict(hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=512, hidden_dropout_prob=0.,
+            attention_probs_dropout_prob=0., max_position_embeddings=128)
+ROWS = dict(model_hparam_overrides=BODY, max_seq_length=128, train_batch_size=8, eval_batch_size=32, num_eval_steps=24)
+GROWING = [[8, .12], [16, .1], [32, .28], [64, .25], [128, .25]]
+WHOLE, IN_TURN = [[128, 1.]], [*[[n, .0225] for n in (16, 32, 64, 128)]*10, [128, .1]]
+# Name, weights to begin with, steps, warm-up, learning rate, fraction masked, weight of the discriminator, lengths
+ELECTRA = [('first', None, 30_000, 1000, 1.5e-3, .3, 20., GROWING),
+           ('second', 'first', 8_000, 0, 3.2e-4, .3, 20., WHOLE),
+           ('third', 'second', 24_000, 500, 1e-3, .3, 30., WHOLE),
+           ('fourth', 'third', 26_000, 500, 1e-3, .5, 50., IN_TURN),
+           ('fifth', 'mean', 3_600, 100, 3e-4, .5, 50., [[32, .05], [64, .05], [128, .1]]*5)]
+
+def mean(a, b, out):
+    "Networks whose weights are one part of the first run and three parts of the second"
+    for part in ('discriminator', 'generator'):
+        shutil.copytree(b/part, out/part, dirs_exist_ok=True)
+        one, three = (load_file(o/part/'model.safetensors') for o in (a, b))
+        weights = {k: one[k]/4 + 3*three[k]/4 for k in one}
+        save_file(weights, out/part/'model.safetensors', metadata=dict(format='pt'))
+
+def electra(text, work):
+    "ELECTRA: one network, five runs after one another, on a paragraph a line"
+    vocab, examples = work/'vocab', work/'examples-128'
+    run(f'electra_vocab --corpus {text} --out {vocab} --vocab-size 4000')
+    run(f'electra_data --corpus {text} --vocab {vocab} --out {examples} --max-length 128 --held-out 0.02 '
+        '--long-lines official')
+    for name,init,steps,warmup,rate,masked,weight,lengths in ELECTRA:
+        if init=='mean': mean(work/'third', work/'fourth', work/'mean')
+        begin = f'--init {work/init}' if init else '--preset tiny'
+        run(f'electra_pretrain {begin} --data {examples} --out {work/name} --steps {steps} --device cpu', **ROWS,
+            num_warmup_steps=warmup, save_checkpoints_steps=steps//3, learning_rate=rate, mask_prob=masked,
+            disc_weight=weight, length_schedule=lengths)
+    ship(work/'fifth', 'electra-tiny-en')
+
 ELECTRIC = dict(electra_objective=False, electric_objective=True, generator_hidden_size=1., disc_weight=20.,
                 mask_prob=.3, train_batch_size=16, eval_batch_size=64, max_seq_length=64, learning_rate=1e-3,
                 num_warmup_steps=1800, save_checkpoints_steps=1000, num_eval_steps=24)
@@ -35,6 +71,7 @@ def electric(text, work):
         '--held-out 0.02')
     run(f'electra_pretrain --init {tiny} --data {examples} --out {work}/electric-tiny-en --steps 18000 --device cpu '
         '--precision bf16', **ELECTRIC)
+    ship(work/'electric-tiny-en', 'electric-tiny-en')
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -42,7 +79,7 @@ def main():
     p.add_argument('--work', type=Path, default=Path('runs/models'), help='folder for examples and runs')
     args = p.parse_args()
     if not any(args.text.glob('*.txt')): p.error(f'there is no text in {args.text}; make models TEXT_DIR=folder')
+    electra(args.text, args.work)
     electric(args.text, args.work)
-    ship(args.work/'electric-tiny-en', 'electric-tiny-en')
 
 if __name__=='__main__': main()
