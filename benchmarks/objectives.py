@@ -151,16 +151,18 @@ def trained_generator(hp, args, folder):
 
 def operations_of_candidates(generator, data, mask_prob):
     "Floating-point operations that the generator takes for the replacements of an example"
+    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
     from electra_nbdev.examples import load_examples
     from electra_nbdev.masking import make_inputs, mask_batch
-    from electra_nbdev.replacements import best_candidates, open_generator
+    from electra_nbdev.replacements import candidates_of, open_generator
     from electra_nbdev.tokenizer import special_token_ids
     (net, tok), examples, mode = open_generator(generator), load_examples(data), FlopCounterMode(display=False)
     special_ids = special_token_ids(tok)
     mb = mask_batch(make_inputs(*examples[:64], special_ids.pad), special_ids, mask_prob)
-    with mode, sdpa_kernel(SDPBackend.MATH): best_candidates(net, mb, 32)
+    u = torch.rand(64, 16*mb.positions.shape[1])
+    with mode, sdpa_kernel(SDPBackend.MATH): candidates_of(net, mb, 32, u)
     return mode.get_total_flops()/64
 
 def pretrain(name, args, seed, folder):

@@ -16,8 +16,8 @@ from electra_nbdev.masking import make_inputs, mask_batch
 from electra_nbdev.plan import step_cost
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.recipe import build_networks, preset, save_networks
-from electra_nbdev.replacements import (SampledExamples, add_replacements, best_candidates, examples_for,
-                                        open_generator)
+from electra_nbdev.replacements import (SampledExamples, add_replacements, candidate_probs, candidates_of,
+                                        examples_for, open_generator)
 from electra_nbdev.runs import evaluate_run, run_pretraining
 from electra_nbdev.tokenizer import special_token_ids, train_vocab
 from survival import At, assert_same, fork, result, train
@@ -94,18 +94,23 @@ def test_a_killed_process(made, tmp_path, monkeypatch):
     assert written[0]=='000001' and table(folder)==table(made[0]/'examples')
     assert not (folder/'.replacements.building').exists()
 
-def test_with_all_candidates_it_is_the_generator(made):
-    "The distribution of a replacement at a temperature is that of the generator's logits"
+def test_candidates_have_the_generators_distribution(made):
+    "On average over the draws at temperature 1; at another one the most probable half keeps its ratios"
     (net, tok), examples = open_generator(made[0]/'run'), load_examples(made[0]/'examples')
-    special_ids = special_token_ids(tok)
-    mb = mask_batch(make_inputs(*examples[:4], special_ids.pad), special_ids)
-    found = best_candidates(net, mb, len(tok))
+    special_ids, n, k = special_token_ids(tok), 3000, 6
+    ids, a = (o.repeat_interleave(n, 0) for o in examples[:1])
+    mb = mask_batch(make_inputs(ids[:1], a[:1], special_ids.pad), special_ids, .3)
+    several = mask_batch(make_inputs(ids, a, special_ids.pad), special_ids, .3)
+    several = several._replace(**{o: getattr(mb, o).repeat(n, 1) for o in ('masked_ids', 'positions', 'targets')})
     with torch.no_grad():
         hidden = hidden_states(net, mb.masked_ids, mb.attention_mask, mb.token_type_ids)
-        logits = masked_logits(net, hidden, mb.positions)
-    for t in (1., 2.5):
-        there = torch.zeros_like(logits).scatter(-1, found.ids, (found.log_probs/t).softmax(-1))
-        torch.testing.assert_close(there, (logits/t).softmax(-1), rtol=1e-4, atol=1e-6)
+        probs = masked_logits(net, hidden, mb.positions)[0].softmax(-1)
+    found = candidates_of(net, several, k, torch.rand(n, mb.positions.shape[1]*3))
+    for j,p in enumerate(probs):
+        mean = torch.zeros_like(p).index_add(0, found.ids[:,j].flatten(), candidate_probs(found)[:,j].flatten()/n)
+        assert ((mean-p).abs() < 5*(p/n).sqrt()+1e-4).all()
+    hot = candidate_probs(found, 2.)[0,0,:3]
+    torch.testing.assert_close(hot/hot.sum(), (best := probs[0].topk(3).values**.5)/best.sum(), rtol=1e-3, atol=0)
 
 # Training
 
