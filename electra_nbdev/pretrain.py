@@ -377,7 +377,7 @@ def show_results(self:ElectraLearner,
 ):
     "Original and corrupted text, with replaced tokens in brackets, and the tokens of highest P(replaced)"
     tok, batch = self._known_tokenizer(), tuple(o[:max_n] for o in self.dls.valid.one_batch())
-    with self.no_logging(), self.no_mbar(): logits, (labels, *_) = self.get_preds(dl=[batch])
+    with self.no_logging(), self.no_bar(): logits, (labels, *_) = self.get_preds(dl=[batch])
     mb, found = self.masked, self.generated
     if self.model.discriminator is None: return display_df(_predicted(tok, mb, found))
     seen, probs = corrupt(mb, found.sampled), logits.sigmoid()*(labels>=0)

@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/replacements.html.md"""
 __all__ = ['open_generator', 'Candidates', 'candidates_of', 'candidate_probs', 'add_replacements', 'SampledExamples',
            'examples_for', 'MaskFromTable', 'ReplaceFromTable', 'TemperatureDecay']
 
-# %% ../nbs/data/17_replacements.ipynb #e8f68400
+# %% ../nbs/data/17_replacements.ipynb #62195552
 import json, math, shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from .hparams import PretrainHParams
 from .masking import MaskedBatch, MaskTokens, candidates, make_inputs, mask_batch, scatter_update
 from .tokenizer import fingerprint, load_tokenizer, no_bars, special_token_ids, watched
 
-# %% ../nbs/data/17_replacements.ipynb #60d08501
+# %% ../nbs/data/17_replacements.ipynb #4a7cc23e
 def open_generator(
     model, # Finished run, folder of a masked language model, `hf:name`, or `tiny`, the model of the package
 )->tuple: # Network in evaluation mode, tokenizer
@@ -45,7 +45,7 @@ def open_generator(
     from transformers import AutoModelForMaskedLM
     return complete_network(AutoModelForMaskedLM, folder).eval(), load_tokenizer(folder)
 
-# %% ../nbs/data/17_replacements.ipynb #50bc521d
+# %% ../nbs/data/17_replacements.ipynb #b3823179
 class Candidates(NamedTuple):
     "What may replace the tokens at masked positions: the most probable half, then draws from the rest"
     ids:Tensor # Tokens, (bs, n, k)
@@ -71,7 +71,7 @@ def candidates_of(
     n = 2*mb.positions.shape[1]*generator.config.vocab_size
     return Candidates(*in_parts(part, n, hidden, mb.positions, mb.targets, u))
 
-# %% ../nbs/data/17_replacements.ipynb #1d310668
+# %% ../nbs/data/17_replacements.ipynb #7c4d93d6
 def candidate_probs(
     c:Candidates, # Of (bs, n, k)
     temperature:float=1., # Above 1: flatter
@@ -85,7 +85,7 @@ def candidate_probs(
     if never is not None: weights = weights.masked_fill(c.ids==never[...,None], -torch.inf)
     return weights.softmax(-1)
 
-# %% ../nbs/data/17_replacements.ipynb #8c12141f
+# %% ../nbs/data/17_replacements.ipynb #e0cdb769
 def _columns(vocab_size):
     "Columns of the table; candidates of all positions follow one another"
     ids = 'uint16' if vocab_size<=2**16 else 'int32'
@@ -105,7 +105,7 @@ def _rows(generator, examples, numbers, facts):
     rows = [[o[u].flatten().cpu().numpy() for o,u in zip(column, used)] for column in kept]
     return rows, found.log_probs[...,:k//2].exp().sum(-1)[used].sum().item(), int(used.sum())
 
-# %% ../nbs/data/17_replacements.ipynb #ca2a46a1
+# %% ../nbs/data/17_replacements.ipynb #541bb3f3
 _SHARD, _TOKENS = 2**13, 2**14 # Examples of a shard; tokens that the generator reads at a time
 
 def _write_shard(folder, generator, examples, numbers, facts):
@@ -137,7 +137,7 @@ def _write_table(generator, examples, facts):
         (tmp/'facts.json').write_text(json.dumps(facts | result, indent=2), encoding='utf-8')
     shutil.rmtree(work)
 
-# %% ../nbs/data/17_replacements.ipynb #e58775ac
+# %% ../nbs/data/17_replacements.ipynb #014b2e97
 def _is_done(folder, facts):
     "Whether the table of this generator is there; another one is refused"
     if not (folder/'facts.json').is_file(): return False
@@ -146,7 +146,7 @@ def _is_done(folder, facts):
     diff = ', '.join(f'{k} {there.get(k)} there, {v} here' for k,v in facts.items() if there.get(k)!=v)
     raise InputError(f"{folder} holds other replacements ({diff}); delete that folder, or build other examples")
 
-# %% ../nbs/data/17_replacements.ipynb #6f3c317e
+# %% ../nbs/data/17_replacements.ipynb #0e31a47a
 def add_replacements(
     path, # Folder of examples, those held out inside of it
     model, # What `open_generator` opens
@@ -167,7 +167,7 @@ def add_replacements(
             if o.is_dir(): _write_table(generator, load_examples(o), facts)
     return json.loads((path/'replacements'/'facts.json').read_bytes())
 
-# %% ../nbs/data/17_replacements.ipynb #9897d9a7
+# %% ../nbs/data/17_replacements.ipynb #f4df7be2
 def _check_table(generator, tok, examples, top, mask_prob, model):
     "Refuse what does not fit together"
     n, most = examples.recipe['vocab_size'], max_input(generator)
@@ -179,7 +179,7 @@ def _check_table(generator, tok, examples, top, mask_prob, model):
     if not 2<=top<=n: raise InputError(f"--top is {top}; a position has 2 to {n} candidates")
     if not 0.01<=mask_prob<=.9: raise InputError(f"--mask-prob is {mask_prob}; it is between 0.01 and 0.9")
 
-# %% ../nbs/data/17_replacements.ipynb #10556006
+# %% ../nbs/data/17_replacements.ipynb #c987a758
 class SampledExamples(Examples):
     "Examples with candidates for replacements"
     n_inp = 6
@@ -201,7 +201,7 @@ class SampledExamples(Examples):
         "Most masked positions of an example"
         return max(1, int((self.facts['mask_prob']+.005)*self.width))
 
-# %% ../nbs/data/17_replacements.ipynb #35b00ac9
+# %% ../nbs/data/17_replacements.ipynb #869ed1f9
 @patch
 def __getitem__(self:SampledExamples,
     idxs, # As for `Examples`
@@ -224,7 +224,7 @@ def __getitem__(self:SampledExamples,
     original[row, slot] = flat['original']
     return *parts, *map(torch.from_numpy, (slots, ids, log_probs, original))
 
-# %% ../nbs/data/17_replacements.ipynb #3ab0c434
+# %% ../nbs/data/17_replacements.ipynb #cf2d42b6
 @patch
 def check(self:SampledExamples,
     hp:PretrainHParams, # Recipe that is about to use the examples
@@ -246,7 +246,7 @@ def examples_for(
     found.check(hp)
     return found
 
-# %% ../nbs/data/17_replacements.ipynb #bafb379d
+# %% ../nbs/data/17_replacements.ipynb #1d16fe25
 class MaskFromTable(MaskTokens):
     "Positions and candidates of a batch from the table: `learn.masked` for the objective"
     name = 'mask_tokens'
@@ -269,7 +269,7 @@ class MaskFromTable(MaskTokens):
         self.learn.masked = MaskedBatch(*inp, masked, at, ids.gather(1, at), used.float(),
                                         candidates(inp, self.special_ids), rand(len(ids), width), proposed)
 
-# %% ../nbs/data/17_replacements.ipynb #67cf077c
+# %% ../nbs/data/17_replacements.ipynb #f954bec8
 class ReplaceFromTable(Objective):
     "Replaced-token detection with the candidates of the table"
     def __init__(self,
@@ -289,7 +289,7 @@ class ReplaceFromTable(Objective):
         self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
         self.set_targets(found, disc_labels(is_replaced(mb, fake), mb.attention_mask))
 
-# %% ../nbs/data/17_replacements.ipynb #6c61b8db
+# %% ../nbs/data/17_replacements.ipynb #2310de38
 class TemperatureDecay(Callback):
     "Let the temperature of an objective fall to 1"
     order, run_valid = MaskTokens.order+.6, False

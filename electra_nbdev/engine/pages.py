@@ -23,7 +23,7 @@ def readable(
     signature = re.sub(r"<function (\w+?)(_arg)? at 0x\w+>|<class '([\w.]+)'>", lambda m: m[1] or m[3], signature)
     signature = re.sub(r'\b(?:[A-Za-z_]\w*\.)+(?=[A-Z])', '', signature)
     signature = re.sub(r':NoneType=', '=', signature)
-    return re.sub(r'(?m)(=)(.{%d,}?)(, #|,?$)' % LONGEST, r'\1…\3', signature)
+    return re.sub(r'(?m)(=)((?:(?!, #).){%d,}?)(, #|,?$)' % LONGEST, r'\1…\3', signature)
 
 # %% ../../nbs/engine/88_pages.ipynb #782a69f7
 def defined_names(
