@@ -45,7 +45,7 @@ def electra_data(
     num_proc:int=1, # Processes; has no influence on the result
     blank_lines_separate_docs:bool_arg=True, # A blank line ends a document
     held_out:float=0.02, # Share of the documents, chosen by hash, that is kept for evaluation
-    seed:int=0, # Of lengths and segments
+    seed:int=0, # Of lengths and segments, and of the masks of --replace-with
     skip_bad_rows:bool=False, # Leave undecodable lines out, and count them
     long_lines:str='split', # What does not fit begins the next example; official: it is dropped
     tasks:int=None, # Build in so many tasks of datatrove, num_proc at a time; has no influence on the result
@@ -57,14 +57,13 @@ def electra_data(
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
     from electra_nbdev.examples import build_examples, load_examples
     from electra_nbdev.cluster import build_in_tasks
-    if not replace_with and (top or mask_prob or device):
-        raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
+    how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
     if tasks is None: folder = build_examples(corpus, vocab, out, max_length, num_proc, *rules)
     else: folder = build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
     examples = load_examples(folder)
     print(_counted(examples, long_lines), 'in', folder)
-    if replace_with: _add_replacements(folder, replace_with, top or 32, mask_prob or .15, seed, device)
+    if replace_with: _add_replacements(folder, replace_with, seed=seed, **how)
     return examples
 
 # %% ../nbs/99_cli.ipynb #253ae42d
@@ -74,12 +73,22 @@ def _counted(examples, long_lines):
     why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if examples.counts['dropped_tokens'] else {}
     return ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items())
 
-def _add_replacements(folder, generator, *how):
+def _table_flags(generator, vocab, max_length, **flags):
+    "What was given about a generator, refused before examples are built"
+    given = {k: v for k,v in flags.items() if v is not None}
+    if generator:
+        from electra_nbdev.replacements import check_generator
+        from electra_nbdev.tokenizer import load_tokenizer
+        check_generator(generator, load_tokenizer(vocab), max_length, **{k: v for k,v in given.items() if k!='device'})
+    elif given: raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
+    return given
+
+def _add_replacements(folder, generator, **how):
     "Write what may replace the tokens of examples, and print how much of the generator's probability that is"
     from electra_nbdev.replacements import add_replacements
-    found = add_replacements(folder, generator, *how)
-    print(f"{found['positions']:,} positions with {found['top']} candidates each, which have {found['covered']:.1%} "
-          "of the generator's probability")
+    found = add_replacements(folder, generator, **how)
+    print(f"{found['positions']:,} positions of the training examples with {found['top']} candidates each; "
+          f"the best {found['top']//2} have {found['covered']:.1%} of the probability")
 
 # %% ../nbs/99_cli.ipynb #49127a97
 @command

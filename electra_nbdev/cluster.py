@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/cluster.html.md"""
 __all__ = ['ExampleTasks', 'build_in_tasks']
 
 # %% ../nbs/data/16_cluster.ipynb #697ef332
-import os
+import json, os
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,7 +49,10 @@ def make_shards(self:ExampleTasks,
 ):
     "A step of many tasks: the shards of every `world_size`-th chunk"
     os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
-    for i in range(rank, len(self.chunks), world_size): build_shard((i, self.chunks[i]), self.work, self.recipe)
+    for i in range(rank, len(self.chunks), world_size):
+        if json.loads((self.work/'recipe.json').read_bytes())!=json.loads(json.dumps(self.recipe)):
+            raise InputError(f"{self.work} is of another recipe now; end the tasks of this one")
+        build_shard((i, self.chunks[i]), self.work, self.recipe)
     return data
 
 @patch

@@ -79,6 +79,8 @@ def open_examples(
     hp:PretrainHParams, # Recipe to check them against
 )->tuple: # Training and held-out examples
     "Open what a run learns from and what it is evaluated on"
+    if data is None and hp.replacements_from_data:
+        raise InputError("hparam `replacements_from_data` needs --data: examples of electra_data --replace-with")
     folder, held = sample_examples(hp) if data is None else (Path(data), Path(data)/'held_out')
     train = examples_for(folder, hp)
     if held.is_dir(): return train, examples_for(held, hp)

@@ -180,3 +180,11 @@ def test_the_command(corpus, one, tmp_path):
     assert said.code==0 and said.err=='' and 'examples' in said.out, said
     assert files_of(tmp_path/'rows')==one[1]
     assert electra_data(corpus, VOCAB, tmp_path/'rows', max_length=64, held_out=.2).path==tmp_path/'rows'
+
+def test_tasks_of_an_older_recipe_end(corpus, tmp_path):
+    "They would write shards of the old recipe among those of the new one"
+    old = ExampleTasks(corpus, VOCAB, tmp_path/'rows', **RULES)
+    old.make_shards(rank=0, world_size=2)
+    ExampleTasks(corpus, VOCAB, tmp_path/'rows', **RULES | dict(held_out=.5))
+    with pytest.raises(InputError, match='is of another recipe now; end the tasks of this one'):
+        old.make_shards(rank=1, world_size=2)

@@ -14,12 +14,12 @@ from electra_nbdev.examples import build_examples, load_examples
 from electra_nbdev.generator import hidden_states, masked_logits
 from electra_nbdev.masking import make_inputs, mask_batch
 from electra_nbdev.plan import step_cost
-from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.pretrain import electra_learner, open_examples
 from electra_nbdev.recipe import build_networks, preset, save_networks
 from electra_nbdev.replacements import (SampledExamples, add_replacements, candidate_probs, candidates_of,
                                         examples_for, open_generator)
 from electra_nbdev.runs import evaluate_run, run_pretraining
-from electra_nbdev.tokenizer import special_token_ids, train_vocab
+from electra_nbdev.tokenizer import special_token_ids, train_vocab, write_tokenizer
 from survival import At, assert_same, fork, result, train
 from test_commands import tales
 
@@ -124,7 +124,10 @@ def test_a_run_without_a_generator(made, tmp_path):
     assert_same(result(tmp_path/'stopped'), result(tmp_path/'whole'))
     assert (tmp_path/'whole/discriminator').is_dir() and not (tmp_path/'whole/generator').exists()
     found = evaluate_run(tmp_path/'whole', d/'examples/held_out', 'cpu')
-    assert 0<found['disc_auc']<1 and found['gen_loss']>0 and found['auc_unigram']>0
+    held = SampledExamples(d/'examples/held_out')[:2*hp.eval_batch_size]
+    masked = (held[2]>=0).sum(1)[:,None]>torch.arange(held[5].shape[1])
+    torch.testing.assert_close(found['gen_loss'], -held[5][masked & ~held[6]].mean().item(), rtol=1e-3, atol=1e-3)
+    assert 0<found['disc_auc']<1 and 0<found['auc_unigram']<1
 
 def test_parts_of_a_batch(made):
     whole, parts = (steps(learner(made, grad_accumulation=o, length_schedule=()), 3)[0] for o in (1, 2))
@@ -144,7 +147,8 @@ def test_widths(made, tmp_path):
         mb = steps(learn, 1)[1].masked
         widths.add(mb.input_ids.shape[1])
         used = mb.weights>0
-        assert (mb.masked_ids.gather(1, mb.positions)[used]==learn.tokenizer.mask_token_id).all()
+        seen = mb.masked_ids.gather(1, mb.positions)
+        assert ((seen==learn.tokenizer.mask_token_id) | (seen==mb.targets))[used].all()
         assert (mb.positions[used]>0).all() and (used.sum(1)>0).all()
         same = (mb.proposed.ids==mb.targets[...,None]).float()*mb.proposed.log_probs.exp()
         assert ((same.sum(-1)-mb.proposed.original.exp()).abs()<2e-3)[used & (same.sum(-1)>0)].all()
@@ -210,6 +214,34 @@ def test_refused(made, tmp_path):
         add_replacements(d/'examples', 'tiny')
     with pytest.raises(InputError, match='--top is 1; a position has 2 to'): add_replacements(d/'examples', d/'run', 1)
     with pytest.raises(InputError, match='--mask-prob is 2'): add_replacements(d/'examples', d/'run', mask_prob=2)
+    with pytest.raises(InputError, match='needs --data'): open_examples(None, hp)
+
+def test_nothing_is_written_before_a_refusal(made, tmp_path):
+    "Another table in the held-out part, found before that of the training part is written"
+    folder = copy_of(made, tmp_path)
+    add_replacements(folder, made[0]/'run', 8, made[1].mask_prob, device='cpu')
+    shutil.rmtree(folder/'replacements')
+    with pytest.raises(InputError, match='top 8 there, 4 here'):
+        add_replacements(folder, made[0]/'run', 4, made[1].mask_prob, device='cpu')
+    assert not (folder/'replacements').exists()
+
+@pytest.mark.parametrize('file', ['facts.json', 'data-00000-of-00001.arrow'])
+def test_a_damaged_table(made, tmp_path, file):
+    folder = copy_of(made, tmp_path)
+    add_replacements(folder, made[0]/'run', 8, made[1].mask_prob, device='cpu')
+    path = folder/'replacements'/file
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(InputError, match=r'replacements.* damaged.*delete [^\n]*$'): SampledExamples(folder)
+
+def test_other_dtypes_and_rows(made, tmp_path):
+    "A generator in bfloat16, with more rows than there are tokens: these are never proposed"
+    net, tok = open_generator(made[0]/'run')
+    net.resize_token_embeddings(128, mean_resizing=False)
+    net.bfloat16().save_pretrained(tmp_path/'run')
+    write_tokenizer(tok, tmp_path/'run')
+    folder = copy_of(made, tmp_path)
+    add_replacements(folder, tmp_path/'run', 60, device='cpu')
+    assert SampledExamples(folder)[:][3].max()<len(tok)<128
 
 @pytest.mark.parametrize('change', [dict(electra_objective=False), dict(uniform_generator=True), dict(whole_words=True),
                                     dict(two_tower_generator=True), dict(duplicates='official')])
@@ -238,6 +270,10 @@ def test_the_command(made, tmp_path, capsys):
     d = made[0]
     how = dict(vocab=str(d/'vocab'), out=str(tmp_path/'examples'), max_length=16, held_out=.1)
     electra_data(str(d/'tales.txt'), **how, replace_with=str(d/'run'), top=8, mask_prob=.3, device='cpu')
-    assert "positions with 8 candidates each, which have" in capsys.readouterr().out
+    assert 'positions of the training examples with 8 candidates each; the best 4' in capsys.readouterr().out
     assert table(tmp_path/'examples')==table(d/'examples')
-    with pytest.raises(InputError, match='name one with --replace-with'): electra_data(str(d/'tales.txt'), **how, top=8)
+    with pytest.raises(InputError, match='name one with --replace-with'): electra_data(str(d/'tales.txt'), **how, top=0)
+    how['out'] = str(tmp_path/'other')
+    with pytest.raises(InputError, match='--mask-prob is 0'):
+        electra_data(str(d/'tales.txt'), **how, replace_with=str(d/'run'), mask_prob=0)
+    assert not (tmp_path/'other').exists()
