@@ -11,7 +11,7 @@ from fastai.callback.fp16 import AMPMode
 from torch import tensor
 
 from conftest import GOLDEN
-from electra_nbdev import electric, generator, masking, pretrain
+from electra_nbdev import electric, generator, masking
 from electra_nbdev.electra import JointLoss, MaskedLM, ReplaceTokens
 from electra_nbdev.electric import NoiseContrast
 from electra_nbdev.engine.training import DeviceMixedPrecision
@@ -133,7 +133,7 @@ def feed(monkeypatch, hp, sampling):
     for module in (masking, electric): monkeypatch.setattr(module, 'EVAL_MASK_PROB', hp.mask_prob)
     if sampling.ndim==3: return
     def named(probs, u): return (u*probs.shape[-1]).long()
-    for module in (generator, pretrain): monkeypatch.setattr(module, 'sample_inverse_cdf', named)
+    monkeypatch.setattr(generator, 'sample_inverse_cdf', named)
 
 # Learners
 
