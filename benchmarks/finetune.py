@@ -2,7 +2,7 @@
 
 Both train on the same examples, single sentences and pairs whose lengths are spread as GLUE's are (the table below), in
 float32 with dropout 0.1 and batches of 32, once through all of them in every round. The plain loop is Hugging Face's
-classifier with `torch.optim.AdamW`, sequences padded to 128 with a mask, as google's code and many scripts do.
+classifier with `torch.optim.AdamW`, sequences padded to 128 with a mask, as Google's code and many scripts do.
 `longest` is the same loop padded to the longest sequence of each batch drawn at random.
 `ratio` compares examples a second with the loop that pads to 128."""
 import json, time

@@ -224,7 +224,7 @@ def _notes(hp, unused, w):
         notes.append("two towers are taken for Electric; for an ELECTRA with towers set electra_objective to true "
                      "and electric_objective to false")
     if both and hp.untied_generator and hp.generator_hidden_size==1:
-        notes.append("the generator is as large as the discriminator, as in google's small++")
+        notes.append("the generator is as large as the discriminator, as in Google's small++")
     if not w.tokenizer:
         notes.append("there is no vocabulary beside the weights; put a vocab.txt there, and the result will have it")
     return notes
