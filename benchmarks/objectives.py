@@ -21,7 +21,7 @@ OBJECTIVES = {
     'Electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5),
     'random weights': {}}
 TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
-SAMPLED = {'corpus sampled once': TABLE, 'corpus sampled once, generator at hand': TABLE} # Only if named
+SAMPLED = {'corpus sampled once': TABLE} # Only if named
 GENERATOR, SHARE = dict(electra_objective=False, mask_prob=.15, untied_generator=True), 1/4 # Its part of the operations
 TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='accuracy') # Each with its measure
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram' # On held-out text, of those that an objective has
@@ -122,10 +122,8 @@ def sampled(name, args):
     import os, shutil
     from electra_nbdev.examples import load_examples
     from electra_nbdev.replacements import add_replacements
-    hp, generator, spent = recipe(name, args, 0), args.generator, dict(flops=0., seconds=0.)
-    folder, own = args.work/('sampled' if name=='corpus sampled once' else 'sampled-at-hand'), args.work/'generator'
-    if name=='corpus sampled once': generator, spent = own, trained_generator(hp, args, own)
-    data = folder/'examples'
+    hp, folder, generator = recipe(name, args, 0), args.work/'sampled', args.work/'generator'
+    spent, data = trained_generator(hp, args, generator), folder/'examples'
     if not data.is_dir(): shutil.copytree(args.data, data, copy_function=os.link)
     if not (folder/'row.json').is_file():
         start = time.process_time()
@@ -220,7 +218,6 @@ def main():
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each objective for each (0 1 2)')
     p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SAMPLED, default=[*OBJECTIVES], metavar='NAME',
                    help='some of the objectives, in this order')
-    p.add_argument('--generator', default='tiny', help='for a corpus sampled once: the generator at hand (tiny)')
     p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')
     p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
