@@ -68,6 +68,7 @@ def order(self:PretrainDL,
         self._order = epoch, self.grouped(order, epoch) if self.window else order
     return self._order[1]
 
+# %% ../nbs/data/13_batches.ipynb #b7372302
 @patch
 def numbers(self:PretrainDL,
     position:int, # Place of a batch in the stream
@@ -76,6 +77,7 @@ def numbers(self:PretrainDL,
     epoch,i = divmod(position, self.per_epoch)
     return self.order(epoch)[i*self.bs:(i+1)*self.bs]
 
+# %% ../nbs/data/13_batches.ipynb #e95476cd
 @patch
 def batch(self:PretrainDL,
     position:int, # Its number in the stream
@@ -95,6 +97,7 @@ def share(self:PretrainDL,
 @patch(as_prop=True)
 def _rows(self:PretrainDL): return -(-self.bs//n_processes())
 
+# %% ../nbs/data/13_batches.ipynb #e6e2fc23
 @patch(as_prop=True)
 def first(self:PretrainDL)->int: # 0 in a single process
     "Place of this process's first row in a held-out batch"
@@ -115,6 +118,7 @@ def grouped(self:PretrainDL,
         found += list(rng.permutation(batches))
     return np.concatenate([*found, rest])
 
+# %% ../nbs/data/13_batches.ipynb #e4e546ad
 @patch
 def trimmed(self:PretrainDL,
     position:int, # Number of a batch in the stream
@@ -131,6 +135,7 @@ def get_idxs(self:PretrainDL)->list:
     "Numbers of the examples of the next loop"
     return [int(i) for o in range(self.n_batches) for i in self.numbers(o + (self.position if self.shuffle else 0))]
 
+# %% ../nbs/data/13_batches.ipynb #49f169cb
 @patch
 def __iter__(self:PretrainDL):
     "The next `n_batches` batches"
@@ -140,6 +145,7 @@ def __iter__(self:PretrainDL):
         self.position += 1
         if self.first<len(self.numbers(self.position-1)): yield self.batch(self.position-1)
 
+# %% ../nbs/data/13_batches.ipynb #ff4a94c4
 @patch
 def one_batch(self:PretrainDL)->tuple: # As in `batch`
     "The batch that comes next, which stays the next one"
@@ -217,6 +223,7 @@ def tokens_of(
     marks = [False]*len(names) if replaced is None else (replaced>0).tolist()
     return ' '.join(f'[{w}]' if m else w for w,m,i in zip(names, marks, ids.tolist()) if i!=tok.pad_token_id)
 
+# %% ../nbs/data/13_batches.ipynb #a319705a
 @patch
 def show_batch(self:PretrainDL,
     max_n:int=4, # Examples to show
@@ -243,6 +250,7 @@ def scheduled_seq_len(
         if done<until-1e-9: return length
     return max_length
 
+# %% ../nbs/data/13_batches.ipynb #251a4b9e
 def split_sequences(
     input_ids:Tensor, # (bs, sl)
     segment_a_length:Tensor, # (bs,)

@@ -126,6 +126,7 @@ def choice_scores(
         found |= zip(batch, ((scores*wanted).sum(1)/wanted.sum(1)).tolist())
     return [found[i] for i in range(len(rows))]
 
+# %% ../nbs/using/34_choices.ipynb #8a81cdce
 def rank_choices(
     model:Chooser, # From `load_chooser`
     text:str, # With one blank
@@ -153,6 +154,7 @@ def read_choices(
     if not found: raise InputError(f"{path} is empty; give a JSON object with `text` and `choices` on each line")
     return found
 
+# %% ../nbs/using/34_choices.ipynb #a610553a
 def choose(
     model:Chooser, # From `load_chooser`
     rows:list, # From `read_choices`
@@ -173,6 +175,7 @@ def choice_accuracy(
     interval = test.proportion_ci(method='wilson')
     return 100*test.statistic, 100*interval.low, 100*interval.high, len(right)
 
+# %% ../nbs/using/34_choices.ipynb #379238ba
 def write_choices(
     rows:list, # From `choose`
     path, # JSONL file

@@ -55,6 +55,7 @@ def make_shards(self:ExampleTasks,
         build_shard((i, self.chunks[i]), self.work, self.recipe)
     return data
 
+# %% ../nbs/data/16_cluster.ipynb #e79cd563
 @patch
 def make_folder(self:ExampleTasks,
     data=None, # What the step before yields; passed on

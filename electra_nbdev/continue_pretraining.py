@@ -145,6 +145,7 @@ class CarryMoments(Callback):
         "Only before the first step; a run that continues has its own"
         if self.n_updates==0: self.opt.load_moments(self.tensors)
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #76e53b08
 def carried(
     origin:Origin, # Weights with moments
     tok, # Tokenizer of the new run
@@ -175,6 +176,7 @@ def spell(
         at = end
     return found
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #40db62c5
 def old_rows(
     old, # Tokenizer of the weights
     new, # Tokenizer of the new run
@@ -193,6 +195,7 @@ def of_vocabulary(
     "Whether a parameter has a row for every piece"
     return name.endswith(('word_embeddings.weight', 'generator_lm_head.weight', 'generator_lm_head.bias'))
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #8f0c0bf4
 def new_parts(
     origin:Origin, # Trained networks
     model:Electra, # Networks to be trained
@@ -353,6 +356,7 @@ def here(self:DomainBits)->tuple: # Generator, tokenizer, tokens of an example
     "What is being trained"
     return self.model.generator, self.dls.valid.dataset.tokenizer, self.hp.max_seq_length
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #0b21ad1a
 def domain_report(
     rows:list, # Lines of a history
 )->str: # Empty where nothing was measured

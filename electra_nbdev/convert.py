@@ -228,6 +228,7 @@ def make_repository(
     if public:
         raise InputError(f"--push {name} exists and everybody sees it; make it private there, or take another name")
 
+# %% ../nbs/using/33_convert.ipynb #086fca2f
 def push_folder(
     folder, # From `convert_weights`
     name:str, # Repository on the hub

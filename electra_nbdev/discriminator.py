@@ -59,6 +59,7 @@ def disc_labels(
     "Labels of the tokens that count"
     return replaced.long() if counted is None else torch.where(counted, replaced.long(), IGNORE)
 
+# %% ../nbs/method/03_discriminator.ipynb #49dddd9d
 def disc_nll(
     logits:Tensor, # One number per token, (bs, sl)
     labels:Tensor, # From `disc_labels`, (bs, sl)

@@ -134,6 +134,7 @@ def cloze_nll(
     def part(x, ids): return mlm_nll(head(x), ids),
     return in_parts(part, ids.shape[1]*head.out_features, x, ids)[0]
 
+# %% ../nbs/method/05_electric.ipynb #6a0fd0f6
 def cloze_step(
     head:nn.Linear, # Output matrix and bias
     x:Tensor, # Its input, (bs, sl, e)
@@ -193,6 +194,7 @@ def noise_mask(
     "Tokens that were drawn to be replaced, whatever was then written there"
     return torch.zeros_like(mb.input_ids).scatter_add(1, mb.positions, mb.weights.long()) > 0
 
+# %% ../nbs/method/05_electric.ipynb #b114d2cc
 def noise_prob(
     mb:MaskedBatch, # Batch with positions and candidates
     duplicates:str='distinct', # How they were drawn, as in `mask_batch`

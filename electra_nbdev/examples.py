@@ -46,6 +46,7 @@ class ExampleBuilder:
         store_attr()
         self.lines,self.n_tokens,self.n_rest,self.target,self.n_dropped = [],0,0,max_length,0
 
+# %% ../nbs/data/12_examples.ipynb #82dfc698
 @patch
 def add_line(self:ExampleBuilder,
     ids:list|None, # Token ids of a line, or None at the end of a document
@@ -379,6 +380,7 @@ def __getitem__(self:Examples,
         raise InputError(f"example {i} in {self.path} is damaged; delete the folder and build it again") from None
     return torch.from_numpy(ids),torch.from_numpy(a)
 
+# %% ../nbs/data/12_examples.ipynb #dc2ddefc
 @patch
 def decode(self:Examples,
     i:int, # Number of the example
@@ -393,6 +395,7 @@ def lengths(self:Examples)->np.ndarray: # (len(self),)
     "Number of tokens of every example"
     return list_value_length(self.dataset.data.column('input_ids')).to_numpy()
 
+# %% ../nbs/data/12_examples.ipynb #2ec190ff
 @patch
 def token_counts(self:Examples)->np.ndarray: # (vocab_size,)
     "How often each id occurs, special tokens included"
@@ -405,6 +408,7 @@ def token_counts(self:Examples)->np.ndarray: # (vocab_size,)
                          "delete the folder and build it again") from None
     return counts
 
+# %% ../nbs/data/12_examples.ipynb #91a2f174
 @patch
 def unknown(self:Examples)->float: # Between 0 and 1
     "Share of the tokens that the vocabulary has no pieces for"

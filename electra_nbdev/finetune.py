@@ -121,6 +121,7 @@ class TaskTensors(Callback):
         if not more: self.learn.pred = self.pred[name]
         if len(self.yb): self.learn.yb = (self.xb[0]['index'], self.yb[0]) if more else (self.yb[0][name],)
 
+# %% ../nbs/finetuning/42_finetune.ipynb #6b3ade78
 class SumLoss(Callback):
     "Show the mean loss of a sequence; the sum stays what is optimised, also over accumulated batches"
     order = GradientAccumulation.order+1
@@ -132,6 +133,7 @@ class SumLoss(Callback):
         if self.training and hasattr(self.learn, 'gradient_accumulation'):
             self.learn.loss_grad = self.learn.loss_grad*self.learn.gradient_accumulation.n_acc/n
 
+# %% ../nbs/finetuning/42_finetune.ipynb #41956ab1
 class SharedLoss(Callback):
     "Make the mean over processes the loss of the whole batch"
     order, run_valid = SumLoss.order+1, False

@@ -134,6 +134,7 @@ def task_defaults(
     if 'squad' in name or 'qa' in name: return dict(max_seq_length=512, num_train_epochs=2.)
     return dict(max_seq_length=256) if name=='chunk' else {}
 
+# %% ../nbs/finetuning/39_finetune_recipe.ipynb #39630ea2
 def finetune_preset(
     name:str='official', # `official` or `paper`
     size:str='small', # One of `SIZES`
@@ -216,6 +217,7 @@ def encoder_tokenizer(
     check_pieces(tok, n_embeddings, where)
     return tok
 
+# %% ../nbs/finetuning/39_finetune_recipe.ipynb #604f468a
 def open_model(
     model, # `tiny`, a folder, or `hf:name`
     **hparams, # `model_hparam_overrides`, `from_scratch`

@@ -78,6 +78,7 @@ def hidden_states(
     kw = segments_for(model, token_type_ids)
     return model.base_model(input_ids, attention_mask=attention_mask, **kw)[0]
 
+# %% ../nbs/method/02_generator.ipynb #747638d2
 def segments_for(
     model:nn.Module, # A Hugging Face model
     token_type_ids:Tensor|None, # Segments, (bs, sl)
@@ -133,6 +134,7 @@ def gumbel(
     "Gumbel noise (official: pretrain_helpers.sample_from_softmax)"
     return -torch.log(-torch.log(u+1e-9)+1e-9)
 
+# %% ../nbs/method/02_generator.ipynb #1c78745d
 def sample_gumbel_max(
     logits:Tensor, # Logits, (..., V)
     u:Tensor, # Uniform noise, (..., V)
@@ -212,6 +214,7 @@ def top_and_entropy(
     logp = logits.float().log_softmax(-1)
     return logp.argmax(-1), -(logp.exp()*logp).sum(-1)
 
+# %% ../nbs/method/02_generator.ipynb #975f7031
 def predict_at(
     generator:nn.Module, # A Hugging Face masked language model
     hidden:Tensor, # Output of its body, (bs, sl, h)

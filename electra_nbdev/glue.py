@@ -185,6 +185,7 @@ def _of_layout(kind, name, **kwargs):
     o = LAYOUTS[name]
     return kind(name, o.labels, o.measures, o.columns, 1. if o.labels else 5., o.unordered, **kwargs)
 
+# %% ../nbs/finetuning/44_glue.ipynb #31a4e78d
 def glue_facts()->dict: # {name: its part of tasks.json}
     "What tasks.json would hold of the tasks of GLUE"
     return {o: dict(kind='TextTask', settings=_of_layout(TextTask, o).settings()) for o in LAYOUTS}

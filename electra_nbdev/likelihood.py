@@ -52,6 +52,7 @@ def tower_scores(
     x = g.generator_predictions(g.bidirectional_states(Inputs(ids, mask, torch.zeros_like(ids))))
     return -cloze_nll(g.generator_lm_head, x, ids)
 
+# %% ../nbs/using/31_likelihood.ipynb #c1c5b3af
 def energy_scores(
     model:Electra, # Electric or ELECTRA-TT
     ids:Tensor, # Rows of [CLS] tokens [SEP], (bs, sl)
@@ -201,6 +202,7 @@ def score_pairs(
     good, bad = scores[:len(pairs)], scores[len(pairs):]
     return [p | dict(good_score=g, bad_score=b, right=None not in (g, b) and g>b) for p,g,b in zip(pairs, good, bad)]
 
+# %% ../nbs/using/31_likelihood.ipynb #3637c1bd
 def accuracies(
     rows:list, # From `score_pairs`
     by:str='phenomenon', # Or `set`
@@ -393,6 +395,7 @@ def score_pair_files(
         for r in rows: write(r)
     return accuracies(rows)
 
+# %% ../nbs/using/31_likelihood.ipynb #e93a770a
 def score_nbest(
     model:Likelihood, # From `load_likelihood`
     path, # What `read_nbest` reads

@@ -34,6 +34,7 @@ class SpecialTokenIds(NamedTuple):
     sep:int
     mask:int
 
+# %% ../nbs/method/01_masking.ipynb #da61d42c
 class Inputs(NamedTuple):
     "A batch of unmasked examples"
     input_ids:Tensor # Token ids, (bs, sl) int64
@@ -172,7 +173,7 @@ def plot_tokens(
     ax.axis('off')
     tints = [[c or 'none' for c in colors.get(k, [None]*n)] for k in rows]
     words = dict(cellText=list(rows.values()), cellColours=tints, cellLoc='center')
-    table = ax.table(**words, rowLabels=list(rows), bbox=(0, 0, 1, 1), fontsize=9)
+    table = ax.table(**words, rowLabels=list(rows), bbox=(0, 0, 1, 1), fontsize=10)
     for cell in table.get_celld().values(): cell.set_linewidth(0)
     return ax
 
@@ -218,6 +219,7 @@ def random_of_step(self:MaskTokens,
     first = place*len(ids)
     return KeyedRandom(self.seed, kind, self.learn.n_updates, first=first, device=ids.device)
 
+# %% ../nbs/method/01_masking.ipynb #83c13327
 @patch
 def random_of_evaluation(self:MaskTokens,
     ids:Tensor, # Token ids of this process, (bs, sl)

@@ -79,6 +79,7 @@ def token_facts(
     "What is known of every token that the discriminator scored"
     return dict(logit=logits.float(), label=labels>0, real=labels!=IGNORE)
 
+# %% ../nbs/method/08_metrics.ipynb #b72b8e41
 def joined(
     facts:list, # From the batches
     keep:str|None=None, # Name of the rows to keep, all if None

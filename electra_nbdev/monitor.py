@@ -51,6 +51,7 @@ def rounded(
     "Numbers with six digits, as a history keeps them"
     return {k: float(f'{v:.6g}') for k,v in numbers.items()}
 
+# %% ../nbs/pretraining/21_monitor.ipynb #41642664
 def history_row(
     total:list, # Sum of `step_facts`
     seconds:float, # Over how many seconds
@@ -118,6 +119,7 @@ def after_batch(self:JSONLLogger):
     self.add(history_row(self.sums().tolist(), self.seconds, self.n_updates, lr))
     self.total, self.seconds = 0, 0.
 
+# %% ../nbs/pretraining/21_monitor.ipynb #d5d39881
 @patch
 def sums(self:JSONLLogger)->Tensor: # (10,) float64 on the CPU; [] before the first step
     "What the steps since the last line add up to in all processes, but for those that are not finite"
@@ -126,6 +128,7 @@ def sums(self:JSONLLogger)->Tensor: # (10,) float64 on the CPU; [] before the fi
     self.unread = []
     return summed(torch.as_tensor(self.total, dtype=torch.float64))
 
+# %% ../nbs/pretraining/21_monitor.ipynb #624b240c
 @patch
 def after_validate(self:JSONLLogger):
     "Write the evaluation"
@@ -151,6 +154,7 @@ def require_folder(
     "Refuse to make a folder anew that was there when the run began"
     if not folder.is_dir(): raise FileNotFoundError(errno.ENOENT, 'the folder is gone', str(folder))
 
+# %% ../nbs/pretraining/21_monitor.ipynb #16452f69
 @patch
 def write(self:JSONLLogger):
     "Append what is not in the file yet; a file that is not as it was left is written anew"
@@ -209,7 +213,7 @@ def plot_history(
     held = [{'step': o['step']} | o['held_out'] for o in rows if 'held_out' in o]
     panels = [(t, ks) for t,ks in PANELS if any(k in o for o in rows+held for k in ks)]
     import matplotlib.pyplot as plt # not needed by those who only train
-    fig, axs = plt.subplots(2, 4, figsize=(11, 5), dpi=100, layout='constrained')
+    fig, axs = plt.subplots(3, 3, figsize=(9, 6.5), dpi=100, layout='constrained')
     for ax in axs.flat[len(panels):]: ax.remove()
     for ax,(title,ks) in zip(axs.flat, panels):
         for i,k in enumerate(ks):
@@ -217,7 +221,7 @@ def plot_history(
             ax.plot(*_series(held, k), 'o-', color=f'C{i}', ms=3, lw=.5, label=k)
         ax.set_title(title, fontsize=10)
         ax.set_xlabel('step')
-        if len(ks)>1: ax.legend(loc='upper center', bbox_to_anchor=(.5, -.28), ncols=2, frameon=False, fontsize=8)
+        if len(ks)>1: ax.legend(loc='upper center', bbox_to_anchor=(.5, -.35), ncols=2, frameon=False, fontsize=9)
     if path:
         with atomic_file(path) as f: fig.savefig(f, format='png', dpi=100)
         plt.close(fig)
@@ -305,16 +309,19 @@ def before_train(self:TrainingMonitor):
     self.mark = self.start = time.perf_counter()
     self.waiting = 0.
 
+# %% ../nbs/pretraining/21_monitor.ipynb #cab6ddb5
 @patch
 def before_batch(self:TrainingMonitor):
     "A batch has come"
     if self.training: self.waiting += time.perf_counter()-self.mark
 
+# %% ../nbs/pretraining/21_monitor.ipynb #aca33d2f
 @patch
 def after_batch(self:TrainingMonitor):
     "The next one is asked for"
     self.mark = time.perf_counter()
 
+# %% ../nbs/pretraining/21_monitor.ipynb #f4bb0f12
 @patch
 def after_train(self:TrainingMonitor):
     "The share of the time that was spent waiting"
@@ -355,6 +362,7 @@ def after_step(self:SkipBadGradients):
     self.overflows = 0 if self.count_updates.completed else self.overflows+1
     if self.loss.device.type=='cpu' or self.n_updates%self.every==0: self.look()
 
+# %% ../nbs/pretraining/21_monitor.ipynb #24dc323f
 @patch
 def before_fit(self:SkipBadGradients):
     "A run that was stopped for its skipped updates goes on only with a larger bound; a search may go too far"
@@ -362,6 +370,7 @@ def before_fit(self:SkipBadGradients):
     self.run = not finder_of(self.learn)
     if self.run: self.after_batch()
 
+# %% ../nbs/pretraining/21_monitor.ipynb #507b87ed
 @patch
 def before_validate(self:SkipBadGradients):
     "Skipped updates come before the evaluation in the history"

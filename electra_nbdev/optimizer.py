@@ -150,6 +150,7 @@ def freeze_to(self:ElectraOptimizer,
     for level,group in zip(self.levels, self.opt.param_groups):
         for p in group['params']: p.requires_grad_(level>=first)
 
+# %% ../nbs/method/06_optimizer.ipynb #4e6d63c8
 @patch
 def zero_grad(self:ElectraOptimizer):
     "Let the gradients go, so that the next forward pass has their memory"

@@ -25,6 +25,7 @@ def named_params(self:ElectraOptimizer)->dict: # {name: Parameter}
     groups = self.opt.param_groups
     return {n: p for group in groups for n,p in zip(group['param_names'], group['params'])}
 
+# %% ../nbs/pretraining/18_optimizer_state.ipynb #58ef6619
 @patch
 def moments(self:ElectraOptimizer)->dict: # Tensors under name/exp_avg, name/exp_avg_sq, name/step
     "The moments of every parameter that was updated so far, by name"

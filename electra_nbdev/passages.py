@@ -36,6 +36,7 @@ def window_spans(
     step = min(room, stride)
     return [(at, min(room, n-at)) for at in range(0, max(n-room, 0)+step, step)]
 
+# %% ../nbs/finetuning/46_passages.ipynb #66eb9a31
 def best_windows(
     windows:list, # From `window_spans`
     n:int, # Tokens of the passage
@@ -81,6 +82,7 @@ def token_range(
     # a word without tokens, or a mark that the tokenizer drops
     return sum(o[0]<first for o in enc.offsets), sum(o[0]<end for o in enc.offsets)-1
 
+# %% ../nbs/finetuning/46_passages.ipynb #ca854001
 def pieces_at(
     enc, # Encoding of the passage, with offsets
     pieces:list, # Its token ids
@@ -137,6 +139,7 @@ def window(self:Windows,
     "What a window is"
     return self.cuts[i].tolist()
 
+# %% ../nbs/finetuning/46_passages.ipynb #81d60a88
 @patch
 def fact(self:Windows,
     e:int, # Number of the question
@@ -144,6 +147,7 @@ def fact(self:Windows,
     "Where the tokens of a question are in the file, and which of the passage's are the answer"
     return self.facts[e].tolist()
 
+# %% ../nbs/finetuning/46_passages.ipynb #a466b60a
 @patch(as_prop=True)
 def lens(self:Windows)->np.ndarray: # (windows,)
     "Tokens of each row"
@@ -176,6 +180,7 @@ def encode(self:Windows,
     questions = [o.question for _,examples in pages for o in examples]
     return pages, passages, self.fast.encode_batch_fast(questions, add_special_tokens=False)
 
+# %% ../nbs/finetuning/46_passages.ipynb #cc11066d
 def one_ahead(
     f, # Function of one argument
     items, # Arguments
@@ -198,6 +203,7 @@ def write(self:Windows,
     self.n_tokens += len(ids)
     return self.n_tokens-len(ids)
 
+# %% ../nbs/finetuning/46_passages.ipynb #70276b8c
 @patch
 def add(self:Windows,
     pages:list, # (passage, its questions)
@@ -241,6 +247,7 @@ def of(self:Windows,
     "Numbers of a question's windows"
     return range(*np.searchsorted(self.cuts[:,0], [e, e+1]).tolist())
 
+# %% ../nbs/finetuning/46_passages.ipynb #0f460bf7
 @patch
 def spans(self:Windows,
     e:int, # Number of the question
@@ -248,6 +255,7 @@ def spans(self:Windows,
     "Windows of a question"
     return [tuple(self.window(k)[1:]) for k in self.of(e)]
 
+# %% ../nbs/finetuning/46_passages.ipynb #8f9ebcac
 @patch
 def head(self:Windows,
     e:int, # Number of the question

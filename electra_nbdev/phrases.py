@@ -63,6 +63,7 @@ def as_bio(
         before = kind
     return found
 
+# %% ../nbs/finetuning/49_phrases.ipynb #22c7fc47
 def conll_spans(
     tags:list, # Tags of a sentence
 )->list: # (first word, last word, type) of each phrase
@@ -257,6 +258,7 @@ def span_scores(
     def percent(a, b): return 100*a/b if b else 0.
     return dict(f1=percent(2*right, true+said), precision=percent(right, said), recall=percent(right, true))
 
+# %% ../nbs/finetuning/49_phrases.ipynb #2afd65a3
 def both_scores(
     gold:list, # True tags of each sentence
     pred:list, # Predicted tags of each sentence

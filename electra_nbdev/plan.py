@@ -88,6 +88,7 @@ def note(self:MemoryCounter,
     self.peak = max(self.peak, self.now)
     weakref.finalize(storage, self.gone, key)
 
+# %% ../nbs/pretraining/25_plan.ipynb #163f5e18
 @patch
 def gone(self:MemoryCounter,
     key, # Of a storage
@@ -211,6 +212,7 @@ def resident()->int:
     import psutil
     return psutil.Process().memory_info().rss
 
+# %% ../nbs/pretraining/25_plan.ipynb #7cafde43
 def process_memory(
     cost:StepCost, # From `step_cost` or `run_cost`
     libraries:float=0., # Bytes of the process before it trains; 0 on a GPU
@@ -231,6 +233,7 @@ class Device(NamedTuple):
     libraries:float=0. # Bytes of the process before it trained, where they were measured
     measured:bool=False
 
+# %% ../nbs/pretraining/25_plan.ipynb #454d766a
 GPUS = {'t4': (65, 16), 'v100': (125, 16), 'l4': (121, 24), 'rtx3090': (71, 24), 'rtx4090': (165, 24),
         'a100': (312, 40), 'a100-80gb': (312, 80), 'h100': (989, 80), 'h200': (989, 141)} # Peak, 1e12/s; GB
 UTILISATION, LAUNCHES = .3, .02 # Of the peak; seconds that the kernels of a step take to start: both assumed
@@ -385,6 +388,7 @@ def seconds_of(
     except (TypeError, ValueError):
         raise InputError(f"--budget is {text!r}; give a number and s, min, h or d, for example '24 h'") from None
 
+# %% ../nbs/pretraining/25_plan.ipynb #5f1a8339
 def recipe_within(
     seconds:float, # Budget
     device_of_recipe, # From a recipe to a `Device`

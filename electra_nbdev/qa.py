@@ -148,6 +148,7 @@ def head(self:QATask,
     "A new head"
     return QAHead(width, self.joint, self.classifier, self.from_start, self.beam)
 
+# %% ../nbs/finetuning/48_qa.ipynb #f9952a46
 @patch
 def collate(self:QATask,
     targets:list, # Of some rows
@@ -159,6 +160,7 @@ def collate(self:QATask,
     allowed = (at>=first[:,None]) & (at<n[:,None]) | (at==0)
     return dict(start=start, end=end, impossible=impossible.float(), allowed=allowed)
 
+# %% ../nbs/finetuning/48_qa.ipynb #df8f02b4
 @patch
 def losses(self:QATask,
     out:dict, # What the head gave

@@ -19,6 +19,7 @@ def plain(
     text = ''.join(c for c in text.lower() if c not in string.punctuation)
     return ' '.join(re.sub(r'\b(a|an|the)\b', ' ', text).split())
 
+# %% ../nbs/finetuning/47_qa_metrics.ipynb #d99cba67
 def exact(
     said:str, # Predicted answer
     gold:str, # Accepted answer
@@ -26,6 +27,7 @@ def exact(
     "Whether they are the same"
     return int(plain(said)==plain(gold))
 
+# %% ../nbs/finetuning/47_qa_metrics.ipynb #b979ab97
 def overlap(
     said:str, # Predicted answer
     gold:str, # Accepted answer
@@ -52,6 +54,7 @@ def best_scores(
         f1s[k] = max(overlap(said[k], a, v2) for a in answers)
     return exacts, f1s
 
+# %% ../nbs/finetuning/47_qa_metrics.ipynb #c6d9bcf5
 def squad1_scores(
     golds:dict, # {id: accepted answers}
     said:dict, # {id: predicted answer}; a missing one is wrong
@@ -75,6 +78,7 @@ def best_threshold(
         if now>best: best, at = now, nulls[k]
     return 100*best/len(scores), at
 
+# %% ../nbs/finetuning/47_qa_metrics.ipynb #a0cf6216
 def average_precision(
     scores:dict, # {id: score}
     nulls:dict, # {id: null score}

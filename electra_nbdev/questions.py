@@ -81,6 +81,7 @@ def word_spans(
     "Where the words of a passage are"
     return [o.span() for o in WORD.finditer(text)]
 
+# %% ../nbs/finetuning/45_questions.ipynb #5eea9b47
 def answer_words(
     spans:list, # From `word_spans`
     start:int, # First character of the answer
@@ -103,6 +104,7 @@ def is_at(
     words = [context[a:b] for a,b in spans[i:j+1]]
     return ' '.join(answer.split()).lower() in ' '.join(words).lower()
 
+# %% ../nbs/finetuning/45_questions.ipynb #ff7fcc58
 def nearest_place(
     context:str, # Passage
     answer:str, # Answer
@@ -316,6 +318,7 @@ def qa_file(
     paths = (Path(folder)/f'{split}{ending}' for ending in ('.json', '.jsonl', '.json.gz', '.jsonl.gz'))
     return next((o for o in paths if o.is_file()), None)
 
+# %% ../nbs/finetuning/45_questions.ipynb #50a790b0
 def questions_of(
     folder, # Folder of a task
     split:str, # `train`, `dev` or `test`

@@ -248,6 +248,7 @@ def given_hparams(
     given.pop('run', None) # a run's hparams.json is a recipe too
     return given | {k: v for k,v in flags.items() if v is not None}
 
+# %% ../nbs/pretraining/20_recipe.ipynb #4e48fe84
 def resolve_hparams(
     name:str='small', # Preset
     hparams:str|Path|dict|None=None, # What `read_hparams` reads
@@ -267,6 +268,7 @@ def save_hparams(
     "Write a recipe as JSON, complete or not at all"
     atomic_write(path, json.dumps(asdict(hp) | {'run': facts}, indent=2) + '\n')
 
+# %% ../nbs/pretraining/20_recipe.ipynb #2e5facd8
 def load_hparams(
     path, # JSON file that `save_hparams` wrote, or an official one
 )->PretrainHParams:
@@ -295,6 +297,7 @@ def _folders(model, hp):
     if not hp.two_tower_generator: found['generator'] = model.generator
     return {k: net for k,net in found.items() if net is not None}
 
+# %% ../nbs/pretraining/20_recipe.ipynb #4013ba48
 def save_networks(
     model, # `Electra`
     hp:PretrainHParams, # Recipe

@@ -53,6 +53,7 @@ class Candidates(NamedTuple):
     log_probs:Tensor # Theirs, nats, (bs, n, k)
     original:Tensor # That of the original token, nats, (bs, n)
 
+# %% ../nbs/data/17_replacements.ipynb #c0a2acf1
 @torch.no_grad()
 def candidates_of(
     generator:nn.Module, # A Hugging Face masked language model
@@ -265,6 +266,7 @@ def check(self:SampledExamples,
     raise InputError(f"the replacements of {self.path} are at {self.facts['mask_prob']:.0%} of the tokens, the recipe "
                      f"has mask_prob {hp.mask_prob}; set the hparam to {self.facts['mask_prob']}")
 
+# %% ../nbs/data/17_replacements.ipynb #3b84477e
 def examples_for(
     path, # Folder of examples
     hp:PretrainHParams, # Recipe

@@ -244,7 +244,7 @@ def check_resumable(
     data:dict, # What the examples were made of
     keep_length:bool=False, # Take the length of the run that is there
     extend:bool=False, # A larger number of steps is meant
-    init:dict|None=None, # Weights that are to begin with, as `pretrain` takes them
+    init:dict|None=None, # Weights that are to begin with, as `run_pretraining` takes them
 )->PretrainHParams: # Recipe to continue with
     "Check a recipe against the run that is there"
     _check_origin(out, data, init or {})

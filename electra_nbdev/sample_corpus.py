@@ -39,6 +39,7 @@ def required_packages(
     found.pop(canonicalize_name(root), None)
     return dict(sorted(found.items()))
 
+# %% ../nbs/data/14_sample_corpus.ipynb #176bea77
 _ASIDE = {'test', 'tests', 'testing', '_vendor', 'vendor'}
 
 def python_files(

@@ -82,6 +82,7 @@ def windows(
     borders = starts[1:] + starts[:-1] + size-1 # twice the place halfway between two middles
     return starts.tolist(), torch.searchsorted(borders, 2*torch.arange(n)).tolist()
 
+# %% ../nbs/using/30_score.ipynb #60a6b247
 @torch.no_grad()
 def replaced_probs(
     scorer:Scorer, # Networks
@@ -229,6 +230,7 @@ def saved_recipe(
     "The recipe in a folder"
     return load_hparams(run/'hparams.json') if (run/'hparams.json').is_file() else None
 
+# %% ../nbs/using/30_score.ipynb #fdccba11
 def max_tokens(
     hp:PretrainHParams|None, # Recipe, if there is one
     net:nn.Module, # Network of `transformers`
@@ -236,6 +238,7 @@ def max_tokens(
     "Longest input to score"
     return hp.max_seq_length if hp else min(512, max_input(net) or 512)
 
+# %% ../nbs/using/30_score.ipynb #d2bc536a
 def model_tokenizer(
     folder:Path, # Hugging Face folder
     vocab_size:int, # Rows of the network's embedding matrix

@@ -44,6 +44,7 @@ def objective(self:SharedCounts)->Objective:
     "The callback that knows what counts"
     return next(o for o in self.learn.cbs if isinstance(o, Objective))
 
+# %% ../nbs/data/15_shared_batches.ipynb #d18abd5e
 @patch
 def mask_all(self:SharedCounts): # `MaskedBatch`
     "All parts of this process, masked; the part that comes next stays what it is"
@@ -53,11 +54,13 @@ def mask_all(self:SharedCounts): # `MaskedBatch`
     whole, self.learn.xb, self.learn.masked = self.masked, part, masked
     return whole
 
+# %% ../nbs/data/15_shared_batches.ipynb #096bbd1e
 @patch
 def before_validate(self:SharedCounts):
     "A held-out batch has counts of its own, also after an interruption"
     self.loss_func.counts = None
 
+# %% ../nbs/data/15_shared_batches.ipynb #6c0d5e4b
 @patch
 def after_validate(self:SharedCounts):
     "The recorder's loss is that of all processes"

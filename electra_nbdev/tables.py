@@ -60,6 +60,7 @@ def check_columns(
         if o in known: continue
         raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}.{suggest(o, known)}")
 
+# %% ../nbs/finetuning/38_tables.ipynb #7f7ce825
 def read_table(
     path, # File whose name ends in .csv, .tsv, .jsonl or .txt
     columns, # Names that each row must have
@@ -98,6 +99,7 @@ def _as_jsonl(answers):
 
 PREDICTION_FORMS = {'.jsonl': _as_jsonl, '.tsv': as_table, '.csv': partial(as_table, sep=',')}
 
+# %% ../nbs/finetuning/38_tables.ipynb #b0d64f6f
 def refuse_columns(
     path, # File to predict
     rows:list, # Its rows
@@ -130,6 +132,7 @@ def say_share(
     "Report that some training examples are held out"
     print(f"NOTE: {where} has no dev set. {share:.0%} of {rows}, chosen by hash, are evaluated on instead", flush=True)
 
+# %% ../nbs/finetuning/38_tables.ipynb #57a0be09
 def part_of(
     examples:list, # Training examples, each with its `texts`
     split:str, # `train`, or the split to evaluate on

@@ -110,6 +110,7 @@ def whole_rows(
         found.append((ids + tail, at))
     return found
 
+# %% ../nbs/finetuning/50_tagging.ipynb #20b8f87a
 def official_rows(
     pieces:list, # Ids of each word's pieces
     head:list, # Ids before the text
@@ -359,6 +360,7 @@ def merge(self:TagTask,
     "Mean probability of each label, as its logarithm"
     return [torch.stack(o).softmax(-1).mean(0).log() for o in zip(*trials)]
 
+# %% ../nbs/finetuning/50_tagging.ipynb #299dc91a
 @patch
 def answer(self:TagTask,
     example:TagExample, # A sentence
@@ -367,6 +369,7 @@ def answer(self:TagTask,
     "Words and tags, after the further columns of the row"
     return example.row | dict(words=list(pred.words), tags=list(pred.tags))
 
+# %% ../nbs/finetuning/50_tagging.ipynb #663e38b1
 @patch
 def comparison(self:TagTask,
     example:TagExample, # A sentence with its true tags

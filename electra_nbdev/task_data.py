@@ -124,6 +124,7 @@ def create_batch(self:FinetuneDL,
     if self.device and not get_worker_info(): batch = copy_batch(batch, self.device) # only this process has the GPU
     return (batch, batch['targets']) if self.labelled else (batch,)
 
+# %% ../nbs/finetuning/41_task_data.ipynb #eeb17059
 @patch
 def retain(self:FinetuneDL,
     res, # A batch
@@ -132,11 +133,13 @@ def retain(self:FinetuneDL,
     "Keep types as they are"
     return res
 
+# %% ../nbs/finetuning/41_task_data.ipynb #eac02129
 @patch
 def get_idxs(self:FinetuneDL)->list: # Of features, in the order of the batches
     "Order of the features for one pass"
     return super(FinetuneDL, self).get_idxs() if self.similar else TfmdDL.get_idxs(self)
 
+# %% ../nbs/finetuning/41_task_data.ipynb #f62857b2
 @patch
 def shuffle_fn(self:FinetuneDL,
     idxs, # Numbers of the features
@@ -167,6 +170,7 @@ def task(self:FinetuneDL)->TextTask:
     names = ', '.join(self.tasks)
     raise InputError(f"this needs a single task of texts, here are {names}; use predict, outputs or show_results")
 
+# %% ../nbs/finetuning/41_task_data.ipynb #af2a1aa4
 @patch(as_prop=True)
 def vocab(self:FinetuneDL)->CategoryMap:
     "Names of the classes"
@@ -221,6 +225,7 @@ def capped(
     if most is None or len(examples)<=most: return examples
     return [examples[i] for i in sorted(random.Random(0).sample(range(len(examples)), most))]
 
+# %% ../nbs/finetuning/41_task_data.ipynb #10fbb75a
 def split_examples(
     task:Task, # Task
     split:str, # `train`, or one of the task's splits
@@ -232,6 +237,7 @@ def split_examples(
     if not examples: raise InputError(f"{task.name} has no examples in its {split} set; give a file with at least one")
     return examples
 
+# %% ../nbs/finetuning/41_task_data.ipynb #84c781f9
 def read_examples(
     tasks:dict, # {name: Task}
     hp:FinetuneHParams, # Recipe
@@ -293,6 +299,7 @@ def finetune_dls(
     a = new(train, bs=hp.train_batch_size, shuffle=True, similar=hp.similar_lengths)
     return TaskDataLoaders(a, new(dev, bs=hp.eval_batch_size), device=device)
 
+# %% ../nbs/finetuning/41_task_data.ipynb #44483138
 def n_steps(
     n:int, # Training sequences of all tasks
     hp:FinetuneHParams, # Batch size, epochs
@@ -422,6 +429,7 @@ class TextTaskDataLoaders(TaskDataLoaders):
         task = text_task('task', df, valid, None, text, pair, label, regression, skip_bad=skip_bad, share=valid_pct)
         return cls.from_task(task, model, bs, device, **hparams)
 
+# %% ../nbs/finetuning/41_task_data.ipynb #d280c5ba
 @patch(cls_method=True)
 def from_csv(cls:TextTaskDataLoaders,
     path, # File that ends in .csv, .tsv or .jsonl

@@ -291,6 +291,7 @@ def head(self:TextTask,
     "A new head"
     return TextHead(width, len(self.labels or [0]))
 
+# %% ../nbs/finetuning/40_tasks.ipynb #c9546ed8
 @patch
 def losses(self:TextTask,
     out:Tensor, # Outputs of the head, (n, n_out)
@@ -300,6 +301,7 @@ def losses(self:TextTask,
     if self.labels: return F.cross_entropy(out.float(), target, reduction='none')
     return (out[:,0].float() - target)**2
 
+# %% ../nbs/finetuning/40_tasks.ipynb #dbc8f43c
 @patch
 def activation(self:TextTask,
     out:Tensor, # Outputs of the head, (n, n_out)
@@ -365,6 +367,7 @@ def predicted(self:TextTask,
         found.append((f.example, Prediction(label, probs)))
     return found
 
+# %% ../nbs/finetuning/40_tasks.ipynb #622bb114
 @patch
 def unlabelled(self:TextTask,
     texts:list, # Texts, or pairs of texts
@@ -387,6 +390,7 @@ def merge(self:TextTask,
     each = torch.stack([torch.stack(o) for o in trials])
     return list(each.softmax(-1).mean(0).log() if self.labels else each.mean(0))
 
+# %% ../nbs/finetuning/40_tasks.ipynb #f0bce231
 @patch
 def write(self:TextTask,
     folder:Path, # Where to

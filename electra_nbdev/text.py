@@ -56,6 +56,7 @@ def file_kind(
     with open(path, 'rb') as f: head = f.read(4)
     return next((kind for magic,kind in _MAGIC.items() if head.startswith(magic)), 'plain')
 
+# %% ../nbs/data/10_text.ipynb #35320e02
 _BLOCK = 2**20
 
 def file_blocks(
@@ -302,6 +303,7 @@ def text_lines(
             try: yield i, o.removesuffix(b'\n').removesuffix(b'\r').decode()
             except UnicodeDecodeError as e: bad(i, f"byte {e.start+1} is not UTF-8")
 
+# %% ../nbs/data/10_text.ipynb #ba135145
 def json_lines(
     path, # A file
     bad:BadRows|None=None, # For lines that hold no object; None: they are an error

@@ -71,6 +71,7 @@ def check_vocab(
         raise InputError(f"{where} lacks {', '.join(missing)}; "
                          "replace an [unused] line by each, so that no other id moves")
 
+# %% ../nbs/data/11_tokenizer.ipynb #0a6e5711
 def read_vocab(
     path, # `vocab.txt`
 )->dict: # {piece: id}
@@ -119,12 +120,14 @@ def vocab_list(
     ids = tok.get_vocab()
     return sorted(ids, key=ids.get)
 
+# %% ../nbs/data/11_tokenizer.ipynb #db54fb4b
 def tokenizer_kind(
     tok, # Tokenizer
 )->str: # `WordPiece`, `BPE`, `Unigram`, …, or `slow`
     "The algorithm of a tokenizer"
     return type(tok.backend_tokenizer.model).__name__ if tok.is_fast else 'slow'
 
+# %% ../nbs/data/11_tokenizer.ipynb #d4589316
 def open_tokenizer(
     where, # Folder of a Hugging Face tokenizer, or its name on the hub
 )->PreTrainedTokenizerFast:
@@ -152,6 +155,7 @@ def check_pieces(
     raise InputError(f"the tokenizer in {where} has {len(tok)} pieces, its network knows {n}; "
                      "they do not belong together")
 
+# %% ../nbs/data/11_tokenizer.ipynb #03ac7fa6
 def load_tokenizer(
     path, # Folder of a Hugging Face tokenizer, or a `vocab.txt` or its folder
     lower_case:bool=True, # For a bare `vocab.txt`: lower-case the text
@@ -239,6 +243,7 @@ def unknown_id(
     "Id of `[UNK]`"
     return None if tok.unk_token_id in special_token_ids(tok) else tok.unk_token_id
 
+# %% ../nbs/data/11_tokenizer.ipynb #84e5ed51
 def warn_unknown_share(
     tok, # Tokenizer
     unknown:int, # Tokens that are `[UNK]`
@@ -298,6 +303,7 @@ def fingerprint(
     if tokenizer_kind(tok)!='WordPiece': parts += [spec['pre_tokenizer'], spec['model']]
     return digest(*parts, sort_keys=True)
 
+# %% ../nbs/data/11_tokenizer.ipynb #5ca381de
 def save_tokenizer(
     tok, # Tokenizer
     folder, # Folder to write

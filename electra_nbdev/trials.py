@@ -127,12 +127,14 @@ def models(self:Trials)->dict: # {name: folder}
     found = {f'trial-{k}': self.out/f'trial-{k}'/'model' for k in self.records}
     return {k: o for k,o in found.items() if o.is_dir()} or dict(model=self.out/'model')
 
+# %% ../nbs/finetuning/43_trials.ipynb #4a713e83
 @patch(as_prop=True)
 def best(self:Trials)->int: # Its number
     "The trial with the highest mean of what counts"
     def score(k): return mean(self.records[k]['metrics'][t][self.main(t)] for t in self.tasks)
     return max(self.records, key=score)
 
+# %% ../nbs/finetuning/43_trials.ipynb #b5bef425
 @patch
 def summary(self:Trials)->dict: # As in results.json
     "Statistics of every measure of every task, the best trial, and all that the trials recorded"

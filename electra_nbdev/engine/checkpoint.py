@@ -142,6 +142,7 @@ def load_checkpoint(
     except _UNREADABLE as e: why = one_line(e)
     raise InputError(f"checkpoint {path} cannot be used: {why}; `latest_checkpoint` finds the newest good one of a run")
 
+# %% ../../nbs/engine/92_checkpoint.ipynb #c01885c4
 def newest_state(
     run, # Folder of a run
 )->tuple: # (tensors, state), as in `load_checkpoint`
@@ -151,6 +152,7 @@ def newest_state(
         raise InputError(f"{run} has its networks, but no checkpoint; give the folder with `checkpoints` in it")
     raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
 
+# %% ../../nbs/engine/92_checkpoint.ipynb #8a4352b1
 def tensors_of(
     tensors:dict, # Tensors of a checkpoint
     owner:str, # First part of their names: `model`, `optimizer`
@@ -166,6 +168,7 @@ def saved_networks(
     folders = [Path(run)/o for o in ('discriminator', 'electric', 'generator')]
     return [o for o in folders if (o/'config.json').is_file()]
 
+# %% ../../nbs/engine/92_checkpoint.ipynb #e68ac8f5
 def unfinished(
     run, # Folder of a run, or of something else
 )->bool: # Networks that it has saved may then be older than its checkpoint
@@ -229,6 +232,7 @@ def rng_state()->tuple: # ({rng/torch, rng/cuda/0, ..., rng/numpy, rng/python: T
     tensors.update({f'rng/cuda/{i}': t for i,t in enumerate(torch.cuda.get_rng_state_all())})
     return tensors, dict(numpy=numpy, python=[version, half])
 
+# %% ../../nbs/engine/92_checkpoint.ipynb #8573af96
 def set_rng_state(
     tensors:dict, # Tensors of a checkpoint, or from `rng_state`
     state:dict, # The dict from `rng_state`

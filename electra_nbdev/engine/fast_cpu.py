@@ -27,6 +27,7 @@ def dropout_mask(
     keep = bits.view(torch.int16)[:shape.numel()].ge_(round(p*2**16)-2**15)
     return keep.to(torch.int8).view(torch.bool).view(shape)
 
+# %% ../../nbs/engine/87_fast_cpu.ipynb #c6550b59
 def dropout_scale(
     p:float, # Share to drop
 )->float:
@@ -42,6 +43,7 @@ def use_packed_dropout(
     "Whether packed bits pay: float32 and bfloat16 on a CPU, but in a compiled body"
     return x.device.type=='cpu' and x.dtype in INTEGERS and not torch.compiler.is_compiling()
 
+# %% ../../nbs/engine/87_fast_cpu.ipynb #96493306
 def where_kept(
     x:Tensor, # Activations, float32 or bfloat16
     keep:Tensor, # True where kept, as wide
@@ -137,6 +139,7 @@ def electra_attention(
     sdpa = ALL_ATTENTION_FUNCTIONS['sdpa']
     return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
 
+# %% ../../nbs/engine/87_fast_cpu.ipynb #295faa4d
 def before_and_itself(
     query:Tensor, # Queries, (bs, heads, sl, d)
 )->Tensor: # (1, 1, sl, sl) bool
@@ -170,6 +173,7 @@ def with_packed_dropout(
             if type(m) is nn.Dropout: setattr(parent, name, PackedDropout(m.p))
     return model
 
+# %% ../../nbs/engine/87_fast_cpu.ipynb #d3df4d51
 def with_unread_masks(
     model:nn.Module, # Holds bodies of Hugging Face of any kind, changed in place
 )->nn.Module: # The same model

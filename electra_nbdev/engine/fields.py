@@ -23,6 +23,7 @@ def ranged(
     "A field with the range that is allowed"
     return field(default=default, metadata=dict(low=low, high=high))
 
+# %% ../../nbs/engine/94_fields.ipynb #2ad2b333
 def fits(
     value, # What the user gave
     kinds, # Types
@@ -48,6 +49,7 @@ def check_fields(
         if not (low is None or value>=low) or not value<=high:
             raise InputError(f"hparam `{f.name}` is {value!r}; allowed: at least {low}, at most {high}")
 
+# %% ../../nbs/engine/94_fields.ipynb #b79f57a5
 def check_choice(
     name:str, # What the user knows it by
     value, # What the user gave

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 class InputError(ValueError):
     "Something that the user can fix: the message names it, says what is allowed and the cure"
 
+# %% ../../nbs/engine/90_files.ipynb #29f35599
 def suggest(
     name:str, # What the user wrote
     known, # Names that exist
@@ -30,6 +31,7 @@ def suggest(
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean `{found[0]}`?" if found else ""
 
+# %% ../../nbs/engine/90_files.ipynb #e0b88262
 def one_line(
     error:Exception, # From a library
 )->str: # Its type and the first line of its message
@@ -56,6 +58,7 @@ def atomic_file(
         _flush(path.parent)
     finally: tmp.unlink(missing_ok=True)
 
+# %% ../../nbs/engine/90_files.ipynb #179c53c5
 def atomic_write(
     path, # Where the file will be
     data:str|bytes, # Its whole content
@@ -181,6 +184,7 @@ def file_facts(
         sha = hashlib.file_digest(f, 'sha256')
         return dict(bytes=f.tell(), sha256=sha.hexdigest())
 
+# %% ../../nbs/engine/90_files.ipynb #ad610ba1
 def known_facts(
     path, # File
 )->dict: # `bytes`, `sha256`
@@ -203,6 +207,7 @@ def digest(
     "Short name of some values: the same for equal ones, another for others"
     return digest_of([json.dumps(parts, **how).encode()])
 
+# %% ../../nbs/engine/90_files.ipynb #6a00993b
 def digest_of(
     parts, # `bytes`, one after the other
 )->str: # 16 hexadecimal digits
@@ -216,6 +221,7 @@ def versions()->dict: # {package: version}
     "Versions of the packages that results depend on"
     return {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
 
+# %% ../../nbs/engine/90_files.ipynb #3b7d36b5
 def cache_dir()->Path: # Exists when returned
     "The folder of everything cached; deleting it is always safe"
     path = Path(os.environ.get('ELECTRA_NBDEV_HOME') or xdg_cache_home()/'electra_nbdev')

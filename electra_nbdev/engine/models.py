@@ -53,6 +53,7 @@ def model_path(
     known = name in SHIPPED or name in SHIPPED.values()
     return shipped(name) if known and not path.exists() else path
 
+# %% ../../nbs/engine/91_models.ipynb #3e170bab
 def model_folder(
     model, # A folder, `hf:name`, or the name of a model of the package
 )->Path:
@@ -71,6 +72,7 @@ def devices()->list: # Names
     gpu = torch.accelerator.current_accelerator().type
     return ['cpu', gpu, *(f'{gpu}:{i}' for i in range(n))]
 
+# %% ../../nbs/engine/91_models.ipynb #fa7fb856
 def check_device(
     name:str, # As a user types it
 ):
@@ -78,6 +80,7 @@ def check_device(
     if name in devices(): return
     raise InputError(f"--device is {name!r}, which this machine does not have; it has {', '.join(devices())}")
 
+# %% ../../nbs/engine/91_models.ipynb #d0357176
 def device_of(
     name:str|None, # `cpu`, `cuda`, `cuda:1` ...; None: a GPU if there is one
 )->torch.device:
@@ -101,6 +104,7 @@ def quiet_loading():
         if shown: logging.enable_progress_bar()
         logging.set_verbosity(level)
 
+# %% ../../nbs/engine/91_models.ipynb #5265c1d7
 def load_pretrained(
     cls, # Class of `transformers`
     where, # Folder (a `Path`), or a name on the hub (a string)

@@ -30,6 +30,7 @@ def take(
     if len(data)<n: raise ValueError(f"{n} bytes are asked for, {len(data)} are left")
     return data
 
+# %% ../../nbs/engine/93_tf_checkpoint.ipynb #eaf8bc44
 def varint(
     f:BytesIO, # Bytes, and a position in them
 )->int:

@@ -70,12 +70,14 @@ def finder_of(
     "The search for a learning rate that this fit is, if it is one"
     return next((o for o in learn.cbs if isinstance(o, LRFinder)), None)
 
+# %% ../../nbs/engine/95_training.ipynb #d7f2de3e
 def has_own_schedule(
     cbs, # Callbacks of a fit
 )->bool:
     "Whether a fit brings a schedule of the learning rate, as `fit_one_cycle`, `lr_find` and a `ParamScheduler` do"
     return any(isinstance(o, ParamScheduler) and 'lr' in o.scheds for o in cbs)
 
+# %% ../../nbs/engine/95_training.ipynb #87d9feb7
 def batches_per_update(
     learn:Learner, # Learner of any kind
 )->int:
@@ -83,6 +85,7 @@ def batches_per_update(
     group = getattr(getattr(learn, 'gradient_accumulation', None), 'n_acc', 1)
     return -(-group//learn.dls.train.bs)
 
+# %% ../../nbs/engine/95_training.ipynb #840a68cb
 def updates_of_fit(
     learn:Learner, # Learner in a fit
 )->int: # At least 1
@@ -131,6 +134,7 @@ class SmoothLoss(AvgSmoothLoss):
         self.count += 1
         self.val = learn.loss.detach().mean()*(1-self.beta) + self.val*self.beta
 
+# %% ../../nbs/engine/95_training.ipynb #66bf536f
 class MeanLoss(AvgLoss):
     "fastai's loss of a validation, on the device of the loss"
     def accumulate(self,
@@ -140,6 +144,7 @@ class MeanLoss(AvgLoss):
         bs = find_bs(learn.yb)
         self.total, self.count = self.total + learn.loss.detach().mean()*bs, self.count+bs
 
+# %% ../../nbs/engine/95_training.ipynb #f8efc7a8
 class BatchProgress(ProgressCallback):
     "fastai's progress bar, which reads the loss of a GPU once in `every` batches"
     name, every = 'progress', 50
