@@ -39,7 +39,7 @@ def electra_vocab(
 @command
 def electra_data(
     corpus:Required, # File, folder, glob, or hf:name[:config[:split[:column]]]
-    vocab:Required, # Folder of electra_vocab, or a vocab.txt
+    vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or tiny: that of the model of the package
     out:Required, # Folder for the examples
     max_length:int=128, # Tokens of an example
     num_proc:int=1, # Processes; has no influence on the result

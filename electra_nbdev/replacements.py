@@ -194,7 +194,7 @@ def check_generator(
     most = max_input(generator)
     if fingerprint(own)!=fingerprint(tok) or generator.config.vocab_size<len(tok):
         raise InputError(f"{model} has another vocabulary than the examples; "
-                         "build them with --vocab and the folder of its generator")
+                         f"build them with --vocab {model}")
     if most and width>most:
         raise InputError(f"{model} reads {most} tokens, the examples have {width}; use --max-length {most} or less")
     if not 2<=top<=len(tok): raise InputError(f"--top is {top}; a position has 2 to {len(tok)} candidates")

@@ -157,18 +157,27 @@ def check_pieces(
 
 # %% ../nbs/data/11_tokenizer.ipynb #03ac7fa6
 def load_tokenizer(
-    path, # Folder of a Hugging Face tokenizer, or a `vocab.txt` or its folder
+    path, # Folder of a tokenizer, of a run or of a model; `hf:name`; `tiny`; or a `vocab.txt`
     lower_case:bool=True, # For a bare `vocab.txt`: lower-case the text
     strip_accents:bool=True, # For a bare `vocab.txt`: remove accents when lower-casing
 )->PreTrainedTokenizerFast:
     "Open and check a tokenizer"
-    path = Path(path)
+    path = _vocab_of(path)
     if path.is_dir():
         if any(path.glob('tokenizer*.json')) or not (path/'vocab.txt').is_file(): return open_tokenizer(path)
         path = path/'vocab.txt'
     if not path.is_file():
-        raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, or a folder that electra_vocab wrote")
+        raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
+                         "electra_vocab wrote, a run, or tiny, the model of the package")
     return wordpiece(read_vocab(path), lower_case, strip_accents)
+
+def _vocab_of(path):
+    "Where the vocabulary of a run or of a model is"
+    path = Path(path)
+    if not path.exists():
+        from electra_nbdev.engine.models import model_path # imports torch
+        path = model_path(path)
+    return next((path/o for o in ('discriminator', 'electric') if (path/o).is_dir()), path)
 
 # %% ../nbs/data/11_tokenizer.ipynb #50cb1ce7
 def text_backend(

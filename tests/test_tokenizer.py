@@ -75,6 +75,18 @@ def test_a_vocabulary_file(the_cat):
     the_cat.write_bytes(b'\xff\xfe\x00')
     with refused('is not UTF-8'): read_vocab(the_cat)
 
+@pytest.mark.parametrize('part', ['discriminator', 'electric'])
+def test_the_vocabulary_of_a_run(the_cat, part, tmp_path):
+    save_tokenizer(load_tokenizer(the_cat), tmp_path/'run'/part)
+    assert fingerprint(load_tokenizer(tmp_path/'run'))==fingerprint(load_tokenizer(the_cat))
+
+def test_the_vocabulary_of_a_model_of_the_package(tmp_path, monkeypatch):
+    found = load_tokenizer('electric')
+    assert len(found)==4000 and fingerprint(found)==fingerprint(load_tokenizer('tiny'))
+    monkeypatch.chdir(tmp_path)
+    save_tokenizer(wordpiece(vocab('a')), 'tiny') # what is there wins over a name
+    assert len(load_tokenizer('tiny'))==6
+
 def test_special_tokens(byte_level):
     assert special_token_ids(bert('a'))==(0, 2, 3, 4)
     assert special_token_ids(byte_level)[1:3]==(0, 1)
