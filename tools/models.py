@@ -12,12 +12,13 @@ from ship import MODELS, ship
 
 END = re.compile(r'''(?<!\bMr)(?<!\bMrs)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])([.!?]["'”’)]*)\s+(?=["'“‘(]?[A-Z])''')
 
-def split_sentences(source, target):
-    "Write text with a line for each sentence instead of each paragraph"
+def split_sentences(source, target, end='\n'):
+    "Write text with a line for each sentence instead of each paragraph; with two line ends each is a document"
     for path in sorted(source.rglob('*.txt')):
         out = target/path.relative_to(source)
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(END.sub(r'\1\n', path.read_text(encoding='utf-8')), encoding='utf-8')
+        text = END.sub(r'\1\n', path.read_text(encoding='utf-8'))
+        out.write_text(text.replace('\n', end), encoding='utf-8')
 
 def run(command, **hparams):
     "A command of the package"
@@ -60,17 +61,23 @@ def electra(text, work):
     ship(work/'fifth', 'electra-tiny-en')
 
 ELECTRIC = dict(electra_objective=False, electric_objective=True, generator_hidden_size=1., disc_weight=20.,
-                mask_prob=.3, train_batch_size=16, eval_batch_size=64, max_seq_length=64, learning_rate=1e-3,
-                num_warmup_steps=1800, save_checkpoints_steps=1000, num_eval_steps=24)
+                eval_batch_size=64, max_seq_length=64, save_checkpoints_steps=1000, num_eval_steps=24)
+ROWS_64 = dict(train_batch_size=16)
+ALONE = dict(train_batch_size=40, length_window=50)
+# Name, weights to begin with, examples, steps, warm-up, learning rate, fraction masked
+RUNS = [('electric-first', MODELS/'electra-tiny-en', 'sentences', 18_000, 1800, 1e-3, .3, ROWS_64),
+        ('electric-tiny-en', 'electric-first', 'alone', 15_000, 300, 8e-4, .2, ALONE)]
 
 def electric(text, work):
-    "Electric from ELECTRA: the energies begin with its discriminator, on sentences"
-    if not (work/'sentences').is_dir(): split_sentences(text, work/'sentences')
-    tiny, examples = MODELS/'electra-tiny-en', work/'sentences-64'
-    run(f'electra_data --corpus {work}/sentences --vocab {tiny}/discriminator --out {examples} --max-length 64 '
-        '--held-out 0.02')
-    run(f'electra_pretrain --init {tiny} --data {examples} --out {work}/electric-tiny-en --steps 18000 --device cpu '
-        '--precision bf16', **ELECTRIC)
+    "Electric from ELECTRA: rows of sentences, then each sentence alone, as it is scored"
+    tiny = MODELS/'electra-tiny-en'
+    for name,end in (('sentences', '\n'), ('alone', '\n\n')):
+        if not (work/name).is_dir(): split_sentences(text, work/name, end)
+        run(f'electra_data --corpus {work/name} --vocab {tiny} --out {work}/{name}-64 --max-length 64 --held-out 0.02')
+    for name,init,examples,steps,warmup,rate,masked,batches in RUNS:
+        run(f'electra_pretrain --init {work/init} --data {work}/{examples}-64 --out {work/name} '
+            f'--steps {steps} --device cpu --precision bf16', **ELECTRIC, **batches, num_warmup_steps=warmup,
+            learning_rate=rate, mask_prob=masked)
     ship(work/'electric-tiny-en', 'electric-tiny-en')
 
 def main():
