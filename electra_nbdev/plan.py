@@ -88,7 +88,6 @@ def note(self:MemoryCounter,
     self.peak = max(self.peak, self.now)
     weakref.finalize(storage, self.gone, key)
 
-# %% ../nbs/pretraining/25_plan.ipynb #163f5e18
 @patch
 def gone(self:MemoryCounter,
     key, # Of a storage
@@ -142,7 +141,6 @@ class StepCost(NamedTuple):
     memory:int # Most bytes of the other tensors: weights, gradients, moments, activations
     evaluation:int=0 # On a CPU: most bytes of large tensors in an evaluation, which the system gives each time
 
-# %% ../nbs/pretraining/25_plan.ipynb #f8a8a606
 _ANY = dict(train_batch_size=1, grad_accumulation=1, num_train_steps=9, num_warmup_steps=1, save_checkpoints_steps=1)
 _costs = {}
 
@@ -212,7 +210,6 @@ def resident()->int:
     import psutil
     return psutil.Process().memory_info().rss
 
-# %% ../nbs/pretraining/25_plan.ipynb #7cafde43
 def process_memory(
     cost:StepCost, # From `step_cost` or `run_cost`
     libraries:float=0., # Bytes of the process before it trains; 0 on a GPU
@@ -233,7 +230,6 @@ class Device(NamedTuple):
     libraries:float=0. # Bytes of the process before it trained, where they were measured
     measured:bool=False
 
-# %% ../nbs/pretraining/25_plan.ipynb #454d766a
 GPUS = {'t4': (65, 16), 'v100': (125, 16), 'l4': (121, 24), 'rtx3090': (71, 24), 'rtx4090': (165, 24),
         'a100': (312, 40), 'a100-80gb': (312, 80), 'h100': (989, 80), 'h200': (989, 141)} # Peak, 1e12/s; GB
 UTILISATION, LAUNCHES = .3, .02 # Of the peak; seconds that the kernels of a step take to start: both assumed
@@ -256,7 +252,6 @@ def this_device(
     device = device_of(device)
     return Device(str(device), _memory_of(device), gpu=device.type!='cpu')
 
-# %% ../nbs/pretraining/25_plan.ipynb #d7777a38
 def _memory_of(device):
     "Bytes of a device"
     if device.type=='cuda': return torch.cuda.get_device_properties(device).total_memory
@@ -383,10 +378,10 @@ def seconds_of(
     text:str, # A time with its unit: `90 s`, `30 min`, `24 h`, `2 d`
 )->float:
     "Seconds of a time"
-    found = re.fullmatch(r'\s*([\d.]+)\s*(s|min|h|d)\s*', text)
+    found = re.fullmatch(r'\s*([\d.]*[1-9][\d.]*)\s*(s|min|h|d)\s*', text)
     try: return float(found[1])*dict(s=1, min=60, h=3600, d=86400)[found[2]]
     except (TypeError, ValueError):
-        raise InputError(f"--budget is {text!r}; give a number and s, min, h or d, for example '24 h'") from None
+        raise InputError(f"--budget is {text!r}; give a number above 0 and s, min, h or d, as in '24 h'") from None
 
 # %% ../nbs/pretraining/25_plan.ipynb #5f1a8339
 def recipe_within(
@@ -400,10 +395,14 @@ def recipe_within(
         plan = plan_run(hp, device_of_recipe(hp), **how)
         steps = int(hp.num_train_steps*seconds/plan.seconds)
         if steps>=LEAST*hp.num_train_steps and plan.parts or name=='tiny': break
-    steps = max(20, min(steps, hp.num_train_steps) if name!='tiny' else steps)
-    every = max(1, steps//10) if name=='tiny' else hp.save_checkpoints_steps
-    hp = replace(hp, num_train_steps=steps, num_warmup_steps=min(hp.num_warmup_steps, max(1, steps//10)),
-                 save_checkpoints_steps=every, grad_accumulation=max(1, plan.parts))
+    steps, every = min(steps, hp.num_train_steps), hp.save_checkpoints_steps
+    if name=='tiny': # with ten evaluations, however many steps
+        one = hp.num_eval_steps*plan.device.evaluated
+        steps = int(hp.num_train_steps*(seconds-10*one)/(plan.seconds-hp.num_train_steps/every*one))
+        if steps<20: raise InputError("--budget is too short for 20 steps of `tiny` and ten evaluations; raise it")
+    every, warmup = math.ceil(steps/10) if name=='tiny' else every, min(hp.num_warmup_steps, max(1, steps//10))
+    hp = replace(hp, num_train_steps=steps, num_warmup_steps=warmup, save_checkpoints_steps=every,
+                 grad_accumulation=max(1, plan.parts))
     return replace(plan_run(hp, plan.device, **how), proposed=True)
 
 # %% ../nbs/pretraining/25_plan.ipynb #703b1f88
@@ -417,7 +416,9 @@ def make_plan(
     **how, # Precision and price, as for `plan_run`
 )->RunPlan:
     "A plan as a user asks for it"
-    _check_plan(device, measure, budget, name or hparams or data, how.get('precision'))
+    seconds = seconds_of(budget) if budget is not None else None
+    _check_plan(device, measure, seconds, name or hparams or data, how.get('precision'))
+    if not 0<=(how.get('price') or 0)<math.inf: raise InputError(f"--price is {how['price']}; give 0 or more")
     known = {}
     def place(hp):
         if device in GPUS: return named_device(device, hp)
@@ -426,10 +427,9 @@ def make_plan(
         size = hp.model_size if hp.model_size=='tiny' or not budget else 'small' # is measured for larger ones as well
         if size not in known:
             here = measured_device(preset(size) if budget else hp, data, device, how.get('precision'))
-            first = min(o.libraries for o in (here, *known.values())) # later ones find what the first has left
-            known[size] = here._replace(libraries=first)
+            known[size] = here._replace(libraries=min(o.libraries for o in (here, *known.values()))) # of the first
         return known[size]
-    if budget: return recipe_within(seconds_of(budget), place, **how)
+    if seconds: return recipe_within(seconds, place, **how)
     hp = resolve_hparams(name or 'small', given := read_hparams(hparams))
     if data: hp = match_examples(hp, load_examples(data), given)
     return plan_run(hp, place(hp), **how)

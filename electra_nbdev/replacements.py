@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
 from datasets import Dataset, Features, List, Value, concatenate_datasets, load_from_disk
 from fastai.callback.core import Callback
@@ -41,7 +42,8 @@ def open_generator(
     folder = model_folder(model)
     if (folder/'generator').is_dir(): folder = folder/'generator'
     if not (folder/'config.json').is_file():
-        raise InputError(f"{model} has no generator; give a finished run of electra_pretrain, "
+        why = ', it was trained from replacements' if (folder/'discriminator').is_dir() else ''
+        raise InputError(f"{model} has no generator{why}; give a finished run of electra_pretrain that has one, "
                          "or a Hugging Face folder of a masked language model")
     from transformers import AutoModelForMaskedLM
     return complete_network(AutoModelForMaskedLM, folder).float().eval(), load_tokenizer(folder)
@@ -128,7 +130,7 @@ def _write_shard(folder, generator, examples, numbers, facts):
 def _write_table(generator, examples, facts):
     "The table of one folder of examples, from shards that a stopped command has left"
     out, work, n = examples.path/'replacements', examples.path/'.replacements.building', len(examples)
-    if _is_done(out, facts): return
+    if _is_done(out, facts, n): return
     if not (work/'facts.json').is_file() or json.loads((work/'facts.json').read_bytes())!=facts:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
@@ -145,19 +147,38 @@ def _write_table(generator, examples, facts):
     shutil.rmtree(work)
 
 # %% ../nbs/data/17_replacements.ipynb #3e956fbe
-def _is_done(folder, facts):
+_FACTS = {'generator', 'top', 'mask_prob', 'seed', 'positions', 'covered'} # Of a complete table
+_AGAIN = "delete that folder and run electra_data --replace-with again"
+
+def _is_done(folder, facts, n):
     "Whether the table of this generator is there; another one is refused"
     if not (folder/'facts.json').is_file(): return False
-    there = _facts(folder)
-    if all(there.get(k)==v for k,v in facts.items()): return True
+    there, _ = _open_table(folder, n)
+    if all(there[k]==v for k,v in facts.items()): return True
     diff = ', '.join(f'{k} {there.get(k)} there, {v} here' for k,v in facts.items() if there.get(k)!=v)
-    raise InputError(f"{folder} holds other replacements ({diff}); delete that folder and those of the held-out part, "
-                     "or build other examples")
+    raise InputError(f"{folder} holds other replacements ({diff}); delete that folder and held_out/replacements "
+                     "of these examples, or build other ones")
 
 def _facts(folder):
     "What is known of a table"
-    try: return json.loads((folder/'facts.json').read_bytes())
-    except ValueError: raise InputError(f"{folder}/facts.json is damaged; delete {folder} and add it again") from None
+    try: facts = json.loads((folder/'facts.json').read_bytes())
+    except ValueError: facts = None
+    if isinstance(facts, dict) and facts.keys()>=_FACTS: return facts
+    raise InputError(f"{folder}/facts.json is damaged; {_AGAIN}")
+
+# %% ../nbs/data/17_replacements.ipynb #847029b3
+def _open_table(folder, n):
+    "Facts and rows of a table for `n` examples"
+    facts = _facts(folder)
+    try:
+        table = load_from_disk(str(folder.absolute())).with_format('arrow')
+        held = [pc.sum(pc.list_value_length(table.data.column(o))).as_py() for o in ('positions', 'ids')]
+    except Exception as e: # whatever a strange file makes of the readers
+        raise InputError(f"the replacements in {folder} are damaged ({one_line(e)}); {_AGAIN}") from None
+    if len(table)!=n: raise InputError(f"{folder} has {len(table)} rows for {n} examples; {_AGAIN}")
+    if held==[facts['positions'], facts['top']*facts['positions']]: return facts, table
+    raise InputError(f"the replacements in {folder} are damaged ({held[0]} positions with {held[1]} candidates, "
+                     f"{facts['positions']} with {facts['top']} each were written); {_AGAIN}")
 
 # %% ../nbs/data/17_replacements.ipynb #e1aa4968
 def add_replacements(
@@ -177,7 +198,7 @@ def add_replacements(
     parts = {o: f for o,f in parts.items() if o.is_dir()}
     generator.to(device_of(device))
     with build_lock(path/'replacements'):
-        for o,f in parts.items(): _is_done(o/'replacements', f) # refuses before it writes
+        for o,f in parts.items(): _is_done(o/'replacements', f, len(load_examples(o))) # refuses before it writes
         for o,f in parts.items(): _write_table(generator, load_examples(o), f)
     return _facts(path/'replacements')
 
@@ -212,14 +233,7 @@ class SampledExamples(Examples):
         self.tables = [self.path/'replacements']
         if not (self.tables[0]/'facts.json').is_file():
             raise InputError(f"{self.path} has no replacements; add them with electra_data --replace-with")
-        self.facts = _facts(self.tables[0])
-        try: self.table = load_from_disk(str(self.tables[0].absolute())).with_format('arrow')
-        except Exception as e: # whatever a strange file makes of the readers
-            raise InputError(f"the replacements in {self.tables[0]} are damaged ({one_line(e)}); "
-                             "delete that folder and run electra_data --replace-with again") from None
-        if len(self.table)!=len(self):
-            raise InputError(f"{self.tables[0]} has {len(self.table)} rows for {len(self)} examples; "
-                             "delete that folder and run electra_data --replace-with again")
+        self.facts, self.table = _open_table(self.tables[0], len(self))
 
     @property
     def width_of_table(self)->int:

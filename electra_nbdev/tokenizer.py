@@ -166,6 +166,7 @@ def load_tokenizer(
     if path.is_dir():
         if any(path.glob('tokenizer*.json')) or not (path/'vocab.txt').is_file(): return open_tokenizer(path)
         path = path/'vocab.txt'
+    if path.suffix=='.json': raise InputError(f"{path} is no vocab.txt; give its folder")
     if not path.is_file():
         raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
                          "electra_vocab wrote, a run, or tiny, the model of the package")

@@ -114,6 +114,19 @@ def test_measured(capsys):
     (dict(device='a1000'), 'a1000.*is one of t4, v100'),
     (dict(budget='24 h', device='a100', data='.'), 'leave --preset'),
     (dict(precision='fp8'), '--precision'), (dict(device='a100', precision='fp32'), 'half precision'),
-    (dict(budget='a day', device='a100'), "for example '24 h'"), (dict(budget='1.2.3 h', device='a100'), '--budget')])
+    (dict(budget='0 h', device='a100'), 'above 0'), (dict(budget='', device='a100'), '--budget'),
+    (dict(device='a100', price=-1.), '--price'), (dict(device='a100', price=float('nan')), '--price'),
+    (dict(budget='a day', device='a100'), "as in '24 h'"), (dict(budget='1.2.3 h', device='a100'), '--budget')])
 def test_flags_that_contradict_each_other(asked, why):
     with pytest.raises(InputError, match=why): cli.electra_plan(**asked)
+
+@pytest.mark.parametrize('seconds', [90., 600.])
+def test_a_budget_has_room_for_evaluations(seconds):
+    "However slow they are: they do not shrink with the steps"
+    slow = plan.Device('here', 24e9, 2e10, evaluated=.2, gpu=False)
+    found = plan.recipe_within(seconds, lambda hp: slow)
+    assert .9*seconds<found.seconds<=seconds and found.hp.model_size=='tiny'
+
+def test_a_budget_that_is_too_short():
+    with pytest.raises(InputError, match='too short for 20 steps'):
+        plan.recipe_within(1., lambda hp: plan.Device('here', 24e9, 2e10, evaluated=.2, gpu=False))

@@ -233,6 +233,29 @@ def test_a_damaged_table(made, tmp_path, file):
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(InputError, match=r'replacements.* damaged.*delete [^\n]*$'): SampledExamples(folder)
 
+@pytest.mark.parametrize('written', ['[]', '{}', '"top": 4'])
+def test_damaged_facts(made, tmp_path, written):
+    "Nobody takes such a table for a finished one"
+    folder = copy_of(made, tmp_path)
+    args = folder, made[0]/'run', 8, made[1].mask_prob
+    add_replacements(*args, device='cpu')
+    path = folder/'replacements'/'facts.json'
+    path.write_text(path.read_text().replace('"top": 8', written) if 'top' in written else written)
+    with pytest.raises(InputError, match='damaged.*--replace-with again'): SampledExamples(folder)
+    with pytest.raises(InputError, match='damaged.*--replace-with again'): add_replacements(*args, device='cpu')
+
+def test_a_damaged_table_is_not_a_finished_one(made, tmp_path):
+    folder = copy_of(made, tmp_path)
+    args = folder, made[0]/'run', 8, made[1].mask_prob
+    add_replacements(*args, device='cpu')
+    path, = (folder/'replacements').glob('data*.arrow')
+    path.unlink()
+    with pytest.raises(InputError, match='damaged'): add_replacements(*args, device='cpu')
+
+def test_a_run_without_a_generator(made, tmp_path):
+    (tmp_path/'run/discriminator').mkdir(parents=True)
+    with pytest.raises(InputError, match='it was trained from replacements'): open_generator(tmp_path/'run')
+
 def test_other_dtypes_and_rows(made, tmp_path):
     "A generator in bfloat16, with more rows than there are tokens: these are never proposed"
     net, tok = open_generator(made[0]/'run')

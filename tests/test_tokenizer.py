@@ -72,6 +72,8 @@ def test_a_vocabulary_file(the_cat):
     assert load_tokenizer(the_cat)('The cat')['input_ids']==[2, 5, 6, 3]
     assert load_tokenizer(the_cat.parent, lower_case=False).tokenize('The cat')==['[UNK]', 'cat']
     with refused('there is no vocabulary at'): load_tokenizer(the_cat.with_name('vocab'))
+    the_cat.with_name('tokenizer_config.json').write_text('{}')
+    with refused('is no vocab.txt; give its folder'): load_tokenizer(the_cat.with_name('tokenizer_config.json'))
     the_cat.write_bytes(b'\xff\xfe\x00')
     with refused('is not UTF-8'): read_vocab(the_cat)
 
