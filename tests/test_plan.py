@@ -120,13 +120,16 @@ def test_measured(capsys):
 def test_flags_that_contradict_each_other(asked, why):
     with pytest.raises(InputError, match=why): cli.electra_plan(**asked)
 
+@pytest.fixture
+def tiny_alone(monkeypatch): monkeypatch.setattr(plan, 'PRESETS', {'tiny': plan.PRESETS['tiny']})
+
 @pytest.mark.parametrize('seconds', [90., 600.])
-def test_a_budget_has_room_for_evaluations(seconds):
+def test_a_budget_has_room_for_evaluations(tiny_alone, seconds):
     "However slow they are: they do not shrink with the steps"
     slow = plan.Device('here', 24e9, 2e10, evaluated=.2, gpu=False)
     found = plan.recipe_within(seconds, lambda hp: slow)
     assert .9*seconds<found.seconds<=seconds and found.hp.model_size=='tiny'
 
-def test_a_budget_that_is_too_short():
+def test_a_budget_that_is_too_short(tiny_alone):
     with pytest.raises(InputError, match='too short for 20 steps'):
         plan.recipe_within(1., lambda hp: plan.Device('here', 24e9, 2e10, evaluated=.2, gpu=False))

@@ -2,7 +2,7 @@
 
 The folder holds English text, one paragraph a line: 90 novels (computationalstylistics/100_english_novels), the
 speeches of the NLTK corpora and the training part of WikiText-2. Every step is a command of the package. A step that is
-finished is not repeated, and a training that was stopped goes on. About six hours of one core."""
+finished is not repeated, and a training that was stopped goes on. About seven and a half hours of one core."""
 import argparse, json, re, shlex, shutil, subprocess, sys
 from pathlib import Path
 
