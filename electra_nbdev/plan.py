@@ -30,7 +30,7 @@ from .electric import cloze_step
 from .engine.fields import check_choice
 from .engine.files import InputError
 from .engine.models import device_of
-from .engine.training import precision_callbacks, spare_threads
+from .engine.training import precision_callbacks, print_line, spare_threads
 from .examples import load_examples
 from .generator import generator_config, mlm_step
 from .masking import MaskedBatch, SpecialTokenIds
@@ -269,8 +269,7 @@ def measured_device(
     "The rate of this machine on some steps of the recipe, in small batches where the recipe's are slow"
     here, device = this_device(device), device_of(device)
     gpu, bf16 = device.type!='cpu', precision=='bf16'
-    if data: examples = open_examples(data, hp)
-    else: examples = [load_examples(o) for o in sample_examples(hp)]
+    examples = open_examples(data, hp) if data else [load_examples(o) for o in sample_examples(hp)]
     small = replace(hp, vocab_size=examples[0].recipe['vocab_size'], train_batch_size=min(4, hp.train_batch_size),
                     eval_batch_size=min(16, hp.eval_batch_size), grad_accumulation=1)
     build_networks(small) # loads what a training needs
@@ -344,7 +343,8 @@ def report(self:RunPlan)->str: # Lines
     hp, d, m = self.hp, self.device, self.parameters
     flops, each = self.cost.flops, self.cost.flops/hp.num_train_steps
     how = 'measured' if d.measured else 'guessed from its data sheet; half to twice the time'
-    counted = f'; {paper_flops(hp):.3g} as the paper counts' if self._in_paper() else ''
+    in_paper = hp.electra_objective and hp.untied_generator and not hp.body
+    counted = f'; {paper_flops(hp):.3g} as the paper counts' if in_paper else ''
     fits = f'{self.memory/2**30:.2f} GiB of {d.memory/2**30:.0f}'
     if not self.parts: fits += '; no part of a batch fits: lower train_batch_size or max_seq_length'
     elif self.parts>hp.grad_accumulation: fits += f'; it fits with grad_accumulation {self.parts}'
@@ -366,10 +366,8 @@ def _command(self:RunPlan):
     "What trains a proposed recipe"
     size = self.hp.model_size
     changed = {k: v for k,(v,_) in differences(self.hp, preset(size)).items()}
-    return f'electra_pretrain --preset {size}' + (f" --hparams '{json.dumps(changed)}'" if changed else '')
-
-@patch
-def _in_paper(self:RunPlan): return self.hp.electra_objective and self.hp.untied_generator and not self.hp.body
+    hparams = f" --hparams '{json.dumps(changed)}'" if changed else ''
+    return f'electra_pretrain --preset {size} --data examples --out run{hparams}'
 
 # %% ../nbs/pretraining/25_plan.ipynb #598526fc
 LEAST = 1/4 # Share of the published steps that a size needs
@@ -416,7 +414,7 @@ def make_plan(
     **how, # Precision and price, as for `plan_run`
 )->RunPlan:
     "A plan as a user asks for it"
-    seconds = seconds_of(budget) if budget is not None else None
+    seconds, device = seconds_of(budget) if budget is not None else None, device and device.lower()
     _check_plan(device, measure, seconds, name or hparams or data, how.get('precision'))
     if not 0<=(how.get('price') or 0)<math.inf: raise InputError(f"--price is {how['price']}; give 0 or more")
     known = {}
@@ -426,6 +424,7 @@ def make_plan(
         if not measure: return this_device(device)
         size = hp.model_size if hp.model_size=='tiny' or not budget else 'small' # is measured for larger ones as well
         if size not in known:
+            print_line(f'Timing steps of {size} ...')
             here = measured_device(preset(size) if budget else hp, data, device, how.get('precision'))
             known[size] = here._replace(libraries=min(o.libraries for o in (here, *known.values()))) # of the first
         return known[size]

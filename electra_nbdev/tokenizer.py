@@ -157,7 +157,7 @@ def check_pieces(
 
 # %% ../nbs/data/11_tokenizer.ipynb #03ac7fa6
 def load_tokenizer(
-    path, # Folder of a tokenizer, of a run or of a model; `hf:name`; `tiny`; or a `vocab.txt`
+    path, # Folder of a tokenizer, of a run, of a model or of examples; `hf:name`; `tiny`; or a `vocab.txt`
     lower_case:bool=True, # For a bare `vocab.txt`: lower-case the text
     strip_accents:bool=True, # For a bare `vocab.txt`: remove accents when lower-casing
 )->PreTrainedTokenizerFast:
@@ -173,12 +173,12 @@ def load_tokenizer(
     return wordpiece(read_vocab(path), lower_case, strip_accents)
 
 def _vocab_of(path):
-    "Where the vocabulary of a run or of a model is"
+    "Where the vocabulary of a run, of a model or of examples is"
     path = Path(path)
     if not path.exists():
         from electra_nbdev.engine.models import model_path # imports torch
         path = model_path(path)
-    return next((path/o for o in ('discriminator', 'electric') if (path/o).is_dir()), path)
+    return next((path/o for o in ('discriminator', 'electric', 'vocab') if (path/o).is_dir()), path)
 
 # %% ../nbs/data/11_tokenizer.ipynb #50cb1ce7
 def text_backend(

@@ -285,6 +285,7 @@ def test_bad_vocabulary(home):
     write(home/'twice.txt', '\n'.join([*pieces, pieces[7]]))
     bad(home, 'electra_data --corpus tales.txt --vocab twice.txt --out e2', f'line {len(pieces)+1}', pieces[7])
     bad(home, 'electra_data --corpus tales.txt --vocab nowhere --out e2', 'nowhere')
+    bad(home, 'electra_data --corpus tales.txt --vocab tinny --out e2', 'Did you mean `tiny`?')
 
 def test_examples_of_another_recipe(home):
     recipe = json.loads((home/'recipe.json').read_text())

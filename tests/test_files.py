@@ -1,6 +1,9 @@
 "What is written whole or not at all, while somebody looks"
-import os
+import os, stat
 from threading import Thread
+
+import pytest, torch
+from safetensors.torch import save_file
 
 from electra_nbdev.engine import files
 from electra_nbdev.engine.files import atomic_folder, file_facts, known_facts
@@ -21,6 +24,19 @@ def test_a_reader_finds_all_of_a_folder_or_nothing_while_it_is_replaced(tmp_path
     assert read()=='49'
     assert seen <= {None, 'first', *map(str, range(50))} and len(seen)>1
     assert os.listdir(tmp_path)==['vocab'], "neither an old version nor a part of a new one is left"
+
+@pytest.mark.skipif(os.name=='nt', reason='Windows has other permissions')
+def test_files_of_a_folder_are_for_everybody_whom_the_umask_allows(tmp_path):
+    "safetensors writes for the owner alone; colleagues read the examples and runs of a shared drive too"
+    for mask, file, folder in ((0o022, 0o644, 0o755), (0o077, 0o600, 0o700)):
+        before = os.umask(mask)
+        try:
+            with atomic_folder(tmp_path/'run') as tmp:
+                (tmp/'discriminator').mkdir()
+                save_file({'x': torch.zeros(1)}, tmp/'discriminator/model.safetensors')
+        finally: os.umask(before)
+        found = [stat.S_IMODE((tmp_path/o).stat().st_mode) for o in ('run/discriminator/model.safetensors', 'run')]
+        assert found==[file, folder]
 
 def test_a_large_file_is_hashed_once(tmp_path, monkeypatch):
     "Until its size or its time of change differ; small files always, and where nothing can be remembered"

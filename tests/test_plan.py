@@ -106,7 +106,9 @@ def test_this_machine_without_a_measurement(capsys):
 def test_measured(capsys):
     hp = '{"num_train_steps": 200, "save_checkpoints_steps": 100, "num_warmup_steps": 10}'
     found = cli.electra_plan('tiny', hp, device='cpu', measure=True)
-    assert found.device.measured and 0<found.seconds<600 and 'measured' in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert found.device.measured and 0<found.seconds<600 and 'measured' in said
+    assert said.startswith('Timing steps of tiny'), 'who waits knows for what'
 
 @pytest.mark.parametrize('asked,why', [
     (dict(budget='24 h'), 'add --measure, or name a GPU'), (dict(device='a100', measure=True), 'leave one out'),
@@ -129,6 +131,11 @@ def test_a_budget_has_room_for_evaluations(tiny_alone, seconds):
     slow = plan.Device('here', 24e9, 2e10, evaluated=.2, gpu=False)
     found = plan.recipe_within(seconds, lambda hp: slow)
     assert .9*seconds<found.seconds<=seconds and found.hp.model_size=='tiny'
+
+def test_a_budget_ends_in_a_command_for_examples_of_ones_own(tiny_alone, capsys):
+    "A GPU is known by its name in capitals too"
+    found = cli.electra_plan(device='H100', budget='10 min')
+    assert found.device.name=='h100' and '--data examples --out run' in capsys.readouterr().out
 
 def test_a_budget_that_is_too_short(tiny_alone):
     with pytest.raises(InputError, match='too short for 20 steps'):

@@ -77,8 +77,8 @@ def test_a_vocabulary_file(the_cat):
     the_cat.write_bytes(b'\xff\xfe\x00')
     with refused('is not UTF-8'): read_vocab(the_cat)
 
-@pytest.mark.parametrize('part', ['discriminator', 'electric'])
-def test_the_vocabulary_of_a_run(the_cat, part, tmp_path):
+@pytest.mark.parametrize('part', ['discriminator', 'electric', 'vocab'])
+def test_the_vocabulary_of_a_run_or_of_examples(the_cat, part, tmp_path):
     save_tokenizer(load_tokenizer(the_cat), tmp_path/'run'/part)
     assert fingerprint(load_tokenizer(tmp_path/'run'))==fingerprint(load_tokenizer(the_cat))
 

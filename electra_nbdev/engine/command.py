@@ -74,9 +74,10 @@ def _check_places(f, given):
         for name in [value] if isinstance(value, str) else value:
             if _leads_somewhere(name): continue
             folder = Path(name).expanduser().parent
-            hint = suggest(Path(name).name, os.listdir(folder) if folder.is_dir() else [])
-            shown = flag.replace('_', '-')
-            raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {docments(f)[flag]}")
+            takes, shown = docments(f)[flag], flag.replace('_', '-')
+            known = [*(os.listdir(folder) if folder.is_dir() else []), *(SHIPPED if 'tiny' in takes else [])]
+            hint = suggest(Path(name).name, known)
+            raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
 
 def _check_device(name):
     "Refuse a device that is not there before the imports that take longer than torch's"

@@ -91,14 +91,20 @@ def atomic_folder(
     path.parent.mkdir(parents=True, exist_ok=True)
     tmp = Path(tempfile.mkdtemp(prefix=f'.{path.name}.', suffix='.tmp', dir=path.parent))
     try:
-        tmp.chmod(0o755)
         yield tmp
+        _share(tmp)
         for o in [*tmp.rglob('*'), tmp]: _flush(o)
         _replace_folder(tmp, path)
         _flush(path.parent)
     finally: shutil.rmtree(tmp, ignore_errors=True)
 
 # %% ../../nbs/engine/90_files.ipynb #a0e0555d
+def _share(folder):
+    "Give a new folder and its files the permissions of any other; some libraries write for the owner alone"
+    mask = os.umask(0)
+    os.umask(mask)
+    for o in [*folder.rglob('*'), folder]: o.chmod((0o777 if o.is_dir() else 0o666) & ~mask)
+
 def _replace_folder(new, path):
     "Give `new` the name `path`; a folder that had it is deleted afterwards"
     old = path.with_name(f'.{path.name}.{os.getpid()}.old')
