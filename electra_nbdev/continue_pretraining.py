@@ -378,6 +378,14 @@ def _report_parts(origin, model, carry_optimizer):
         raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
                          "leave --carry-optimizer out")
     for o in new: print_line(f"The {o} is another than that of {folder} and begins with new weights")
+    there, here = _heads(origin.model), _heads(model)
+    if 'generator' not in new and here!=there:
+        print_line(f"Attention heads of the generator: {here}. Its weights were trained with {there}, "
+                   "so its first predictions are worse than theirs")
+
+def _heads(model):
+    "How many attention heads a generator has"
+    return model.generator.config.num_attention_heads if model.generator is not None else None
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #098bdd93
 def continue_pretraining(

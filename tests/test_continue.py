@@ -1,5 +1,5 @@
 "Runs that begin with trained weights: as a user types them, killed, with another vocabulary, and what is refused"
-import json, os, shutil, signal
+import json, os, re, shutil, signal
 from dataclasses import replace
 
 import numpy as np
@@ -62,6 +62,12 @@ def test_it_really_begins_there(home, tmp_path):
         torch.testing.assert_close(p, old[n], rtol=0, atol=1e-4, msg=n)
         moved.append(not torch.equal(p, old[n]))
     assert len(moved)==len(old) and sum(moved)>.8*len(moved)
+
+def test_a_generator_with_other_heads_is_no_secret(home):
+    "The official rule gives a generator of its own one head for 64 of its width, whatever the discriminator has"
+    line = continued(untied_generator=True, generator_hidden_size=1., generator_layers=1.) + ' --out apart'
+    said = typed(line, home)
+    assert re.search(r'Attention heads of the generator: 1\. Its weights were trained with [2-9]', said.out), said
 
 ELECTRIC = dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5)
 
