@@ -291,6 +291,8 @@ def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, de
     "What a fine-tuning call changes"
     if eval_only and compile:
         raise InputError("--compile is about training, which --eval-only leaves out; give one of them")
+    if eval_only and predict_test:
+        raise InputError("--eval-only evaluates on dev sets; leave it out for --predict-test, finished trials are kept")
     from electra_nbdev.recipe import given_hparams
     given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
                           do_train=False if eval_only else None)

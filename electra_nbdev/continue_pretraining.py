@@ -53,6 +53,9 @@ def open_origin(
 )->Origin:
     "Open trained networks to begin with"
     found = open_pretrained(folder)
+    if found.hp.body:
+        raise InputError(f"{folder} is a run of another body, with which no new run can begin yet; train it longer "
+                         "with electra_pretrain --extend")
     if found.tokenizer is None:
         raise InputError(f"there is no vocabulary beside the weights of {folder}; put its tokenizer.json "
                          "or vocab.txt there (a run has one when it is finished)")
@@ -157,7 +160,7 @@ def carried(
                          "leave --carry-optimizer out")
     if vocab_list(tok)!=vocab_list(origin.tokenizer):
         raise InputError(f"the optimizer of {folder} belongs to its own vocabulary, the examples have another; leave "
-                         f"--carry-optimizer out, or build them with electra_data --vocab {folder}/discriminator")
+                         f"--carry-optimizer out, or build them with electra_data --vocab {folder}")
     return origin.moments
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #8a70bb82
@@ -334,8 +337,9 @@ class DomainBits(FitCallback):
         if not isinstance(self.model.generator, ElectraForMaskedLM): return
         texts, found = held_out_texts(self.dls.valid.dataset), {}
         for k,(mlm,tok,n) in models.items():
+            if not isinstance(mlm, ElectraForMaskedLM): continue
             found[k] = rounded(bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed))
-        self.jsonl_logger.add(dict(step=self.n_updates, domain=found))
+        if found: self.jsonl_logger.add(dict(step=self.n_updates, domain=found))
 
     def before_fit(self):
         "Before the first step: the old networks, and the new ones"
@@ -344,7 +348,7 @@ class DomainBits(FitCallback):
         models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
         if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
         self._add(**models)
-        old.model.generator.to('cpu') # a GPU has no room for what is not trained
+        if old.model.generator is not None: old.model.generator.to('cpu') # a GPU has no room for what is not trained
 
     def after_validate(self):
         "After the last step"

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from transformers import ElectraConfig, ElectraForQuestionAnswering, ElectraForTokenClassification
 
 from .engine.tf_checkpoint import official_name
-from .engine.weights import SLOTS
+from .engine.weights import SLOTS, head_name
 from .engine.checkpoint import rng_state, save_checkpoint
 from .monitor import plot_history, read_history
 from .engine.files import InputError, atomic_file, atomic_folder, one_line
@@ -199,18 +199,24 @@ def _save(model, tok, folder):
 _QUESTIONS = dict(joint='joint_prediction', classifier='answerable_classifier',
                   from_start='answerable_uses_start_logits')
 
+def _official_recipe(out, tasks):
+    "The recipe of heads that came without one"
+    from electra_nbdev.finetune_recipe import finetune_preset
+    asks = next((o['settings'] for o in tasks.values() if o['kind']=='QATask'), {})
+    said = {_QUESTIONS[k]: v for k,v in asks.items() if k in _QUESTIONS}
+    said |= dict(vocab_size=out.hp.vocab_size, embedding_size=out.hp.embedding_size)
+    return finetune_preset('official', out.hp.model_size, tuple(tasks), **said)
+
 def _write_texts(out, folder, heads, tasks):
     "A fine-tuned model of this library"
     from electra_nbdev.finetune_recipe import finetune_preset
     if out.tokenizer is None:
         raise InputError(f"{out.where} has no vocabulary, which {', '.join(tasks)} needs; put its vocab.txt there")
-    asks = next((o['settings'] for o in tasks.values() if o['kind']=='QATask'), {})
-    said = {_QUESTIONS[k]: v for k,v in asks.items() if k in _QUESTIONS}
-    said |= dict(vocab_size=out.hp.vocab_size, embedding_size=out.hp.embedding_size)
-    hp = finetune_preset('official', out.hp.model_size, tuple(tasks), **said)
+    hp = finetune_preset(**out.finetuning) if out.finetuning else _official_recipe(out, tasks)
     hp = replace(hp, max_seq_length=min(hp.max_seq_length, out.model.discriminator.config.max_position_embeddings))
     _save(out.model.discriminator.electra, out.tokenizer, folder)
-    save_file({f'{t}.{k}': x.contiguous() for t,h in heads.items() for k,x in h.items()}, folder/'heads.safetensors')
+    heads = {f'{head_name(t)}.{k}': x.contiguous() for t,h in heads.items() for k,x in h.items()}
+    save_file(heads, folder/'heads.safetensors')
     (folder/'tasks.json').write_text(json.dumps(dict(tasks=tasks, hparams=asdict(hp)), indent=1), encoding='utf-8')
 
 # %% ../nbs/using/33_convert.ipynb #af4cdc3d

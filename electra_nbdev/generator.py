@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutput
 
+from .engine.files import InputError
 from .masking import MaskedBatch
 
 # %% ../nbs/method/02_generator.ipynb #6382b7a7
@@ -38,7 +39,11 @@ def generator_config(
     if getattr(cfg, 'layer_types', None): cfg.layer_types = cfg.layer_types[:n]
     if not hasattr(cfg, 'embedding_size'): return cfg
     h = round(config.hidden_size*width)
-    cfg.update(dict(hidden_size=h, intermediate_size=4*h, num_attention_heads=max(1, h//64)))
+    if h % (heads := max(1, h//64)):
+        fits = round(h/64)*64/config.hidden_size
+        raise InputError(f"generator_hidden_size {width:.4g} makes it {h} wide, for {heads} heads; "
+                         f"{fits:.4g} gives each of its heads a width of 64")
+    cfg.update(dict(hidden_size=h, intermediate_size=4*h, num_attention_heads=heads))
     if own_embeddings: cfg.embedding_size = h
     return cfg
 

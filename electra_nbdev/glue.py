@@ -89,7 +89,7 @@ def read_glue(
     skip_bad:bool=False, # Leave unreadable rows out, and count them
 )->list: # `TextExample`s
     "Examples of a file in GLUE's original layout"
-    bad, found, header = BadRows(path, skip_bad and not test), [], test or layout.header
+    bad, found, header = BadRows(path, None if test else skip_bad), [], test or layout.header
     columns = layout.test if test else layout.train
     for line,text in text_lines(path, bad):
         if header and line==1: continue

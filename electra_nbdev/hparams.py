@@ -127,7 +127,8 @@ def _check_recipe(hp):
 
 def _rules(hp):
     "Whether each rule is broken, and what to do then; a rule is asked for only if those before it hold"
-    yield hp.do_train==hp.do_eval, "exactly one of the hparams `do_train` and `do_eval` has to be true"
+    yield (hp.do_eval or not hp.do_train,
+           "hparams `do_train` and `do_eval` stay true and false: electra_evaluate evaluates")
     yield (hp.electra_objective and hp.electric_objective,
            "hparams `electra_objective` and `electric_objective` are both true; set one of them to false")
     yield from _tower_rules(hp)

@@ -25,7 +25,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from .engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
-from .engine.weights import Weights, drop_copies, from_official, has_encoder, sizes_of
+from .engine.weights import Weights, drop_copies, from_official, has_encoder, head_name, sizes_of
 from .engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
 from .electra import Electra
 from .engine.files import InputError
@@ -293,11 +293,12 @@ def read_task(
     "A fine-tuned model of this library"
     w = read_network(folder)
     try:
-        tasks = json.loads((folder/'tasks.json').read_bytes())['tasks']
-        found = load_file(folder/'heads.safetensors')
+        facts = json.loads((folder/'tasks.json').read_bytes())
+        tasks, found = facts['tasks'], load_file(folder/'heads.safetensors')
     except _UNREADABLE as e: raise InputError(f"{folder} is damaged: {e}") from None
-    heads = {t: {k.removeprefix(f'{t}.'): x for k,x in found.items() if k.startswith(f'{t}.')} for t in tasks}
-    return replace(w, heads=heads, tasks=tasks)
+    def of(name): return {k.removeprefix(name): x for k,x in found.items() if k.startswith(name)}
+    heads = {t: of(f'{head_name(t)}.') for t in tasks}
+    return replace(w, heads=heads, tasks=tasks, finetuning=facts.get('hparams', {}))
 
 # %% ../nbs/using/32_interop.ipynb #ddf08575
 def read_folder(

@@ -190,6 +190,7 @@ def read_pairs(
                 raise InputError(f"{f}, line {n} needs `sentence_good` and `sentence_bad`, it has {has}")
             phenomenon, name = o.get('linguistics_term', 'all'), o.get('UID', f.stem)
             pairs.append(dict(good=good, bad=bad, phenomenon=str(phenomenon), set=str(name)))
+    if not pairs: raise InputError(f"{path} is empty: it has no pairs")
     return pairs
 
 # %% ../nbs/using/31_likelihood.ipynb #eadbec09
@@ -232,6 +233,7 @@ class NBest:
 def _table_lists(path):
     "Objects of a .tsv file; neighbouring lines of one id, or of one reference, belong together"
     with open(path, encoding='utf-8-sig', errors='replace', newline='') as f:
+        csv.field_size_limit(2**31-1) # a text may be long
         lines = list(csv.DictReader(f, delimiter='\t', quoting=csv.QUOTE_NONE))
     if not lines or not {'reference', 'hypothesis'} <= lines[0].keys():
         raise InputError(f"{path}, line 1 needs the columns reference and hypothesis; a score and id are optional")
@@ -247,7 +249,9 @@ def _raw_lists(path):
     check_choice(f'the ending of {path}', path.suffix, ['.json', '.jsonl', '.tsv'])
     if path.suffix=='.tsv': return _table_lists(path)
     if path.suffix=='.jsonl': return json_lines(path)
-    try: found = json.loads(path.read_text(encoding='utf-8', errors='replace'))
+    try:
+        found = json.loads(path.read_text(encoding='utf-8-sig', errors='replace'))
+        json.dumps(found, ensure_ascii=False).encode() # half a surrogate pair is no text
     except ValueError as e:
         raise InputError(f"{path} is not JSON ({e}); give a list of objects, or a .jsonl or .tsv file") from None
     if not isinstance(found, list):

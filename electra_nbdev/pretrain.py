@@ -47,7 +47,7 @@ from .monitor import read_history
 from .optimizer import electra_optimizer, param_groups
 from .optimizer_state import EmbeddingsOnly
 from .recipe import (PretrainHParams, build_networks, load_hparams, load_networks, objective_callbacks,
-                                  preset, resolve_hparams, save_networks)
+                                  preset, resolve_hparams, save_networks, stretched)
 from .replacements import examples_for
 from .sample_corpus import sample_corpus
 from .schedule import ClipNorm, LinearWarmupDecay
@@ -110,7 +110,8 @@ class EvaluationInterval(FitCallback):
         if finder := finder_of(self.learn): self.stop = self.n_updates + finder.num_it
         train, valid = self.dls.train, self.dls.valid
         train.n_batches = (self.stop-self.n_updates)*batches_per_update(self.learn)
-        valid.n_batches = min(valid.per_epoch, self.n_batches, max(2, (self.stop-start)//10))
+        most = math.inf if self.stop==self.total else max(2, (self.stop-start)//10) # the last one is the result
+        valid.n_batches = min(valid.per_epoch, self.n_batches, most)
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #758f6587
 @patch
@@ -263,9 +264,7 @@ def match_examples(
     found = dict(vocab_size=examples.recipe['vocab_size'], max_seq_length=examples.width)
     change = {k: v for k,v in found.items() if k not in given and getattr(hp, k)!=v}
     if 'max_seq_length' in change and hp.length_schedule and 'length_schedule' not in given:
-        n = change['max_seq_length']
-        stages = [o for o in hp.length_schedule[:-1] if o[0]<n and n%o[0]==0]
-        change['length_schedule'] = (*stages, (n, 1-sum(f for _,f in stages)))
+        change['length_schedule'] = stretched(hp.length_schedule, change['max_seq_length'])
     if change: print('From the examples:', ', '.join(f'{k} {v}' for k,v in change.items()), flush=True)
     return replace(hp, **change)
 

@@ -249,13 +249,13 @@ def check_resumable(
     "Check a recipe against the run that is there"
     _check_origin(out, data, init or {})
     there = load_hparams(out/'hparams.json')
-    if extend and hp.num_train_steps<=there.num_train_steps:
+    if extend and hp.num_train_steps<there.num_train_steps:
         raise InputError(f"{out} has {there.num_train_steps} steps already; "
                          f"--extend needs a larger --steps, not {hp.num_train_steps}")
     if keep_length: hp = replace(hp, **{o: getattr(there, o) for o in LENGTH})
-    free = (*FREE, *LENGTH) if extend else FREE
-    diff = {k: v for k,v in differences(there, hp).items() if k not in free}
-    if not diff: return hp
+    diff = {k: v for k,v in differences(there, hp).items() if k not in (*FREE, *(LENGTH if extend else ()))}
+    kept = sorted(_pinned(there)-_pinned(hp)-{0, 1}) # of a shorter schedule
+    if not diff: return replace(hp, keep_checkpoints_at=(*kept, *hp.keep_checkpoints_at))
     what = '; '.join(f'{k} is {a!r}, asked for {b!r}' for k,(a,b) in diff.items())
     longer = "" if set(diff)-set(LENGTH) else ", or train longer with --extend and more --steps"
     raise InputError(f"{out} holds a run of another recipe: {what}; choose another --out{longer}")
@@ -370,6 +370,7 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled):
     "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
     if not rank(): remove_leftovers(out)
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
+    was = load_hparams(out/'hparams.json').num_train_steps if known else 0
     if known: hp = check_resumable(out, hp, train.recipe, minutes is not None, extend, init)
     there = _facts(out) if known else {}
     amp, chosen = choose_precision(precision, there.get('precision'), hp, dls)
@@ -380,7 +381,7 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled):
     steps = hp.num_train_steps
     if known and minutes:
         print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
-    if extend: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
+    if extend and steps>was: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
     files = check_files(data_files(train, dls.valid.dataset), there.get('files'))
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
 
@@ -433,15 +434,15 @@ def evaluate_run(
     run = Path(run)
     if not (run/'hparams.json').is_file():
         raise InputError(f"{run} holds no run; give the folder that electra_pretrain wrote")
-    hp, (tensors, _) = load_hparams(run/'hparams.json'), newest_state(run)
-    facts, device = _facts(run)['data'], device_of(device)
+    hp = replace(load_hparams(run/'hparams.json'), train_batch_size=1, grad_accumulation=1) # held-out text may be short
+    facts, device, (tensors, _) = _facts(run)['data'], device_of(device), newest_state(run)
     if not facts:
         raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
     if not data: _check_sample(run)
     held = examples_for(data, hp) if data else open_examples(None, hp)[1]
     if held.recipe['tokenizer']!=facts['tokenizer']:
         raise InputError(f"the examples were built with another vocabulary than {run} was trained with; "
-                         f"build them with electra_data --vocab {run/'discriminator'}")
+                         f"build them with electra_data --vocab {run}")
     learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'])
     load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)
     learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)

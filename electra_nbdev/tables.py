@@ -9,7 +9,7 @@ __all__ = ['FORMATS', 'PREDICTION_FORMS', 'SHARE', 'check_columns', 'read_table'
            'say_share', 'part_of']
 
 # %% ../nbs/finetuning/38_tables.ipynb #0732d5ae
-import csv, re
+import csv, json, re
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ def _delimited(path, bad, names=None, **how):
     "Rows under the names of the header, or under given names"
     reader = csv.reader((o+'\n' for _,o in text_lines(path, bad)), strict=True, **how)
     for row in _parsed(reader, bad):
+        if not row: continue # a blank line
         if names is None: names = _header(path, row)
         elif len(row)!=len(names): bad(reader.line_num, f"{len(row)} columns instead of {len(names)}")
         else: yield reader.line_num, dict(zip(names, row))
@@ -44,6 +45,8 @@ def _header(path, names):
 def _texts(path, bad):
     "A text on each line"
     for i,o in text_lines(path, bad): yield i, dict(text=o)
+
+csv.field_size_limit(2**31-1) # a text may be long
 
 FORMATS = {'.csv': partial(_delimited, delimiter=','), '.jsonl': json_lines, '.txt': _texts,
            '.tsv': partial(_delimited, delimiter='\t', quoting=csv.QUOTE_NONE)}
@@ -95,7 +98,10 @@ def as_table(
 
 def _as_jsonl(answers):
     "Predictions as JSON lines"
-    return pd.DataFrame(answers, dtype=object).to_json(orient='records', lines=True, force_ascii=False)
+    def known(o): return None if isinstance(o, float) and o!=o else o
+    rows = pd.DataFrame(answers, dtype=object).to_dict('records')
+    return ''.join(json.dumps({k: known(v) for k,v in o.items()}, ensure_ascii=False, separators=(',', ':'))+'\n'
+                   for o in rows)
 
 PREDICTION_FORMS = {'.jsonl': _as_jsonl, '.tsv': as_table, '.csv': partial(as_table, sep=',')}
 

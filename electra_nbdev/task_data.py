@@ -25,13 +25,14 @@ from fastcore.basics import attrdict, patch, store_attr
 from fastcore.foundation import L
 from torch.utils.data import get_worker_info
 
+from .engine.fields import check_choice
 from .engine.files import InputError
 from .engine.models import device_of
 from .engine.ranks import n_processes, rank
 from .engine.training import copy_batch
 from .finetune_recipe import FinetuneHParams, open_model, settle_recipe, task_defaults
 from .tables import SHARE, check_columns, part_of, read_table
-from .tasks import Feature, Task, TextExample, TextTask
+from .tasks import MEASURES, Feature, Task, TextExample, TextTask
 from .tokenizer import warn_unknown
 
 # %% ../nbs/finetuning/41_task_data.ipynb #fd6c275d
@@ -210,6 +211,7 @@ class TaskDataLoaders(DataLoaders):
     )->FinetuneDL:
         "Batches to predict"
         if isinstance(test_items, str): raise InputError("test_dl takes a list of texts, one text came; use predict")
+        if isinstance(test_items, pd.DataFrame): raise InputError("test_dl takes texts, a table came; give its column")
         dl, items = self.valid, list(test_items)
         task = dl.tasks[task or next(iter(dl.tasks))]
         if not all(isinstance(o, Feature) for o in items): items = task.features(task.unlabelled(items), dl.tok, dl.hp)
@@ -328,12 +330,10 @@ def _is_number(text):
     try: return math.isfinite(float(text))
     except ValueError: return False
 
-def _has_decimals(labels):
-    "Whether labels are numbers, and not all of them whole"
-    return all(_is_number(o) for o in labels) and any('.' in str(o) for o in labels)
+def _has_decimals(labels): return all(map(_is_number, labels)) and any('.' in str(o) for o in labels)
 
 def _check_name(name):
-    "Refuse a name that no file can have; print the settings that a name brings with it"
+    "Refuse a name that no file can have; print what a name brings with it"
     if not re.fullmatch(r'[^./\\:*?"<>|][^/\\:*?"<>|]*', name):
         raise InputError(f"the name of the task is {name!r}; it becomes a file name, so leave out / \\ : * ? \" < > |")
     if said := ', '.join(f'{k} {v}' for k,v in task_defaults([name]).items()):
@@ -341,14 +341,23 @@ def _check_name(name):
 
 def _example(i, where, row, text, pair, label, labels):
     "A row as an example"
-    for o in (text, pair, label):
-        empty = o and (pd.isna(row.get(o)) or o!=pair and not str(row[o]).strip())
+    for o in filter(None, (text, pair, label)):
+        if isinstance(value := row.get(o), (list, tuple, dict, np.ndarray)):
+            raise InputError(f"{where}: `{o}` is a {type(value).__name__}; give one text, class or number")
+        empty = pd.isna(value) or o!=pair and not str(value).strip()
         if empty: raise InputError(f"{where} has no `{o}`; give it one, or leave the row out")
     y = str(row[label]) if label else (labels or ['0'])[0]
     if labels and y not in labels:
         raise InputError(f"{where}: unknown label {y!r}; the training rows have {', '.join(labels)}")
     if not labels and not _is_number(y): raise InputError(f"{where}: label {y!r} is not a number; give numbers")
     return TextExample(i, str(row[text]), str(row[pair]) if pair else None, y)
+
+# %% ../nbs/finetuning/41_task_data.ipynb #961a57ec
+def _check_measures(measures, labels):
+    "Refuse measures that the labels do not allow, before the training that they are to measure"
+    numbers, n = ['pearson', 'spearman', 'mse'], len(labels or ())
+    allowed = [o for o in MEASURES if o not in numbers and (n==2 or o!='f1')] if n else numbers
+    for o in measures: check_choice(f"a measure of {f'{n} classes' if n else 'numbers'}", o, allowed)
 
 # %% ../nbs/finetuning/41_task_data.ipynb #2443b3d9
 def text_task(
@@ -369,7 +378,7 @@ def text_task(
     columns, given = [o for o in (text, pair, label) if o], dict(train=train, dev=dev, test=test)
     def read(k, v): return _named_rows(v, *((columns[:-1], ()) if k=='test' else (columns, (text, label))), skip_bad)
     rows = {k: read(k, v) for k,v in given.items() if v is not None}
-    values = {str(r[label]) for _,r in rows['train'] if not pd.isna(r.get(label))}
+    values = {str(r[label]) for _,r in rows['train'] if not np.all(pd.isna(r.get(label)))}
     if regression is None and (regression := _has_decimals(values)):
         print(f"NOTE: `{label}` holds decimals: a regression", flush=True)
     labels = None if regression else tuple(sorted(values))
@@ -379,6 +388,7 @@ def text_task(
              for k,v in rows.items()}
     scale = max([abs(float(o.label)) for o in found['train']] + [1e-9]) if regression else 1.
     measures = measures or (('pearson', 'spearman', 'mse') if regression else ('accuracy', 'macro_f1'))
+    _check_measures(measures, labels)
     return TextTask(name, labels, measures, (text, pair), scale, source=partial(_of_rows, name, found, share))
 
 # %% ../nbs/finetuning/41_task_data.ipynb #7c6cf87c

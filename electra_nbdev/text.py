@@ -312,7 +312,9 @@ def json_lines(
     bad = bad or BadRows(path, None)
     for i,o in text_lines(path, bad):
         if not o.strip(): continue
-        try: row = json.loads(o)
+        try:
+            row = json.loads(o)
+            if '\\ud' in o.lower(): json.dumps(row, ensure_ascii=False).encode() # half a surrogate pair is no text
         except (ValueError, RecursionError) as e: bad(i, f"not JSON ({e})")
         else:
             if isinstance(row, dict): yield i, row

@@ -139,18 +139,26 @@ def open_tokenizer(
     if (kind := tokenizer_kind(tok)) not in ('WordPiece', 'BPE', 'Unigram'):
         raise InputError(f"{where} holds a {kind} tokenizer; give a fast one of the kinds WordPiece, BPE or Unigram, "
                          "or train a vocabulary with electra_vocab")
+    _check_words(tok, where)
     if max(tok.get_vocab().values())>=len(tok):
         raise InputError(f"the ids in {where} have gaps; give a vocab.txt, or train a vocabulary with electra_vocab")
     special_token_ids(tok)
     return tok
 
 # %% ../nbs/data/11_tokenizer.ipynb #bbb26818
+def _check_words(tok, where):
+    "Refuse what `transformers` opens where there is no vocabulary: special tokens alone"
+    if set(tok.get_vocab()) <= set(tok.all_special_tokens):
+        raise InputError(f"{where} has no vocabulary; put the tokenizer.json or vocab.txt there that its network "
+                         "was trained with")
+
 def check_pieces(
     tok, # Tokenizer
     n:int, # Rows of the network's embedding matrix
     where, # What holds both, for the message
 ):
-    "Refuse a tokenizer with more pieces than its network has embeddings"
+    "Refuse a tokenizer with more pieces than its network has embeddings, or with none"
+    _check_words(tok, where)
     if len(tok)<=n: return
     raise InputError(f"the tokenizer in {where} has {len(tok)} pieces, its network knows {n}; "
                      "they do not belong together")
@@ -178,7 +186,7 @@ def _vocab_of(path):
     if not path.exists():
         from electra_nbdev.engine.models import model_path # imports torch
         path = model_path(path)
-    return next((path/o for o in ('discriminator', 'electric', 'vocab') if (path/o).is_dir()), path)
+    return next((path/o for o in ('discriminator', 'electric', 'generator', 'vocab') if (path/o).is_dir()), path)
 
 # %% ../nbs/data/11_tokenizer.ipynb #50cb1ce7
 def text_backend(

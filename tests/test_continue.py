@@ -65,7 +65,7 @@ def test_it_really_begins_there(home, tmp_path):
 
 def test_a_generator_with_other_heads_is_no_secret(home):
     "The official rule gives a generator of its own one head for 64 of its width, whatever the discriminator has"
-    line = continued(untied_generator=True, generator_hidden_size=1., generator_layers=1.) + ' --out apart'
+    line = continued(untied_generator=True, generator_hidden_size=1., generator_layers=1.) + ' --out other-heads'
     said = typed(line, home)
     assert re.search(r'Attention heads of the generator: 1\. Its weights were trained with [2-9]', said.out), said
 
@@ -242,7 +242,7 @@ def test_another_vocabulary(spanish):
     again = typed(f'{OTHER} --out otro', spanish)
     assert 'Finished already' in again.out and f"{found['after']['bits_per_byte']:.3f} after" in again.out
     assert domain(spanish/'otro')==found
-    bad(spanish, f'{OTHER} --carry-optimizer --out r9', 'vocabulary', 'run/discriminator')
+    bad(spanish, f'{OTHER} --carry-optimizer --out r9', 'vocabulary', '--vocab run')
 
 def test_killed_while_only_embeddings_learn(spanish):
     assert typed(f'{OTHER} --out roto', spanish, at(3, signal.SIGTERM)).code==143

@@ -398,3 +398,33 @@ def test_a_trial_of_the_version_before_is_of_the_same_recipe():
     check_facts(trials, facts)
     facts['recipe']['learning_rate'] = .1
     with pytest.raises(InputError, match='learning_rate is 0.003'): check_facts(trials, facts)
+
+def test_targets_have_the_scale_of_predictions(model, table):
+    table['size'] = [len(o)/3 for o in table['question']]
+    task = text_task('size', table[:32], table[32:], text='question', label='size', regression=True)
+    learn = electra_classifier(TaskDataLoaders.from_task(task, model, device='cpu', max_seq_length=32))
+    _, targets = learn.get_preds()
+    assert sorted(targets.tolist())==pytest.approx(sorted(table['size'][32:]), rel=1e-5)
+    with pytest.raises(InputError, match='a table came'): learn.dls.test_dl(table)
+
+def test_the_best_trial_has_the_least_error(tmp_path):
+    import json
+    from electra_nbdev.trials import Trials
+    for k,mse in enumerate((.9, .1, .5)):
+        (tmp_path/f'trial-{k}').mkdir()
+        record = dict(metrics=dict(size=dict(mse=mse)), shown=dict(size=['mse']), steps=1, seconds=1.)
+        (tmp_path/f'trial-{k}/result.json').write_text(json.dumps(record))
+    trials = Trials(tmp_path)
+    assert trials.best==1 and trials.table()['best'][0]==.1==trials.summary()['tasks']['size']['mse']['best']
+
+def test_conversion_keeps_heads_and_recipe(model, table, tmp_path):
+    "Of tasks whose names no module can have, too"
+    from electra_nbdev.convert import convert_weights
+    for name in ('train', 'my.data'):
+        task = text_task(name, table[:32], table[32:], text='question', label='about')
+        learn = electra_classifier(TaskDataLoaders.from_task(task, model, device='cpu', max_seq_length=24))
+        save_model(learn, tmp_path/name/'model')
+        convert_weights(tmp_path/name, tmp_path/f'{name} again')
+        back = load_finetuned(tmp_path/f'{name} again', 'cpu')
+        assert back.hp.max_seq_length==24 and back.hp.learning_rate==learn.hp.learning_rate
+        assert back.predict('red dog').probs==pytest.approx(learn.predict('red dog').probs, abs=1e-6)

@@ -371,3 +371,13 @@ def test_a_file_of_lists_gives_a_row_for_each(toy, tmp_path):
     _, table = score_nbest(toy, written(tmp_path/'lists.json', bare), tmp_path/'lists.jsonl')
     assert len((tmp_path/'lists.jsonl').read_text().splitlines())==20
     assert table.loc['reranked'].tolist()==[0., 0., 0.]
+
+def test_odd_files(tmp_path):
+    "A byte order mark in an n-best list, fields that are long, and a file without pairs"
+    lists = [dict(reference='a cat', hypotheses=['a cat', 'a hat'])]
+    (tmp_path/'mark.json').write_text(json.dumps(lists), encoding='utf-8-sig')
+    assert read_nbest(tmp_path/'mark.json')[0].hypotheses==['a cat', 'a hat']
+    (tmp_path/'long.tsv').write_text(f'reference\thypothesis\na cat\t{"a "*100_000}\n')
+    assert len(read_nbest(tmp_path/'long.tsv')[0].hypotheses[0])>=199_999
+    (tmp_path/'empty.jsonl').write_text('')
+    with pytest.raises(InputError, match='has no pairs'): read_pairs(tmp_path/'empty.jsonl')

@@ -259,8 +259,8 @@ def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp
     (out/'hparams.json').write_text(json.dumps(facts))
     with pytest.raises(InputError, match='mask_prob is 0.3, asked for 0.2'):
         run_pretraining(None, out, replace(longer, mask_prob=.2), extend=True, device='cpu')
-    with pytest.raises(InputError, match='needs a larger --steps, not 4'):
-        run_pretraining(None, out, replace(hp, num_train_steps=4), extend=True, device='cpu')
+    with pytest.raises(InputError, match='needs a larger --steps, not 3'):
+        run_pretraining(None, out, replace(hp, num_train_steps=3), extend=True, device='cpu')
     with pytest.raises(AssertionError, match='sample is built'):
         run_pretraining(None, out, longer, extend=True, device='cpu')
     (out/'hparams.json').write_bytes(before[str(out/'hparams.json')])
@@ -458,3 +458,62 @@ def test_networks_without_a_checkpoint_are_not_written_over(made, tmp_path):
     with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with --init'):
         run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     assert files()==was
+
+def test_an_evaluation_needs_no_batch_of_training(made, tmp_path):
+    "Two documents in a hundred are held out, fewer than a batch of training has examples"
+    d, hp = made
+    hp = replace(hp, num_train_steps=2, train_batch_size=64)
+    assert len(load_examples(d/'examples/held_out'))<64
+    run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
+    assert evaluate_run(tmp_path/'run', d/'examples/held_out', 'cpu')['below_unigram']!=0
+
+def test_the_last_evaluation_takes_all_that_is_asked_for(made):
+    learn = learner(made, num_train_steps=9, save_checkpoints_steps=8, num_eval_steps=3, eval_batch_size=1)
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps()
+    assert learn.n_updates==9 and learn.dls.valid.n_batches==3
+
+def test_what_is_kept_stays_when_a_run_gets_longer(made, tmp_path, capsys):
+    "And the same command continues, if that was interrupted"
+    d, hp = made
+    hp = replace(hp, num_train_steps=8, save_checkpoints_steps=2, keep_checkpoints_at=(.5,), keep_checkpoint_max=1)
+    def run(n):
+        hp_n = replace(hp, num_train_steps=n)
+        return run_pretraining(d/'examples', tmp_path/'run', hp_n, extend=n>8, device='cpu')
+    def kept(): return sorted(int(o.name[5:]) for o in (tmp_path/'run/checkpoints').iterdir())
+    run(8)
+    assert kept()==[4, 8]
+    run(12)
+    assert kept()==[4, 12]
+    run(16)
+    assert kept()==[4, 16]
+    run(16)
+    assert 'Finished already at step 16' in capsys.readouterr().out
+
+@pytest.mark.parametrize('width', [.4, .3])
+def test_a_generator_whose_heads_do_not_divide_it(width):
+    with pytest.raises(InputError, match='gives each of its heads') as why:
+        build_networks(preset('base', generator_hidden_size=width))
+    fits = float(str(why.value).split('; ')[1].split()[0])
+    from electra_nbdev.generator import generator_config
+    from electra_nbdev.recipe import body_config
+    assert generator_config(body_config(preset('base')), fits).hidden_size%64==0
+
+def test_begin_with_a_run_that_has_no_masked_language_model(made, tmp_path):
+    d, hp = made
+    hp = replace(hp, num_train_steps=2, untied_generator=True, uniform_generator=True)
+    run_pretraining(d/'examples', tmp_path/'uniform', hp, device='cpu')
+    origin = open_origin(tmp_path/'uniform')
+    longer = replace(origin.recipe(hparams=dict(uniform_generator=False)), num_train_steps=2, num_warmup_steps=1)
+    learn = continue_pretraining(origin, d/'examples', tmp_path/'next', longer, device='cpu')
+    assert learn.n_updates==2 and (tmp_path/'next/generator').is_dir()
+
+def test_a_run_of_another_body_is_no_beginning(made, tmp_path):
+    d, hp = made
+    body = dict(model_type='bert', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    hp = replace(preset('small', body=body, vocab_size=hp.vocab_size, max_seq_length=16), train_batch_size=8,
+                 num_train_steps=2, num_warmup_steps=1, num_eval_steps=1)
+    run_pretraining(d/'examples', tmp_path/'bert', hp, device='cpu')
+    with pytest.raises(InputError, match='a run of another body'): open_origin(tmp_path/'bert')
+
+def test_only_to_evaluate_is_another_command():
+    with pytest.raises(InputError, match='electra_evaluate'): preset('tiny', do_train=False, do_eval=True)

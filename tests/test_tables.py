@@ -178,3 +178,38 @@ def test_tables_are_written_as_they_are_read(tmp_path):
     for ending in ('.csv', '.tsv', '.jsonl'):
         write(tmp_path/f'a{ending}', PREDICTION_FORMS[ending](rows))
         assert [o for _,o in read_table(tmp_path/f'a{ending}', ['text'])]==rows
+
+def test_half_a_surrogate_pair(tmp_path):
+    "What is left of an emoji where somebody cut a text"
+    write(tmp_path/'cut.jsonl', '{"text": "so \\ud83d", "label": "a"}\n{"text": "\\ud83d\\ude00", "label": "b"}\n')
+    with pytest.raises(InputError, match='line 1: not JSON.*surrogates'): read_table(tmp_path/'cut.jsonl', ['text'])
+    assert [r['text'] for _,r in read_table(tmp_path/'cut.jsonl', ['text'], skip_bad=True)]==['\U0001f600']
+
+def test_blank_lines_and_long_texts_of_a_csv(tmp_path):
+    write(tmp_path/'long.csv', f'text,label\n\n{"a"*200_000},x\n\n')
+    (_, row), = read_table(tmp_path/'long.csv', ['text'])
+    assert len(row['text'])==200_000
+
+def test_numbers_of_a_table_come_back_as_they_were():
+    rows = [dict(p=3e-15, url='http://a/b', n=2, none=None, some=[1e-12]), dict(p=123456.1234567890123, url='é', n=3)]
+    back = [json.loads(o) for o in PREDICTION_FORMS['.jsonl'](rows).splitlines()]
+    assert back[0]==rows[0] and {k: back[1][k] for k in rows[1]}==rows[1] and back[1]['none'] is None
+
+@pytest.mark.parametrize('change,why', [
+    (dict(label=['a', 'b']), 'row 1: `label` is a list'), (dict(text=['a', 'b']), 'row 1: `text` is a list')])
+def test_a_list_is_no_text_and_no_class(change, why):
+    rows = [dict(text='one', label='a'), dict(text='two', label='b') | change]
+    with pytest.raises(InputError, match=why): ft.text_task('kinds', rows, rows)
+
+@pytest.mark.parametrize('measures,labels', [(['acc'], 'ab'), (['f1'], 'abc'), (['mse'], 'ab'), (['accuracy'], '12')])
+def test_measures_that_labels_do_not_allow(measures, labels):
+    rows = [dict(text=f'text {o}', label=o) for o in labels]
+    with pytest.raises(InputError, match=measures[0]):
+        ft.text_task('kinds', rows, rows, measures=measures, regression=labels=='12')
+
+def test_evaluation_alone_writes_no_predictions(home):
+    line = f'{TRAIN} --task rte --data-dir . --out own --eval-only --predict-test'
+    bad(home, line, '--predict-test')
+    if not (home/'own').is_dir(): typed(f'{TRAIN} --csv train.csv --text question --label about --out own', home)
+    bad(home, "electra_finetune --model model --csv train.csv --text question --label about --out own --eval-only "
+              "--hparams '{\"max_eval_row\": 3}' --device cpu", 'max_eval_row')

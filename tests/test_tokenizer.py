@@ -1,5 +1,5 @@
 "Tokenizers: what is refused, what is kept when they are saved, and the same vocabulary from the same text"
-import errno, json, warnings
+import errno, json, shutil, warnings
 from unicodedata import normalize
 
 import pytest
@@ -161,3 +161,14 @@ def test_a_short_corpus(tmp_path):
     with pytest.warns(UserWarning, match='pieces instead of 30522'):
         train_vocab(tmp_path/'t.txt', tmp_path/'v', min_frequency=1)
     with refused('at least 100'): train_vocab(tmp_path/'t.txt', tmp_path/'v2', vocab_size=10)
+
+def test_weights_without_a_tokenizer(tmp_path):
+    "There transformers opens one of special tokens alone, under which every word would be unknown"
+    from electra_nbdev.engine.models import shipped
+    from electra_nbdev.finetune_recipe import open_model
+    from electra_nbdev.score import load_scorer
+    for o in ('config.json', 'model.safetensors'): shutil.copy(shipped('tiny')/'discriminator'/o, tmp_path)
+    for act in (load_tokenizer, load_scorer):
+        with refused('has no vocabulary; put the tokenizer.json'): act(tmp_path)
+    (tmp_path/'tokenizer_config.json').write_text('{}')
+    with refused('has no vocabulary'): open_model(tmp_path)

@@ -2,12 +2,13 @@
 
 The folder holds English text, one paragraph a line: 90 novels (computationalstylistics/100_english_novels), the
 speeches of the NLTK corpora and the training part of WikiText-2. Every step is a command of the package. A step that is
-finished is not repeated, and a training that was stopped goes on. About seven and a half hours of one core."""
+finished is not repeated, and a training that was stopped goes on. About nine hours of one core."""
 import argparse, json, re, shlex, shutil, subprocess, sys
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from electra_nbdev.text import chunks, part_lines
 from ship import MODELS, ship
 
 END = re.compile(r'''(?<!\bMr)(?<!\bMrs)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])([.!?]["'”’)]*)\s+(?=["'“‘(]?[A-Z])''')
@@ -19,6 +20,15 @@ def split_sentences(source, target, end='\n'):
         out.parent.mkdir(parents=True, exist_ok=True)
         text = END.sub(r'\1\n', path.read_text(encoding='utf-8'))
         out.write_text(text.replace('\n', end), encoding='utf-8')
+
+def training_text(source, target, share=.02):
+    "Write the documents that are not held out twice: as they are, and with each sentence as a document"
+    target.mkdir(parents=True)
+    for path in sorted(source.glob('*.txt')):
+        lines = [o for c in chunks(path) for o in part_lines(c.lines(), 'train', share, dict(lines=0, documents=0))]
+        text = '\n'.join(lines)+'\n'
+        (target/f'rows_{path.name}').write_text(text, encoding='utf-8')
+        (target/f'alone_{path.name}').write_text(END.sub(r'\1\n', text).replace('\n', '\n\n'), encoding='utf-8')
 
 def run(command, **hparams):
     "A command of the package"
@@ -38,16 +48,17 @@ ELECTRA = [('first', None, 30_000, 1000, 1.5e-3, .3, 20., GROWING),
            ('fourth', 'third', 26_000, 500, 1e-3, .5, 50., IN_TURN),
            ('fifth', 'mean', 3_600, 100, 3e-4, .5, 50., [[32, .05], [64, .05], [128, .1]]*5)]
 
-def mean(a, b, out):
-    "Networks whose weights are one part of the first run and three parts of the second"
+def mean(shares, out):
+    "Networks whose weights are the mean of those of some runs; the recipe is that of the last"
     for part in ('discriminator', 'generator'):
-        shutil.copytree(b/part, out/part, dirs_exist_ok=True)
-        one, three = (load_file(o/part/'model.safetensors') for o in (a, b))
-        weights = {k: one[k]/4 + 3*three[k]/4 for k in one}
+        for run in shares: shutil.copytree(run/part, out/part, dirs_exist_ok=True)
+        found = [(share, load_file(run/part/'model.safetensors')) for run,share in shares.items()]
+        weights = {k: sum(share*o[k].float() for share,o in found) for k in found[0][1]}
         save_file(weights, out/part/'model.safetensors', metadata=dict(format='pt'))
+    for o in ('hparams.json', 'history.jsonl'): shutil.copy(run/o, out/o)
 
 def electra(text, work):
-    "ELECTRA: one network, five runs after one another, on a paragraph a line"
+    "ELECTRA: one network, five runs after one another on a paragraph a line, then two on sentences too, and a mean"
     vocab, examples = work/'vocab', work/'examples-128'
     run(f'electra_vocab --corpus {text} --out {vocab} --vocab-size 4000')
     run(f'electra_data --corpus {text} --vocab {vocab} --out {examples} --max-length 128 --held-out 0.02 '
