@@ -11,7 +11,7 @@ help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' Makefile
 
 # Through the environment, and not expanded, a sentence arrives as it was typed: quotes, apostrophes and dollars are nobody's syntax.
-TEXT ?= The cat sat on the mathematics.
+TEXT ?= The king and the queen lived in a large green castle of the.
 override TEXT := $(value TEXT)
 export TEXT
 
