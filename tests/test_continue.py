@@ -307,7 +307,7 @@ def test_an_optimizer_of_other_weights_is_not_carried(home, tmp_path):
 def tiny(): return open_origin('tiny')
 
 def test_the_model_of_the_package(tiny, tmp_path):
-    assert (tiny.hp.num_train_steps, len(tiny.tokenizer), tiny.report, tiny.continued)==(3600, 4000, '', True)
+    assert (tiny.hp.num_train_steps, len(tiny.tokenizer), tiny.report, tiny.continued)==(30_000, 4000, '', True)
     assert tiny.model.discriminator.config.num_hidden_layers==3
     there, asked = architecture(tiny.hp), architecture(preset('tiny'))
     assert {k for k in there if asked[k]!=there[k]}=={'hidden_size', 'num_hidden_layers', 'intermediate_size'}
@@ -339,7 +339,9 @@ def test_recipe_of_the_user(tiny):
 def test_new_parts(tiny):
     "Energies begin with the discriminator; a generator as wide begins with its encoder, a narrower one is new"
     towers = tiny.recipe(hparams={'electra_objective': False, 'electric_objective': True, 'generator_hidden_size': .5})
-    assert towers.two_tower_generator and towers.untied_generator
+    assert towers.two_tower_generator and towers.untied_generator and not towers.unigram_noise
+    stages = tiny.recipe(hparams={'length_schedule': [[64, .5], [128, .5]]})
+    assert tiny.hp.unigram_noise==stages.unigram_noise==.5 and tiny.hp.length_window and not stages.length_window
     rows = [[i] for i in range(tiny.hp.vocab_size)]
     electric = graft(tiny, towers, rows)
     assert new_parts(tiny, electric)==['generator']

@@ -221,7 +221,7 @@ def test_demo_passes_the_sentence_on(tmp_path):
     def demo(*args):
         how = dict(cwd=tmp_path, env=env, check=True, text=True, capture_output=True)
         return subprocess.run(['make', '-s', 'demo', *args], **how).stdout.splitlines()
-    assert demo()[-1]=='--show=The cat sat on the mathematics.'
+    assert demo()[-1]=='--show=The king and the queen lived in a large green castle of the.'
     odd = 'It\'s "odd": $5 $(x) `ls` \\ # % & ; don\'t'
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==1
     (tmp_path/'electra_nbdev/models/electra-tiny-en').mkdir(parents=True)
