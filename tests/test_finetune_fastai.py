@@ -2,6 +2,7 @@
 import re
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -428,3 +429,11 @@ def test_conversion_keeps_heads_and_recipe(model, table, tmp_path):
         back = load_finetuned(tmp_path/f'{name} again', 'cpu')
         assert back.hp.max_seq_length==24 and back.hp.learning_rate==learn.hp.learning_rate
         assert back.predict('red dog').probs==pytest.approx(learn.predict('red dog').probs, abs=1e-6)
+
+def test_another_table_is_measured_on_the_scale_of_the_model(table):
+    from electra_nbdev.trials import _checked
+    table['size'] = [len(o)/3 for o in table['question']]
+    def task(rows): return text_task('size', rows, rows, text='question', label='size', regression=True)
+    trained, other = task(table), task(table.assign(size=9*table['size']))
+    found = _checked(other, SimpleNamespace(tasks=dict(size=trained)))
+    assert found.scale==trained.scale!=other.scale
