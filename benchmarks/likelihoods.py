@@ -1,14 +1,15 @@
 """What an Electric's likelihoods are worth: minimal pairs, word order, and n-best lists; the numbers of its card.
 
-Word order is measured on the embedded text always; with `--data` (a folder with blimp/, nbest/ and text/) also on
+Word order is measured on the embedded novels always, which the model of the package was trained on; with `--data` (a folder with blimp/, nbest/ and text/) also on
 English of another kind, and with it pairs and lists. The last line is JSON, which `--out` keeps."""
-import json, random
+import json, random, re
 from pathlib import Path
 
 from common import RESULTS, arguments, table
 
 WAYS = 'energy', 'towers'
 SHUFFLED = 300 # Sentences of each text
+END = re.compile(r'''(?<![A-Z])([.!?]["')]*)\s+(?=["'(]?[A-Z])''') # Of a sentence
 
 def shuffled(sentence, rng):
     "The words of a sentence in another order"
@@ -19,9 +20,8 @@ def shuffled(sentence, rng):
 def word_order(model, text, n=SHUFFLED):
     "Share of the sentences of a text that are more probable than their words in random order"
     from electra_nbdev.likelihood import pseudo_log_likelihood
-    from electra_nbdev.sample_corpus import sentences
     rng = random.Random(0)
-    known = [o for line in text.splitlines() for o in sentences(line) if 8<=len(o.split())<=20]
+    known = [o for o in END.sub(r'\1\n', text).splitlines() if 8<=len(o.split())<=20]
     known = [o for o in known if len(set(o.split()))>1]
     right = rng.sample(known, n)
     scores = [o['score'] for o in pseudo_log_likelihood(model, right + [shuffled(o, rng) for o in right])]

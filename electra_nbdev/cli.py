@@ -24,7 +24,7 @@ from .engine.files import InputError
 def electra_vocab(
     corpus:Required, # File, folder, glob, or hf:name[:config[:split[:column]]]
     out:Required, # Folder for the vocabulary
-    vocab_size:int=30522, # Pieces, special tokens included
+    vocab_size:int=None, # Pieces, special tokens included (default: from 2,000 to 30,522, as the text is large)
     lower_case:bool_arg=True, # Lower-case the text
     strip_accents:bool_arg=True, # Remove accents
     min_frequency:int=2, # Rarer pieces are not made

@@ -111,7 +111,8 @@ def recipe(self:Origin,
     built = asdict(self.hp) if name is None else {o: getattr(self.hp, o) for o in BUILT}
     if given.get('electric_objective') or given.get('two_tower_generator'):
         for o in ('two_tower_generator', 'untied_generator'): built.pop(o) # towers imply both
-    if given.get('electric_objective') or given.get('electra_objective') is False: built.pop('unigram_noise', None)
+    if given.get('electric_objective') or given.get('electra_objective') is False:
+        for o in ('unigram_noise', 'unigram_noise_until'): built.pop(o, None)
     if given.get('length_schedule'): built.pop('length_window', None)
     dims = given.get('model_hparam_overrides')
     if isinstance(dims, dict): given['model_hparam_overrides'] = built['model_hparam_overrides'] | dims

@@ -6,9 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/electric.html.md"""
 
 # %% auto #0
 __all__ = ['nce_logits', 'reading_order', 'shift', 'causal', 'TwoTowers', 'cloze_nll', 'cloze_step', 'log_q', 'noise_mask',
-           'noise_prob', 'NoiseContrast']
+           'noise_prob', 'mixture_log_prob', 'NoiseContrast']
 
 # %% ../nbs/method/05_electric.ipynb #f7dfff09
+import math
 from copy import deepcopy
 
 import torch
@@ -203,6 +204,16 @@ def noise_prob(
     n, c = mb.weights.sum(1, keepdim=True), mb.candidates.sum(1, keepdim=True).clamp(min=1)
     return n/c if duplicates=='distinct' else 1-(1-1/c)**n
 
+# %% ../nbs/method/05_electric.ipynb #c884fcbc
+def mixture_log_prob(
+    log_q:Tensor, # Log-probability of tokens under the towers, any shape
+    unigram:Tensor, # Their probability under the unigram distribution, same shape
+    share:float, # Of the noise that is drawn from the latter, above 0
+)->Tensor: # Log-probability of these tokens as noise
+    "Log-probability under a mixture of the towers and the unigram distribution"
+    rest = math.log(1-share) if share<1 else -math.inf
+    return torch.logaddexp(log_q + rest, (share*unigram).log())
+
 # %% ../nbs/method/05_electric.ipynb #46420223
 class NoiseContrast(Objective):
     "Electric's objective: tell text from noise whose probability the towers know"
@@ -210,6 +221,7 @@ class NoiseContrast(Objective):
         temperature:float=1., # Of the softmax that noise is sampled from, in training
         disallow_correct:bool=False, # Never sample the original token
         step=None, # Losses and samples of the towers, the plain one if None
+        unigram_noise=None, # `UnigramNoise`, which a share of the noise is drawn from
     ): store_attr()
 
     def before_batch(self):
@@ -218,9 +230,11 @@ class NoiseContrast(Objective):
         temperature = self.temperature if self.training else 1.
         found, x, nll = towers.predict(mb, self.training, self.step, temperature=temperature,
                                        disallow_correct=self.disallow_correct)
+        found = self.mixed(found)
         fake = corrupt(mb, found.sampled)
         prob, counted = self.noise(mb)
         q = log_q(towers.generator_lm_head, x, mb.input_ids, nll, fake)
+        if share := self.noise_share(): q = mixture_log_prob(q, self.unigram_noise.probs[fake], share)
         self.offset = nce_logits(0., q, prob)
         self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
         self.set_targets(found, disc_labels(noise_mask(mb), counted))

@@ -26,6 +26,7 @@ class _Objective:
     disc_weight:float = ranged(50.0, 0) # Weight of the discriminator's loss
     mask_prob:float = ranged(0.15, 0.01, 0.9) # Fraction of the tokens that the generator has to predict
     unigram_noise:float = ranged(0., 0, 1) # Share of the replacements drawn from the unigram distribution
+    unigram_noise_until:float|None = ranged(None, 0.001, 1) # Fraction of training in which it falls to 0; null: it stays
 
 # %% ../nbs/pretraining/19_hparams.ipynb #6d62e165
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class _Optimisation:
     learning_rate:float = ranged(5e-4, 0, 1) # Peak learning rate
     lr_decay_power:float = ranged(1.0, 0) # 1 is a linear decay to zero
     weight_decay_rate:float = ranged(0.01, 0, 1) # Decoupled weight decay, not on biases and LayerNorm
+    bias_correction:bool = False # Adam divides its moments by their shares; the official code does not
+    max_grad_norm:float|None = ranged(1.0, 1e-6) # Gradients are clipped to this norm; null: they are not
     num_warmup_steps:int = ranged(10000, 0) # Steps of linear warm-up
     embeddings_only_steps:int = ranged(0, 0) # First steps, in which only word embeddings and output bias learn
     iterations_per_loop:int = ranged(200, 1) # Steps between two lines of history
@@ -145,8 +148,12 @@ def _rules(hp):
 # %% ../nbs/pretraining/19_hparams.ipynb #796b71a9
 def _option_rules(hp):
     "What the official code does not have, and what it needs"
-    yield (hp.unigram_noise and not hp.electra_objective, "hparam `unigram_noise` is about replaced tokens; "
-           "leave it out, or set `electra_objective` to true")
+    yield (hp.unigram_noise and not hp.has_discriminator, "hparam `unigram_noise` is about replaced tokens; "
+           "leave it out, or set `electra_objective` or `electric_objective` to true")
+    yield (hp.unigram_noise and hp.electric_objective and (hp.cloze_mode!='fixed' or hp.duplicates!='distinct'),
+           "hparam `unigram_noise` needs exact probabilities of Electric's noise; leave out `cloze_mode` and `duplicates`")
+    yield (hp.unigram_noise_until and not hp.unigram_noise, "hparam `unigram_noise_until` says when `unigram_noise` "
+           "has fallen to 0; set `unigram_noise` too, for example to 0.5")
     yield from _table_rules(hp)
     yield (hp.whole_words and hp.duplicates!='distinct',
            "hparam `whole_words` needs distinct positions; set `duplicates` to distinct")

@@ -10,6 +10,7 @@ __all__ = ['adam_step', 'ElectraAdam', 'decays', 'param_depth', 'layer_lrs', 'pa
 
 # %% ../nbs/method/06_optimizer.ipynb #965fa6d0
 import re
+from functools import partial
 from numbers import Number
 
 import torch
@@ -40,14 +41,16 @@ def adam_step(
 
 # %% ../nbs/method/06_optimizer.ipynb #4e6909f8
 class ElectraAdam(torch.optim.AdamW):
-    "torch's fused AdamW without its bias correction (official: AdamWeightDecayOptimizer)"
+    "torch's fused AdamW, by default without its bias correction (official: AdamWeightDecayOptimizer)"
     def __init__(self,
         params, # Tensors, or groups of them, as for any torch optimizer
         lr:float=1e-3, # Learning rate
         weight_decay:float=0., # Weight decay
+        bias_correction:bool=False, # Divide both moments by their shares, as the usual Adam does
     ):
         how = dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=weight_decay, fused=True)
         super().__init__(params, lr, **how)
+        self.first_step = 0. if bias_correction else 2.**24
 
 # %% ../nbs/method/06_optimizer.ipynb #d744ed42
 @patch
@@ -57,9 +60,9 @@ def step(self:ElectraAdam,
     "Update every parameter that has a gradient"
     for p in (p for group in self.param_groups for p in group['params'] if p.grad is not None):
         if not self.state[p]:
-            late = torch.full((), 2.**24, dtype=torch.float32, device=p.device)
+            first = torch.full((), self.first_step, dtype=torch.float32, device=p.device)
             zeros = dict(exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
-            self.state[p].update(step=late, **zeros)
+            self.state[p].update(step=first, **zeros)
     return super(ElectraAdam, self).step(closure)
 
 # %% ../nbs/method/06_optimizer.ipynb #08de12e3
@@ -115,12 +118,13 @@ class ElectraOptimizer(OptimWrapper):
         params, # Groups from `param_groups`
         lr:float|slice, # Learning rate
         wd:float=0.01, # Weight decay
+        bias_correction:bool=False, # As in `ElectraAdam`
     ):
         params = list(params)
         if not all(isinstance(o, dict) for o in params):
             raise InputError("the optimizer got parameters without names; "
                              "give the Learner `splitter=param_groups`")
-        super().__init__(params, ElectraAdam)
+        super().__init__(params, partial(ElectraAdam, bias_correction=bias_correction))
         depths = [g['depth'] for g in params]
         self.levels = [sorted(set(depths)).index(o) for o in depths]
         self.set_hypers(lr=lr, wd=wd)
@@ -168,6 +172,7 @@ def electra_optimizer(
     params, # Groups from `param_groups`
     lr:float|slice, # Learning rate, from the `Learner`
     wd:float=0.01, # Weight decay, not on biases and LayerNorm
+    bias_correction:bool=False, # As in `ElectraAdam`
 )->ElectraOptimizer:
     "The `opt_func` of a `Learner` whose `splitter` is `param_groups`"
-    return ElectraOptimizer(params, lr, wd)
+    return ElectraOptimizer(params, lr, wd, bias_correction)

@@ -35,9 +35,10 @@ from .examples import load_examples
 from .generator import generator_config, mlm_step
 from .masking import MaskedBatch, SpecialTokenIds
 from .optimizer import ElectraAdam
-from .pretrain import match_examples, open_examples, sample_examples, time_steps
+from .pretrain import evaluation_batches, match_examples, most_steps, open_examples
+from .pretrain import sample_examples, time_steps
 from .recipe import PRESETS, PretrainHParams, body_config, build_networks, differences, preset
-from .recipe import objective_callbacks, read_hparams, resolve_hparams
+from .recipe import objective_callbacks, read_hparams, resolve_hparams, with_steps
 
 # %% ../nbs/pretraining/25_plan.ipynb #7c83b3b6
 def paper_flops(
@@ -294,10 +295,15 @@ class RunPlan:
     parameters:dict # Of each network, in all
     cost:StepCost # Of the run
     memory:float # Bytes of the process or the GPU
-    seconds:float # Not a number where the rate is not known
+    step:float # Seconds of an update; not a number where the rate is not known
     parts:int # `grad_accumulation` with which a batch fits, 0 if none does
     price:float|None=None # Of an hour
     proposed:bool=False # For a budget
+
+    @property
+    def seconds(self)->float:
+        "Seconds of the run with its evaluations"
+        return self.hp.num_train_steps*self.step + evaluation_batches(self.hp)*self.device.evaluated
 
     @property
     def hours(self)->float:
@@ -317,11 +323,9 @@ def plan_run(
     libraries = 0. if device.gpu else device.libraries or resident()
     def numbers(net): return sum(o.numel() for o in net.parameters()) if net is not None else 0
     sizes = dict(generator=numbers(model.generator), discriminator=numbers(model.discriminator), both=numbers(model))
-    evaluations = math.ceil(hp.num_train_steps/hp.save_checkpoints_steps)*hp.num_eval_steps
     step = max(cost.flops/hp.num_train_steps/device.rate, device.least) if device.rate else math.nan
-    seconds = hp.num_train_steps*step + evaluations*device.evaluated
     memory = process_memory(cost, libraries)
-    return RunPlan(hp, device, sizes, cost, memory, seconds, _parts(hp, device, memory, libraries, how), price)
+    return RunPlan(hp, device, sizes, cost, memory, step, _parts(hp, device, memory, libraries, how), price)
 
 def _shapes(hp):
     "Networks without weights"
@@ -391,15 +395,11 @@ def recipe_within(
     for name in reversed(PRESETS):
         hp = preset(name)
         plan = plan_run(hp, device_of_recipe(hp), **how)
-        steps = int(hp.num_train_steps*seconds/plan.seconds)
+        steps = most_steps(hp, seconds, plan.step, plan.device.evaluated)
         if steps>=LEAST*hp.num_train_steps and plan.parts or name=='tiny': break
-    steps, every = min(steps, hp.num_train_steps), hp.save_checkpoints_steps
-    if name=='tiny': # with ten evaluations, however many steps
-        one = hp.num_eval_steps*plan.device.evaluated
-        steps = int(hp.num_train_steps*(seconds-10*one)/(plan.seconds-hp.num_train_steps/every*one))
-        if steps<20: raise InputError("--budget is too short for 20 steps of `tiny` and ten evaluations; raise it")
-    every, warmup = math.ceil(steps/10) if name=='tiny' else every, min(hp.num_warmup_steps, max(1, steps//10))
-    hp = replace(hp, num_train_steps=steps, num_warmup_steps=warmup, save_checkpoints_steps=every,
+    if steps<20: raise InputError("--budget is too short for 20 steps of `tiny` and ten evaluations; raise it")
+    hp = with_steps(hp, min(steps, hp.num_train_steps))
+    hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)),
                  grad_accumulation=max(1, plan.parts))
     return replace(plan_run(hp, plan.device, **how), proposed=True)
 

@@ -327,6 +327,7 @@ class ReplaceFromTable(Objective):
     def __init__(self,
         temperature:float=1., # Of the softmax that replacements are sampled from, in training
         disallow_correct:bool=False, # Never sample the original token
+        unigram_noise=None, # `UnigramNoise`, which a share of the replacements is drawn from
     ): store_attr()
 
     def before_batch(self):
@@ -337,7 +338,8 @@ class ReplaceFromTable(Objective):
         sampled = c.ids.gather(-1, sample_inverse_cdf(probs, mb.u)[...,None]).squeeze(-1)
         entropy, nll = torch.special.entr(probs).sum(-1), -c.original
         found = Prediction((nll*mb.weights).sum(), mb.weights.sum(), nll, sampled, c.ids[...,0], entropy)
-        fake = corrupt(mb, sampled)
+        found = self.mixed(found)
+        fake = corrupt(mb, found.sampled)
         self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
         self.set_targets(found, disc_labels(is_replaced(mb, fake), mb.attention_mask))
 

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LENGTH', 'FREE', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore',
-           'with_steps', 'check_resumable', 'data_files', 'check_known', 'run_pretraining', 'evaluate_run']
+           'check_resumable', 'data_files', 'check_known', 'run_pretraining', 'evaluate_run']
 
 # %% ../nbs/pretraining/23_runs.ipynb #84fe4660
 import math, signal, threading, time, warnings
@@ -32,7 +32,7 @@ from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_fo
 from .pretrain import (ElectraLearner, choose_precision, electra_learner, open_examples, steps_within,
                                     with_special_ids)
 from .recipe import (PretrainHParams, differences, load_hparams, load_weights, preset, read_hparams,
-                                  save_hparams, save_networks)
+                                  save_hparams, save_networks, with_steps)
 from .replacements import examples_for
 from .tokenizer import watched
 
@@ -221,16 +221,6 @@ def _restore_place(learn, tensors, state):
     history.total, history.seconds = torch.zeros_like(total) if rank() else total, float(state['seconds'])
     skipper.usual, skipper.skipped = usual, skipped
     learn.training_monitor.evals = [o['held_out'] for o in history.rows if 'held_out' in o]
-
-# %% ../nbs/pretraining/23_runs.ipynb #9b677026
-def with_steps(
-    hp:PretrainHParams, # Recipe
-    steps:int, # Steps of the whole run
-)->PretrainHParams:
-    "A recipe of another length; `tiny` also gets a tenth of it as warmup and as interval"
-    hp = replace(hp, num_train_steps=steps)
-    if hp.model_size!='tiny': return hp
-    return replace(hp, num_warmup_steps=max(1, steps//10), save_checkpoints_steps=math.ceil(steps/10))
 
 # %% ../nbs/pretraining/23_runs.ipynb #204898b7
 LENGTH = ('num_train_steps', 'num_warmup_steps', 'save_checkpoints_steps')

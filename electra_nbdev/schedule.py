@@ -33,11 +33,12 @@ class ClipNorm(Callback):
     "Clip the gradients by their global norm, which `learn.grad_norm` keeps, before every step"
     order,run_valid = MixedPrecision.order+1,False
     def __init__(self,
-        max_norm:float=1., # Longest that all gradients together may be
+        max_norm:float|None=1., # Longest that all gradients together may be; None: the norm is measured only
     ): self.max_norm = max_norm
     def before_step(self):
         "Clip"
-        self.learn.grad_norm = clip_by_global_norm(self.model.parameters(), self.max_norm)
+        longest = torch.inf if self.max_norm is None else self.max_norm
+        self.learn.grad_norm = clip_by_global_norm(self.model.parameters(), longest)
 
 # %% ../nbs/method/07_schedule.ipynb #50598253
 def warmup_decay(

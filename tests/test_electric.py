@@ -158,6 +158,20 @@ def test_a_position_drawn_twice_gets_one_sample():
     assert (mb.weights.sum(1) > noise_mask(mb).sum(1)).all(), 'some are drawn twice'
     assert torch.equal(seen.fake.gather(1, mb.positions)[mb.weights>0], seen.generated.sampled[mb.weights>0])
 
+def test_noise_of_a_mixture():
+    "What is added to energies is the log-odds of the mixture, in training; held-out text has noise of the towers alone"
+    counts = torch.arange(50).float()
+    counts[:5] = 0
+    hp = recipe(unigram_noise=.25)
+    learn = electra_learner(loaders(rows(hp)), hp, special_ids=SPECIAL_IDS, counts=counts, cbs=[Seen()])
+    for share,training in ((.25, True), (0., False)):
+        seen = one_step(learn, training)
+        mb, towers = seen.masked, learn.model.generator
+        with torch.no_grad():
+            q = towers.generator_lm_head(towers(mb)).softmax(-1).gather(-1, seen.fake[...,None])[...,0]
+        mixed = (1-share)*q + share*(counts/counts.sum())[seen.fake]
+        close(seen.offset[mb.candidates], (mixed.log()+torch.logit(noise_prob(mb), 1e-6))[mb.candidates], 1e-4)
+
 def test_vocabulary_sized_tensors_stay_small():
     "No tensor of a step is as large as the scores of all positions"
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -45,12 +45,12 @@ class Disturb(Callback):
     order = -10
     def before_batch(self): torch.rand(17)
 
-def steps_of(bs, n=1, cbs=(), part=slice(None), masks_seed=0, start=0, **change):
+def steps_of(bs, n=1, cbs=(), part=slice(None), masks_seed=0, start=0, counts=None, **change):
     "What the training batches of a pass saw"
     hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=(), untied_generator=True, mask_prob=.3,
                 duplicates='official', **change)
     data = [o[part] for o in rows(8*n)]
-    learn = electra_learner(loaders(data, bs), hp, special_ids=SPECIAL_IDS, cbs=[Seen(), *cbs])
+    learn = electra_learner(loaders(data, bs), hp, special_ids=SPECIAL_IDS, counts=counts, cbs=[Seen(), *cbs])
     learn.mask_tokens.seed, learn.n_updates = masks_seed, start
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
     return learn.seen.steps[:len(data[0])//bs]
@@ -67,8 +67,9 @@ def test_accumulated_parts_see_what_one_batch_sees():
 def test_accumulated_parts_have_the_same_unigram_noise():
     "And it is noise: not what the generator wrote, labelled as replaced, never a special token"
     counts = torch.ones(60).index_fill(0, torch.arange(5), 0.)
-    whole = steps_of(8, cbs=[UnigramNoise(counts)])[0]
-    parts = steps_of(4, cbs=[GradientAccumulation(8), UnigramNoise(counts)])
+    noise = dict(counts=counts, unigram_noise=.5)
+    whole = steps_of(8, **noise)[0]
+    parts = steps_of(4, cbs=[GradientAccumulation(8)], **noise)
     plain = steps_of(8)[0]
     for name in ('fake', 'labels'):
         assert torch.equal(getattr(whole, name), torch.cat([getattr(o, name) for o in parts])), name
@@ -80,6 +81,17 @@ def test_unigram_noise_needs_counts():
     with pytest.raises(InputError, match='needs token counts'): steps_of(8, unigram_noise=.5)
     with pytest.raises(InputError, match='about replaced tokens'):
         preset('tiny', electra_objective=False, unigram_noise=.5)
+    with pytest.raises(InputError, match='set `unigram_noise` too'): preset('tiny', unigram_noise_until=.5)
+
+def test_the_share_of_unigram_noise_falls():
+    "Linearly to zero; from then on batches are as without it"
+    counts = torch.ones(60).index_fill(0, torch.arange(5), 0.)
+    noise = UnigramNoise(counts, .5, until=40)
+    assert [noise.share_at(o) for o in (0, 10, 40, 50)]==[.5, .375, 0., 0.]
+    fading = dict(counts=counts, unigram_noise=.5, unigram_noise_until=.5, num_train_steps=100)
+    plain, late, early = (steps_of(8, start=o, **how)[0] for o,how in ((60, {}), (60, fading), (10, fading)))
+    assert torch.equal(late.fake, plain.fake)
+    assert (early.fake!=steps_of(8, start=10)[0].fake).any()
 
 @pytest.mark.parametrize('bs', [4, 2])
 def test_processes_see_what_one_process_sees(monkeypatch, bs):

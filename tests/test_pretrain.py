@@ -15,7 +15,7 @@ from electra_nbdev.batches import pretrain_dls
 from electra_nbdev.examples import build_examples, load_examples
 from electra_nbdev.monitor import TrainingMonitor, diagnose, read_history
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.recipe import build_networks, load_networks, preset, save_hparams
+from electra_nbdev.recipe import build_networks, load_networks, preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev import finetune_recipe
 from electra_nbdev.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
@@ -377,8 +377,36 @@ def test_a_step_without_padding_takes_its_own_time(made, tmp_path):
     build_examples(d/'tales.txt', d/'vocab', tmp_path/'wide', max_length=128)
     hp = replace(hp, max_seq_length=128, length_window=8, num_eval_steps=1)
     train = load_examples(tmp_path/'wide', hp)
-    step, total = pretrain._brief_fit(6, hp, pretrain_dls(train, train, hp, 'cpu'), ())
-    assert 0<6*step<total
+    dls = pretrain_dls(train, train, hp, 'cpu')
+    start = time.perf_counter()
+    step, _ = pretrain._brief_fit(6, hp, dls, ())
+    assert 0<6*step<time.perf_counter()-start
+
+class Slow(Callback):
+    "Waits so long at every batch that nothing else counts"
+    def before_batch(self): time.sleep(.1)
+
+def test_updates_and_held_out_batches_are_timed_apart(made):
+    "However many batches an evaluation has"
+    d, hp = made
+    train = load_examples(d/'examples', hp)
+    for n in (1, 100):
+        few = replace(hp, num_eval_steps=n, eval_batch_size=1)
+        step, evaluated = pretrain.time_steps(few, pretrain_dls(train, train, few, 'cpu'), [Slow()], n=6)
+        assert .1<step<.25 and .1<evaluated<.25
+
+@pytest.mark.parametrize('n', [1, 30])
+def test_as_many_steps_as_fit(made, n, monkeypatch):
+    "The time that they and their evaluations then take is the time that was given, within 15 %"
+    d, hp = made
+    train = load_examples(d/'examples', hp)
+    hp = replace(hp, num_eval_steps=n, eval_batch_size=1)
+    dls = pretrain_dls(train, train, hp, 'cpu')
+    steps = pretrain.steps_within(.2, hp, dls, [Slow()])
+    learn = electra_learner(dls, with_steps(hp, steps), cbs=[Slow()])
+    start = time.perf_counter()
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps()
+    assert .85*12<time.perf_counter()-start<1.15*12
 
 def saved(out): return json.loads((out/'hparams.json').read_text())['run'].get('precision')
 

@@ -1,6 +1,5 @@
 "Text sources on awkward input: compressed, damaged, undecodable, huge; and a sample corpus that is the same everywhere"
-import gzip, json, os, random, subprocess, sys, tracemalloc
-from importlib import metadata
+import gzip, hashlib, json, os, random, tracemalloc
 from pathlib import Path
 
 import datasets, pyarrow as pa, pytest
@@ -8,8 +7,9 @@ from datasets.data_files import DataFilesList
 from hypothesis import given, settings, strategies as st
 
 from electra_nbdev import text as text_module
-from electra_nbdev.engine.files import InputError
-from electra_nbdev.sample_corpus import Distinct, is_prose, sample_corpus
+from electra_nbdev import sample_corpus as sample_corpus_module
+from electra_nbdev.engine.files import InputError, digest_of
+from electra_nbdev.sample_corpus import sample_corpus, sample_text
 from electra_nbdev.text import chunks, source_facts
 
 TEXT = b'One line.\nAnother.\n\nThe second document.\n'
@@ -204,56 +204,19 @@ def test_memory_is_flat(tmp_path, kind):
 
 # The sample corpus
 
-MAKE = '''
-import sys
-from importlib import metadata
-from electra_nbdev.sample_corpus import sample_corpus
-print(sample_corpus({n: metadata.distribution(n) for n in ("fastcore", "networkx")}))
-'''
-
-@pytest.fixture(scope='module')
-def samples(tmp_path_factory):
-    "The same small sample from two processes that hash texts differently"
-    found = []
-    for seed in '12':
-        env = {**os.environ, 'PYTHONHASHSEED': seed, 'ELECTRA_NBDEV_HOME': str(tmp_path_factory.mktemp('home'))}
-        done = subprocess.run([sys.executable, '-c', MAKE], env=env, capture_output=True, text=True, check=True)
-        found.append(Path(done.stdout.removesuffix('\n')))
-    return found
-
-def test_same_versions_same_bytes(samples):
-    a, b = ({f.name: f.read_bytes() for f in folder.iterdir()} for folder in samples)
-    assert samples[0].name==samples[1].name and len(a)==3
-    assert a==b
-
-def test_no_bar_goes_to_a_pipe(samples):
-    "What was printed is the path and nothing else"
-    assert all(o.is_dir() for o in samples)
-
-def test_a_sentence_a_line(samples):
-    for f in samples[0].glob('*.txt'):
-        text = f.read_text(encoding='ascii')
-        assert text.endswith('.\n') and '\n\n\n' not in text
-        assert all(is_prose(l) for l in text.split('\n') if l)
-        assert all(len(d)>3 for d in docs(f))
-
-def test_held_out_is_new(samples):
-    train, held_out = (lines(samples[0]/f'{n}.txt') for n in ('train', 'held_out'))
-    new = Distinct()
-    assert all(map(new, train)) and len(train)>1000
-    assert all(map(new, held_out)) and held_out
-
-def test_versions_name_the_cache(samples, tmp_path, monkeypatch):
-    class Newer:
-        version, files = '99', metadata.distribution('networkx').files
-        locate_file = metadata.distribution('networkx').locate_file
+def test_the_sample_is_the_same_everywhere(tmp_path, monkeypatch):
+    "Its files do not depend on the machine; the digests are those of the package's text"
     monkeypatch.setenv('ELECTRA_NBDEV_HOME', str(tmp_path))
-    one = sample_corpus({'networkx': metadata.distribution('networkx')})
-    assert sample_corpus({'networkx': metadata.distribution('networkx')})==one
-    assert sample_corpus({'networkx': Newer()})!=one
+    folder = sample_corpus()
+    assert folder.parent==tmp_path and folder.name=='sample-%s' % digest_of([sample_text().encode()])[:12]
+    found = {f.name: hashlib.sha256(f.read_bytes()).hexdigest()[:16] for f in folder.iterdir()}
+    assert found=={'train.txt': 'e3df56fb9c81c60b', 'held_out.txt': '634b9e042a428a03'}
 
-def test_no_sources_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setenv('ELECTRA_NBDEV_HOME', str(tmp_path))
-    monkeypatch.setattr('electra_nbdev.sample_corpus.util.find_spec', lambda name: None)
-    with pytest.raises(InputError, match='No docstrings'): sample_corpus({})
-    assert not list(tmp_path.iterdir())
+def test_no_chapter_is_in_both_parts():
+    train, held_out = (docs(sample_corpus()/f'{n}.txt') for n in ('train', 'held_out'))
+    assert (len(train), len(held_out))==(245, 12)
+    assert not {'\n'.join(o) for o in train} & {'\n'.join(o) for o in held_out}
+
+def test_the_sample_is_small():
+    path = Path(sample_corpus_module.__file__).parent/'sample'/'novels.txt.xz'
+    assert path.stat().st_size<1.5e6

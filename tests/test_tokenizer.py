@@ -156,10 +156,17 @@ def test_the_same_text_gives_the_same_files(tmp_path):
     train_vocab(tmp_path/'t.txt', tmp_path/'b', vocab_size=1000)
     for o in (tmp_path/'a').iterdir(): assert o.read_bytes()==(tmp_path/'b'/o.name).read_bytes()
 
+def test_the_size_follows_from_the_text(tmp_path, capsys):
+    (tmp_path/'t.txt').write_text('the cat sat on the mat')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error') # nobody asked for more pieces than there are
+        train_vocab(tmp_path/'t.txt', tmp_path/'v', min_frequency=1)
+    assert 'a vocabulary of 2,000 pieces' in capsys.readouterr().out
+
 def test_a_short_corpus(tmp_path):
     (tmp_path/'t.txt').write_text('the cat sat on the mat')
     with pytest.warns(UserWarning, match='pieces instead of 30522'):
-        train_vocab(tmp_path/'t.txt', tmp_path/'v', min_frequency=1)
+        train_vocab(tmp_path/'t.txt', tmp_path/'v', 30522, min_frequency=1)
     with refused('at least 100'): train_vocab(tmp_path/'t.txt', tmp_path/'v2', vocab_size=10)
 
 def test_weights_without_a_tokenizer(tmp_path):

@@ -1,0 +1,66 @@
+"""Why a small discriminator stays at the base rate, and what moves it: two networks, six variants, three seeds each.
+
+All variants are the preset `tiny` with two networks, which share their embeddings, and 3 million tokens of the embedded
+sample; each differs from the first in what its name says. The AUC is that on held-out text at six points of a run, for
+the discriminator on unigram replacements and on samples of its generator. A finished training is kept in `--out`, so a
+stopped command goes on."""
+import argparse, json, time
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+from common import cpu, table
+from tiny import sized
+
+RECIPE = dict(untied_generator=True, generator_hidden_size=.5, train_batch_size=32, unigram_noise=.5, max_grad_norm=None,
+              bias_correction=False, length_schedule=((8, .5), (16, .2), (32, .3)))
+VARIANTS = {
+    'no clipping, half unigram noise, short rows first': {},
+    'bias correction and clipping at 1': dict(bias_correction=True, max_grad_norm=1.),
+    'no bias correction and clipping at 1, as the official code': dict(max_grad_norm=1.),
+    'no unigram noise': dict(unigram_noise=0.),
+    'rows of 32 tokens from the beginning': dict(length_schedule=()),
+    'all three as in the paper': dict(max_grad_norm=1., unigram_noise=0., length_schedule=())}
+MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram'
+
+def curve(hp):
+    "Held-out metrics at six points of a training"
+    import torch
+    from electra_nbdev.batches import pretrain_dls
+    from electra_nbdev.pretrain import electra_learner, open_examples
+    torch.manual_seed(hp.seed)
+    learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, 'cpu'), hp)
+    learn.remove_cb(learn.training_monitor)
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps()
+    held = [o['held_out'] for o in learn.jsonl_logger.rows if 'held_out' in o]
+    return [{k: round(o[k], 4) for k in MEASURES} for o in held]
+
+def summary(found):
+    "A row for each variant: the mean curve, and the other measures at the end"
+    for name,runs in found.items():
+        points = zip(*([o['auc_unigram'] for o in run] for run in runs.values()))
+        ends = [mean(run[-1][k] for run in runs.values()) for k in ('disc_auc', 'below_unigram')]
+        yield name, ' '.join(f'{mean(o):.3f}' for o in points), f'{ends[0]:.3f}', f'{ends[1]:.2f}', len(runs)
+
+def main():
+    from electra_nbdev.recipe import preset
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument('--tokens', type=int, default=3_000_000, help='tokens of each training (3000000)')
+    p.add_argument('--seeds', type=int, default=3, help='trainings of each variant (3)')
+    default = Path(__file__).parent/'results'/'plateau.json'
+    p.add_argument('--out', type=Path, default=default, help='results')
+    args = p.parse_args()
+    found = json.loads(args.out.read_text())['found'] if args.out.is_file() else {}
+    for seed in range(args.seeds):
+        for name,change in VARIANTS.items():
+            if str(seed) in found.setdefault(name, {}): continue
+            start, hp = time.process_time(), preset('tiny', seed=seed, num_eval_steps=24, **RECIPE | change)
+            steps = args.tokens//(hp.train_batch_size*hp.max_seq_length)
+            hp = replace(sized(hp, steps), save_checkpoints_steps=-(-steps//6))
+            found[name][str(seed)] = curve(hp)
+            facts = dict(setting=f'{args.tokens:,} tokens of the embedded sample', cpu=cpu(), found=found)
+            args.out.write_text(json.dumps(facts, indent=1)+'\n')
+            print(f'{name}, seed {seed}: {found[name][str(seed)][-1]}, {time.process_time()-start:.0f} s', flush=True)
+    table(('', 'AUC on unigram replacements', 'own samples', 'nats', 'seeds'), summary(found))
+
+if __name__=='__main__': main()
