@@ -11,7 +11,7 @@ help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' Makefile
 
 # Through the environment, and not expanded, a sentence arrives as it was typed: quotes, apostrophes and dollars are nobody's syntax.
-TEXT ?= The king and the queen lived in a large green castle of the.
+TEXT ?= He opened the because and walked into the room.
 override TEXT := $(value TEXT)
 export TEXT
 
@@ -19,6 +19,7 @@ demo: .venv/.installed ## pre-train the tiny model on the embedded sample for fi
 	$(BIN)/electra_pretrain --preset tiny --minutes 5 --out runs/demo
 	@echo; echo "What five minutes of training make of it:"
 	@$(BIN)/electra_score --model runs/demo --show="$$TEXT"
+	@echo; $(BIN)/python -W ignore tools/odd_words.py runs/demo
 	@test ! -d electra_nbdev/models/electra-tiny-en || { echo; echo "What the model makes of it that comes with the package:"; $(BIN)/electra_score --show="$$TEXT"; }
 
 test: .venv/.installed-dev ## run every check that CI runs; STAGES="export readme" picks some

@@ -1,11 +1,12 @@
 """Score against compute for several pre-training objectives: the paper's comparison in miniature.
 
-ELECTRA with two networks and with one, masked language models at two masking rates, the all-token masked language
-model of the paper's section 3.4, Electric, and random weights. All have the same body, text, vocabulary, schedule and
-number of floating-point operations; seconds of the processor are kept too. Each run leaves its networks at 1/8, 1/4,
-1/2 and the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
-stopped command goes on. `--preset small` with a GPU is the same comparison at the size of the paper's small model."""
-import argparse, json, time
+ELECTRA with two networks and with one, masked language models at two masking rates, Electric, and random weights. All
+have the same body, text, vocabulary, lengths and number of floating-point operations; seconds of the processor are kept
+too. Batch, clipping and learning rate are chosen for each objective from the same four settings, by the chunking score
+of a run with a seed of its own. Each run leaves its networks at 1/8, 1/4, 1/2 and the end of training; those are
+fine-tuned, the last ones on more tasks. Everything that is finished stays, so a stopped command goes on. `--preset
+small` with a GPU is the same comparison at the size of the paper's small model."""
+import argparse, json, re, time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,69 +14,41 @@ from common import cpu
 
 PARTS = 1/8, 1/4, 1/2, 1.
 OBJECTIVES = {
-    'ELECTRA, two networks': dict(untied_generator=True),
+    'ELECTRA, two networks': {},
     'ELECTRA, one network': dict(untied_generator=False),
-    'MLM, 15 %': dict(electra_objective=False, mask_prob=.15, untied_generator=True),
-    'MLM, 40 %': dict(electra_objective=False, mask_prob=.4, untied_generator=True),
-    'all-token MLM': dict(untied_generator=True),
-    'Electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5),
+    'MLM, 15 %': dict(electra_objective=False, mask_prob=.15),
+    'MLM, 40 %': dict(electra_objective=False, mask_prob=.4),
+    'Electric': dict(electra_objective=False, electric_objective=True),
     'random weights': {}}
+LENGTHS = dict(max_seq_length=128, num_eval_steps=24, length_schedule=[[8, .25], [16, .15], [32, .3], [128, .3]])
+SETTINGS = {'1,024 tokens, not clipped, 2e-3': dict(train_batch_size=8, max_grad_norm=None, learning_rate=2e-3),
+            '1,024 tokens, not clipped, 1e-3': dict(train_batch_size=8, max_grad_norm=None, learning_rate=1e-3),
+            '512 tokens, clipped at 1, 2e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=2e-3),
+            '512 tokens, clipped at 1, 1e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=1e-3)}
+CHOOSING = 9 # Seed of the runs that choose a setting
 TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
 SAMPLED = {'corpus sampled once': TABLE} # Only if named
-GENERATOR, SHARE = dict(electra_objective=False, mask_prob=.15, untied_generator=True), 1/4 # Its part of the operations
+GENERATOR, SHARE = dict(electra_objective=False, mask_prob=.15, unigram_noise=0.), 1/4 # Its part of the operations
 TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='accuracy') # Each with its measure
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram' # On held-out text, of those that an objective has
 EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, with capped rows
 
-def all_tokens(hp, model):
-    "Objective of the all-token MLM: every token is copied with a probability, or else predicted by a softmax"
-    import torch
-    import torch.nn.functional as F
-    from electra_nbdev.electra import ReplaceTokens
-    from electra_nbdev.generator import mlm_nll
-    from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
-    d = model.discriminator
-    d.lm_head, d.lm_bias = ElectraGeneratorPredictions(d.config), torch.nn.Parameter(torch.zeros(hp.vocab_size))
-
-    class AllTokens(ReplaceTokens):
-        def before_fit(self):
-            super().before_fit()
-            self.hook = d.base_model.register_forward_hook(lambda m, args, out: setattr(self, 'hidden', out[0]))
-        def after_fit(self): self.hook.remove()
-        def after_pred(self):
-            fake, ids = self.xb[0], self.masked.input_ids
-            logits = F.linear(d.lm_head(self.hidden), d.get_input_embeddings().weight, d.lm_bias)
-            copied = F.logsigmoid(-self.pred).masked_fill(fake!=ids, -1e4) # the head's logit is of "replaced"
-            self.learn.pred = -torch.logaddexp(copied, F.logsigmoid(self.pred)-mlm_nll(logits, ids))
-    return AllTokens()
-
-def all_tokens_loss(nll, labels, gen_sum, gen_count):
-    "The generator's mean and the mean over all tokens"
-    return gen_sum.sum()/gen_count.sum() + nll[labels>=0].mean()
-
-def learner(name, hp, data, device):
-    "A learner of an objective"
+def learner(hp, data, device):
+    "A learner without advice"
     import torch
     from electra_nbdev.batches import pretrain_dls
     from electra_nbdev.pretrain import electra_learner, open_examples
-    from electra_nbdev.recipe import build_networks
     torch.manual_seed(hp.seed)
-    dls, model = pretrain_dls(*open_examples(data, hp), hp, device), build_networks(hp)
-    if name!='all-token MLM': learn = electra_learner(dls, hp, model)
-    else:
-        objective = all_tokens(hp, model)
-        learn = electra_learner(dls, hp, model, loss_func=all_tokens_loss)
-        learn.remove_cb(learn.replace_tokens)
-        learn.add_cb(objective)
+    learn = electra_learner(pretrain_dls(*open_examples(data, hp), hp, device), hp)
     learn.remove_cb(learn.training_monitor)
     return learn
 
-def operations(name, hp, data, device):
+def operations(hp, data, device):
     "Floating-point operations of a training step, averaged over the schedule of lengths"
     from torch.nn.attention import SDPBackend, sdpa_kernel
     total = 0.
     for length,share in hp.length_schedule or ((hp.max_seq_length, 1.),):
-        learn, count = learner(name, replace(hp, length_schedule=((length, 1.),)), data, device), counted()
+        learn, count = learner(replace(hp, length_schedule=((length, 1.),)), data, device), counted()
         with learn.no_bar(), learn.no_logging(), sdpa_kernel(SDPBackend.MATH): learn.fit_steps(1, cbs=count)
         total += share*count.operations
     return total
@@ -104,12 +77,13 @@ def clock():
         def after_train(self): self.seconds += time.process_time()-self.start
     return Clock()
 
-def recipe(name, args, seed):
-    "The recipe of an objective, of a thousand steps"
+def recipe(name, args, seed, setting):
+    "The recipe of an objective"
     from electra_nbdev.pretrain import match_examples
     from electra_nbdev.recipe import preset
     from electra_nbdev.examples import load_examples
-    hp = preset(args.preset, seed=seed, **(OBJECTIVES | SAMPLED)[name] | json.loads(args.hparams))
+    given = LENGTHS | (OBJECTIVES | SAMPLED)[name] | SETTINGS.get(setting, {}) | json.loads(args.hparams)
+    hp = preset(args.preset, seed=seed, **given)
     return match_examples(hp, load_examples(args.data)) if args.data else hp
 
 def sized(hp, steps):
@@ -122,7 +96,7 @@ def sampled(name, args):
     import os, shutil
     from electra_nbdev.examples import load_examples
     from electra_nbdev.replacements import add_replacements
-    hp, folder, generator = recipe(name, args, 0), args.work/'sampled', args.work/'generator'
+    hp, folder, generator = recipe(name, args, 0, None), args.work/'sampled', args.work/'generator'
     spent, data = trained_generator(hp, args, generator), folder/'examples'
     if not data.is_dir(): shutil.copytree(args.data, data, copy_function=os.link)
     if not (folder/'row.json').is_file():
@@ -139,9 +113,9 @@ def trained_generator(hp, args, folder):
     facts = folder/'spent.json'
     if facts.is_file(): return json.loads(facts.read_text())
     hp = replace(hp, **GENERATOR, replacements_from_data=False, temperature=1., temperature_decay=None)
-    per_step, watch = operations('MLM', hp, args.data, args.device), clock()
+    per_step, watch = operations(hp, args.data, args.device), clock()
     hp = sized(hp, round(SHARE*args.flops/per_step))
-    learn = learner('MLM', hp, args.data, args.device)
+    learn = learner(hp, args.data, args.device)
     with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
     save_networks(learn.model, hp, folder, learn.tokenizer)
     facts.write_text(json.dumps(dict(flops=per_step*hp.num_train_steps, seconds=watch.seconds)))
@@ -163,18 +137,19 @@ def operations_of_candidates(generator, data, mask_prob):
     with mode, sdpa_kernel(SDPBackend.MATH): candidates_of(net, mb, 32, u)
     return mode.get_total_flops()/64
 
-def pretrain(name, args, seed, folder):
+def pretrain(name, args, seed, folder, setting):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
     from electra_nbdev.recipe import save_networks
-    hp, data, spent, row = recipe(name, args, seed), args.data, dict(flops=0, seconds=0), dict(flops=0, seconds=0)
+    hp, data = recipe(name, args, seed, setting), args.data
+    spent, row = dict(flops=0, seconds=0), dict(flops=0, seconds=0)
     if name in SAMPLED: data, spent, row = sampled(name, args)
     if name=='random weights':
-        learn = learner(name, hp, data, args.device)
+        learn = learner(hp, data, args.device)
         save_networks(learn.model, hp, folder/'1.0', learn.tokenizer)
         return [dict(part=1., steps=0, flops=0, seconds=0)]
-    per_step = operations(name, hp, data, args.device) + hp.train_batch_size*row['flops']
+    per_step = operations(hp, data, args.device) + hp.train_batch_size*row['flops']
     hp = sized(hp, 8*max(1, round((args.flops-spent['flops'])/per_step/8)))
-    learn, watch, found = learner(name, hp, data, args.device), clock(), []
+    learn, watch, found = learner(hp, data, args.device), clock(), []
     with learn.no_bar(), learn.no_logging():
         for part in PARTS:
             learn.fit_steps(round(part*hp.num_train_steps)-learn.n_updates, cbs=watch)
@@ -193,20 +168,28 @@ def finetune(networks, tasks, args, seed, out, **hparams):
     results = finetune_tasks(encoder, tasks, args.tasks, out, seed=seed, device=args.device, **hparams)
     return {t: r.summary()['tasks'][t][TASKS[t]]['mean'] for r,t in zip(results, tasks)}
 
-def trial(name, args, seed):
+def slug(name): return re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')
+
+def trial(name, args, seed, setting):
     "A row of the results: an objective with a seed"
-    slug = name.replace(' ', '-').replace(',', '').replace('%', 'percent')
-    folder = args.work/f'{slug}-{seed}'
+    folder = args.work/f'{slug(name)}-{slug(setting or "")}-{seed}'
     facts = folder/'parts.json'
     if not facts.is_file():
-        found = pretrain(name, args, seed, folder)
+        found = pretrain(name, args, seed, folder, setting)
         facts.write_text(json.dumps(found))
-    row = dict(objective=name, seed=seed, parts=json.loads(facts.read_text()))
+    row = dict(objective=name, setting=setting, seed=seed, parts=json.loads(facts.read_text()))
     for o in row['parts']:
         networks, out, capped = folder/str(o['part']), folder/f"tasks-{o['part']}", dict(max_train_rows=args.early_rows)
         o['early'] = finetune(networks, list(EARLY), args, seed, folder/f"early-{o['part']}", **capped)
         if o['part']==1: o['scores'] = finetune(networks, list(TASKS), args, seed, out, max_train_rows=args.rows)
     return row
+
+def choice(name, args, setting):
+    "Chunking score of an objective with a setting, of one run"
+    folder = args.work/f'{slug(name)}-{slug(setting)}-{CHOOSING}'
+    facts = folder/'parts.json'
+    if not facts.is_file(): facts.write_text(json.dumps(pretrain(name, args, CHOOSING, folder, setting)))
+    return finetune(folder/'1.0', ['chunk'], args, CHOOSING, folder/'tasks-1.0', max_train_rows=args.rows)['chunk']
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -222,21 +205,35 @@ def main():
     p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
     p.add_argument('--work', type=Path, default=Path('runs/objectives'), help='folder for networks and trials')
-    p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'objectives.json', help='results')
+    p.add_argument('--choices', type=Path, help='results whose settings are taken, instead of choosing them here')
+    p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'equal_compute.json', help='results')
     args = p.parse_args()
     if set(args.objectives) & set(SAMPLED) and not args.data: p.error('a corpus that is sampled once needs --data')
     setting = f'{args.preset} {args.hparams}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
     def finished():
-        if not args.out.is_file(): return []
+        "Results so far; read again each time, since another process may run other seeds"
+        if not args.out.is_file(): return dict(setting=setting, cpu=cpu(), choices={}, rows=[])
         found = json.loads(args.out.read_text())
         if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
-        return found['rows']
+        return found
+    def keep(found): args.out.write_text(json.dumps(found, indent=1)+'\n')
+    chosen = json.loads(args.choices.read_text())['choices'] if args.choices else {}
+    for name in args.objectives:
+        if name in chosen or name=='random weights': continue
+        for how in SETTINGS:
+            if how in finished()['choices'].get(name, {}): continue
+            score, found = choice(name, args, how), finished()
+            found['choices'].setdefault(name, {})[how] = score
+            keep(found)
+            print(f'{name}, {how}: {score:.1f}', flush=True)
+    chosen = finished()['choices'] | chosen
     for seed in args.seeds:
         for name in args.objectives:
-            if any(o['objective']==name and o['seed']==seed for o in finished()): continue
-            start, row = time.process_time(), trial(name, args, seed)
-            rows = finished() + [row] # read again: another process may have run other seeds meanwhile
-            args.out.write_text(json.dumps(dict(setting=setting, cpu=cpu(), rows=rows), indent=1)+'\n')
+            if any(o['objective']==name and o['seed']==seed for o in finished()['rows']): continue
+            best = max(chosen[name], key=chosen[name].get) if name in chosen else None
+            start, row = time.process_time(), trial(name, args, seed, best)
+            found = finished()
+            keep(found | dict(rows=[*found['rows'], row]))
             print(f'{name}, seed {seed}: {row["parts"][-1]}, {time.process_time()-start:.0f} s', flush=True)
 
 if __name__=='__main__': main()

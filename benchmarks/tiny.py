@@ -1,4 +1,5 @@
-"""One change after another, from the paper's recipe in miniature, which stays on a plateau, to `tiny` and to Electric.
+"""One change after another, from the paper's recipe in miniature, which stays on a plateau, to the recipe that the models
+of the package began with, and to Electric.
 
 Every trial reads the same number of tokens of the embedded sample and is evaluated on the same held-out documents; one
 run and one seed each. Electric's AUC on its own samples says little: it is 0.5 where the towers are as good as the
@@ -7,18 +8,21 @@ import argparse, json, time
 from dataclasses import replace
 from pathlib import Path
 
+FIRST = dict(untied_generator=False, generator_hidden_size=.25, unigram_noise=0., max_grad_norm=1., train_batch_size=16,
+             length_schedule=((8, .3), (16, .2), (32, .5)), copy_positions=False) # The preset `tiny` of version 0.2
+
 def trials(tokens):
     "Recipes by name; to `short pieces first` each has one change more, the second also `tiny`'s rate and weight"
     from electra_nbdev.recipe import preset
-    tiny = preset('tiny', num_eval_steps=8)
+    tiny = preset('tiny', num_eval_steps=8, **FIRST)
     whole = replace(tiny, length_schedule=(), initializer_range=.02)
     recipes = {'the paper in miniature': replace(whole, untied_generator=True, mask_prob=.15, disc_weight=50.),
                'one network for both': whole,
                'initial deviation 0.1': replace(whole, initializer_range=.1),
                'short pieces first': tiny,
                'batches twice as large': replace(tiny, train_batch_size=2*tiny.train_batch_size)}
-    electric = preset('tiny', num_eval_steps=8, electra_objective=False, electric_objective=True,
-                      generator_hidden_size=1.)
+    towers = dict(electra_objective=False, electric_objective=True, untied_generator=True, generator_hidden_size=1.)
+    electric = preset('tiny', num_eval_steps=8, **FIRST | towers)
     recipes |= {'Electric': electric, 'Electric, initial deviation 0.02': replace(electric, initializer_range=.02),
                 'Electric, whole rows': replace(electric, length_schedule=())}
     return {k: sized(o, tokens//(o.train_batch_size*o.max_seq_length)) for k,o in recipes.items()}

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/batches.html.md"""
 
 # %% auto #0
 __all__ = ['PretrainDL', 'PretrainDataLoaders', 'pretrain_dls', 'tokens_of', 'scheduled_seq_len', 'split_sequences',
-           'LengthSchedule']
+           'LengthSchedule', 'extend_positions', 'ExtendPositions']
 
 # %% ../nbs/data/13_batches.ipynb #e923f00b
 from pathlib import Path
@@ -19,7 +19,7 @@ from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import default_device, display_df
 from fastcore.basics import patch, store_attr
-from torch import Tensor
+from torch import Tensor, nn
 
 from .engine.files import InputError, cache_dir, digest
 from .engine.ranks import n_processes, rank
@@ -263,8 +263,8 @@ def split_sequences(
 
 # %% ../nbs/data/13_batches.ipynb #ab88e10f
 class LengthSchedule(Callback):
-    "Split the examples of a training batch as a schedule says, before `MaskTokens`, which has updates counted"
-    order, run_valid = MaskTokens.order-0.5, False
+    "Split examples as a schedule says, held-out ones to the longest length, before `MaskTokens`, which counts updates"
+    order = MaskTokens.order-0.5
     def __init__(self,
         schedule, # (length, fraction of training) pairs
         n_updates:int, # Of the whole run
@@ -273,5 +273,61 @@ class LengthSchedule(Callback):
     def before_batch(self):
         "Split, before anything is masked"
         ids, a, *rest = self.xb
-        length = scheduled_seq_len(self.schedule, ids.shape[1], self.learn.n_updates/self.n_updates)
+        length = max((n for n,_ in self.schedule), default=ids.shape[1])
+        if self.training: length = scheduled_seq_len(self.schedule, ids.shape[1], self.learn.n_updates/self.n_updates)
         self.learn.xb = *split_sequences(ids, a, length), *rest
+
+# %% ../nbs/data/13_batches.ipynb #99990d17
+def extend_positions(
+    embedding:nn.Embedding, # Position embeddings, changed in place
+    known:int, # Positions that have learnt
+    wanted:int, # Positions that are needed
+    state:dict, # The optimizer's tensors of this parameter
+):
+    "Let positions `known` to `wanted` begin as copies of those before, with their moments"
+    first = 0 if embedding.padding_idx is None else embedding.padding_idx+1 # RoBERTa counts from there
+    stop = min(first+wanted, embedding.num_embeddings)
+    rows = torch.arange(first+known, stop, device=embedding.weight.device)
+    copied = first + (rows-first)%known
+    moments = [o for o in state.values() if torch.is_tensor(o) and o.shape==embedding.weight.shape]
+    if any(o[rows].any() for o in moments): return # they have learnt before
+    with torch.no_grad():
+        for o in (embedding.weight, *moments): o[rows] = o[copied]
+
+# %% ../nbs/data/13_batches.ipynb #aeda343e
+class ExtendPositions(Callback):
+    "Positions of longer sequences begin as copies of those that have learnt"
+    order, run_valid = LengthSchedule.order+0.1, False
+    def __init__(self,
+        schedule, # (length, fraction of training) pairs, as for `LengthSchedule`
+        n_updates:int, # Of the whole run
+    ): store_attr()
+
+    def longest(self,
+        update:int, # Number of an update, from 0
+        length:int, # Tokens of an example
+    )->int:
+        "The longest sequences up to an update"
+        starts = np.cumsum([0, *(f for _,f in self.schedule)])
+        begun = [n for (n,_),start in zip(self.schedule, starts) if start<=update/self.n_updates+1e-9]
+        return max(begun, default=length)
+
+    def before_batch(self):
+        "At the first batch of an update with longer sequences"
+        done, now = self.learn.n_updates, self.xb[0].shape[1]
+        if done and not self.learn.n_accumulated: self.extend(self.longest(done-1, now), now)
+
+    def after_fit(self):
+        "When the run ends, the rest"
+        if self.learn.n_updates==self.n_updates: self.extend(self.longest(self.n_updates, 0), 2**31)
+
+    def extend(self,
+        known:int, # Positions that have learnt
+        wanted:int, # Positions that are needed
+    ):
+        "Extend all position embeddings of the networks"
+        if not 0<known<wanted: return
+        state = getattr(self.opt, 'opt', self.opt).state
+        for m in self.model.modules():
+            e = getattr(m, 'position_embeddings', None)
+            if isinstance(e, nn.Embedding): extend_positions(e, known, wanted, state.get(e.weight, {}))

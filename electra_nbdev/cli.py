@@ -129,15 +129,18 @@ def electra_pretrain(
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hparams)
-    from electra_nbdev.continue_pretraining import continue_pretraining, run_pretraining
+    from electra_nbdev.continue_pretraining import DomainBits, continue_pretraining, domain_report, run_pretraining
     from electra_nbdev.engine.training import spare_threads
+    from electra_nbdev.recipe import read_hparams
     hp = _recipe_of(preset, hparams, steps, seed, data, origin := _origin(init), body)
     if hp.model_size=='tiny': spare_threads()
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
     if origin: learn = continue_pretraining(origin, data, out, hp, carry_optimizer, **how)
-    else: learn = run_pretraining(data, out, hp, **how)
+    else: learn = run_pretraining(data, out, hp, cbs=[DomainBits()], given=read_hparams(hparams), **how)
     if learn.stopped and is_cli(): raise SystemExit(learn.exit_code)
-    if not learn.stopped: print(summary(learn))
+    if learn.stopped: return learn
+    if not origin and (bits := domain_report(learn.jsonl_logger.rows)): print(bits)
+    print(summary(learn))
     return learn
 
 # %% ../nbs/99_cli.ipynb #dd4248ee

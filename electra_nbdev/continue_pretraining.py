@@ -117,7 +117,8 @@ def recipe(self:Origin,
     dims = given.get('model_hparam_overrides')
     if isinstance(dims, dict): given['model_hparam_overrides'] = built['model_hparam_overrides'] | dims
     rate = AGAIN*preset(name).learning_rate if name else self.hp.learning_rate*(1 if self.continued else AGAIN)
-    again = dict(length_schedule=(), embeddings_only_steps=0, max_seq_length=self.hp.max_seq_length, learning_rate=rate)
+    again = dict(length_schedule=(), copy_positions=False, embeddings_only_steps=0,
+                 max_seq_length=self.hp.max_seq_length, learning_rate=rate)
     hp = preset(name or 'small', **built | again | given)
     there, asked = architecture(self.hp), architecture(hp)
     if odd := [f'{k} is {v!r}, asked for {asked[k]!r}' for k,v in there.items() if asked[k]!=v]:
@@ -329,10 +330,10 @@ def held_out_texts(
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #81d4f098
 class DomainBits(FitCallback):
-    "Bits per byte of held-out text before the first step and after the last one, in the history"
+    "Bits per byte of held-out text after the last step, and of trained weights before the first one, in the history"
     order = JSONLLogger.order+2 # after the evaluation's own line, before it is saved
     def __init__(self,
-        origin:Origin, # Weights that the run began with
+        origin:Origin|None=None, # Weights that the run began with, if it did
     ): self.origin = origin
 
     def _add(self, **models):
@@ -346,7 +347,7 @@ class DomainBits(FitCallback):
 
     def before_fit(self):
         "Before the first step: the old networks, and the new ones"
-        if self.opt is None or self.n_updates or self.jsonl_logger.rows: return
+        if not self.origin or self.opt is None or self.n_updates or self.jsonl_logger.rows: return
         old, new = self.origin, self.here()
         models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
         if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
@@ -361,16 +362,18 @@ class DomainBits(FitCallback):
 @patch
 def here(self:DomainBits)->tuple: # Generator, tokenizer, tokens of an example
     "What is being trained"
-    return self.model.generator, self.dls.valid.dataset.tokenizer, self.hp.max_seq_length
+    longest = max((n for n,_ in self.hp.length_schedule), default=self.hp.max_seq_length)
+    return self.model.generator, self.dls.valid.dataset.tokenizer, longest
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #0b21ad1a
 def domain_report(
     rows:list, # Lines of a history
 )->str: # Empty where nothing was measured
-    "Bits per byte before and after, as a line"
+    "Bits per byte as a line"
     found = {k: v for o in rows for k,v in o.get('domain', {}).items()}
-    if not {'before', 'after'} <= found.keys(): return ''
+    if 'after' not in found: return ''
     names = dict(before='before', start='with the vocabulary of the examples and before the first step', after='after')
+    if 'before' not in found: names['after'] = 'at the end'
     bits = ', '.join(f"{found[k]['bits_per_byte']:.3f} {v}" for k,v in names.items() if k in found)
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
     return f'Held-out text, bits per byte: {bits} ({size})'

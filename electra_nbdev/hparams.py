@@ -82,6 +82,7 @@ class _Batches:
     cloze_mode:str = 'fixed' # Two towers: `fixed`, or with the leaks and the nominal noise of the `official` code
     initializer_range:float = ranged(0.02, 0, 1) # Standard deviation of the truncated normal
     length_schedule:tuple = () # (length, fraction of training) pairs: examples are split to that length
+    copy_positions:bool = False # With a schedule: positions of longer sequences begin as copies of the shorter ones'
     length_window:int = ranged(0, 0) # Batches within which similar lengths are put together, to save padding; 0: none
     count_padding:bool = False # Official evaluation: padding counts as negatives of the AUC
 

@@ -233,7 +233,9 @@ def _untried(hp):
     width = hp.model_hparam_overrides.get('initializer_range', hp.initializer_range)
     wider = f'an initializer_range above {width:g}, ' if width<.1 else ''
     shorter = '' if hp.length_schedule else 'a length_schedule, '
-    return f'{wider}{shorter}more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
+    easier = '' if hp.unigram_noise or not hp.electra_objective else 'unigram_noise 0.5, '
+    free = '' if hp.bias_correction or hp.max_grad_norm is None else 'max_grad_norm null, '
+    return f'{wider}{shorter}{easier}{free}more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
 
 # %% ../nbs/pretraining/21_monitor.ipynb #b062be7a
 def diagnose(

@@ -31,7 +31,8 @@ from fastai.torch_core import display_df
 from fastcore.foundation import L, patch
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #41116765
-from .batches import LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls, tokens_of
+from .batches import ExtendPositions, LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls
+from .batches import tokens_of
 from .discriminator import corrupt
 from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
 from .electric import NoiseContrast, TwoTowers
@@ -47,8 +48,8 @@ from .monitor import FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor
 from .monitor import read_history
 from .optimizer import electra_optimizer, param_groups
 from .optimizer_state import EmbeddingsOnly
-from .recipe import (PretrainHParams, build_networks, load_hparams, load_networks, objective_callbacks,
-                                  preset, resolve_hparams, save_networks, stretched, with_steps)
+from .recipe import (PretrainHParams, build_networks, differences, load_hparams, load_networks,
+                                  objective_callbacks, preset, resolve_hparams, save_networks, with_length, with_steps)
 from .replacements import examples_for
 from .sample_corpus import sample_corpus
 from .schedule import ClipNorm, LinearWarmupDecay
@@ -251,6 +252,7 @@ def _callbacks(hp, ours, out):
     if hp.embeddings_only_steps: cbs.append(EmbeddingsOnly(hp.embeddings_only_steps))
     if not ours: return [*cbs, LinearWarmupDecay()]
     if hp.length_schedule: cbs.append(LengthSchedule(hp.length_schedule, total))
+    if hp.length_schedule and hp.copy_positions: cbs.append(ExtendPositions(hp.length_schedule, total))
     return [*cbs, LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power),
             EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
 
@@ -273,10 +275,11 @@ def match_examples(
     "A recipe with the vocabulary and the length of the examples, unless the user set them"
     found = dict(vocab_size=examples.recipe['vocab_size'], max_seq_length=examples.width)
     change = {k: v for k,v in found.items() if k not in given and getattr(hp, k)!=v}
-    if 'max_seq_length' in change and hp.length_schedule and 'length_schedule' not in given:
-        change['length_schedule'] = stretched(hp.length_schedule, change['max_seq_length'])
-    if change: print('From the examples:', ', '.join(f'{k} {v}' for k,v in change.items()), flush=True)
-    return replace(hp, **change)
+    matched = with_length(hp, examples.width, given) if 'max_seq_length' in change else hp
+    matched = replace(matched, **change)
+    if change: print('From the examples:', ', '.join(f'{k} {v}' for k,(_,v) in differences(hp, matched).items()),
+                     flush=True)
+    return matched
 
 def with_special_ids(
     hp:PretrainHParams, # Recipe

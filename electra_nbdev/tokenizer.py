@@ -414,14 +414,14 @@ SMALLEST, LARGEST = 2000, 30522 # Pieces of a vocabulary whose size follows from
 def vocab_size_for(
     n_characters:int, # Of the text
 )->int: # A multiple of 100, or the limit
-    "The size at which the rarest pieces occur about a hundred times (after Gowda & May 2020)"
-    fits = bisect_right(range(1, LARGEST+1), n_characters/400, key=lambda v: v*math.log(v))
+    "The size at which the rarest pieces occur about forty times"
+    fits = bisect_right(range(1, LARGEST+1), n_characters/160, key=lambda v: v*math.log(v))
     return max(SMALLEST, LARGEST if fits==LARGEST else fits//100*100)
 
 def _vocab_size_of(n):
     "Choose a size, and say so"
     size = vocab_size_for(n)
-    print(f"{n/1e6:,.1f} million characters: a vocabulary of {size:,} pieces, so that the rarest occur about a hundred "
+    print(f"{n/1e6:,.1f} million characters: a vocabulary of {size:,} pieces, so that the rarest occur about forty "
           "times; --vocab-size sets another", flush=True)
     return size
 

@@ -128,7 +128,7 @@ def test_segments_only_where_they_are_taken(data, body):
 @bodies
 def test_a_generator_of_another_body(data, body):
     "Where embeddings have no width of their own, the generator keeps the width and has a third of the layers"
-    model = networks(data, body)
+    model = networks(data, body, generator_hidden_size=.25)
     gen, disc = model.generator.config, model.discriminator.config
     if body=='electra':
         assert gen.hidden_size==8 and gen.num_hidden_layers==3 and gen.embedding_size==disc.embedding_size==16

@@ -76,7 +76,9 @@ def test_a_run_is_complete(home):
     said = (home/'.said').read_text()
     assert 'Starting at step 0 of 20' in said and 'run/curves.png' in said and 'the unigram baseline' in said
     rows = read_history(home/'run/history.jsonl')
-    assert [o['step'] for o in rows if 'held_out' not in o]==[5, 10, 15, 20] and rows[-1]['held_out']['disc_auc']>0
+    assert [o['step'] for o in rows if not o.keys() & {'held_out', 'domain'}]==[5, 10, 15, 20]
+    assert rows[-2]['held_out']['disc_auc']>0 and rows[-1]['domain']['after']['bits_per_byte']>0
+    assert f"bits per byte: {rows[-1]['domain']['after']['bits_per_byte']:.3f} at the end" in said
     saved = json.loads((home/'run/hparams.json').read_text())
     assert saved['num_train_steps']==20
     assert saved['run']['data']['max_length']==16 and 'torch' in saved['run']['versions']
@@ -182,7 +184,7 @@ def test_evaluate(home):
     "The held-out examples of the run have fixed masks, so the command repeats the evaluation of the last step"
     said = typed('electra_evaluate --run run --data examples/held_out --device cpu', home)
     numbers = {k: float(v) for k,v in (o.split() for o in said.out.splitlines() if len(o.split())==2)}
-    last = read_history(home/'run/history.jsonl')[-1]['held_out']
+    last = [o['held_out'] for o in read_history(home/'run/history.jsonl') if 'held_out' in o][-1]
     wanted = {'disc_auc', 'auc_unigram', 'below_unigram', 'masked_lm_accuracy', 'disc_recall'}
     assert said.code==0 and wanted<=numbers.keys()
     assert numbers==pytest.approx(last, abs=1e-4)

@@ -95,7 +95,7 @@ def stock(examples, dls=None, variant='tied', cbs=(), **kw):
 
 def ordinary(examples, dls=None, cbs=(), **kw):
     "`electra_learner` on stock DataLoaders"
-    return electra_learner(dls or ordinary_dls(examples), recipe(examples),
+    return electra_learner(dls or ordinary_dls(examples), recipe(examples, unigram_noise=0.),
                            special_ids=special_token_ids(examples[0].tokenizer), cbs=cbs, **kw)
 
 def of_recipe(examples, dls=None, cbs=(), **kw):

@@ -52,7 +52,8 @@ VARIANTS = {'separate': dict(untied_generator=True, untied_generator_embeddings=
             'official Electric': dict(electra_objective=False, electric_objective=True, duplicates='official',
                                       cloze_mode='official'),
             'disallow_correct': dict(disallow_correct=True), 'temperature': dict(temperature=2.),
-            'another body': dict(body=BERT, untied_generator=True)}
+            'another body': dict(body=BERT, untied_generator=True), 'unigram noise': dict(unigram_noise=.5),
+            'Electric, unigram noise': dict(electra_objective=False, electric_objective=True, unigram_noise=.5)}
 
 def test_the_pretended_gpu_refuses_what_would_stop_one():
     with pretended_gpu():
@@ -65,7 +66,7 @@ def test_the_pretended_gpu_refuses_what_would_stop_one():
         assert (x + tensor(1.)).device==GPU
 
 def recipe(**kw):
-    usual = dict(vocab_size=100, max_seq_length=32, length_schedule=(),
+    usual = dict(vocab_size=100, max_seq_length=32, length_schedule=(), unigram_noise=0.,
                  model_hparam_overrides={} if 'body' in kw else DIMS)
     return preset('tiny', **usual | kw)
 
@@ -109,7 +110,8 @@ def train(learn, n=2):
 @pytest.mark.parametrize('variant', VARIANTS)
 def test_training_does_not_stop_the_gpu(variant, precision):
     learn = learner(variant, precision)
-    with pretended_gpu(copies=1) as watch: # before the first batch
+    copies = 3 if learn.hp.unigram_noise else 1 # the usual norm; the unigram's probabilities, at the first batch
+    with pretended_gpu(copies) as watch:
         train(put(learn))
     assert learn.n_updates==2 and torch.float64 not in watch.dtypes()
     assert (torch.bfloat16 in watch.dtypes())==(precision=='bf16')

@@ -38,7 +38,8 @@ def run(command, **hparams):
 
 BODY = dict(hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=512, hidden_dropout_prob=0.,
             attention_probs_dropout_prob=0., max_position_embeddings=128)
-ROWS = dict(model_hparam_overrides=BODY, max_seq_length=128, train_batch_size=8, eval_batch_size=32, num_eval_steps=24)
+ROWS = dict(model_hparam_overrides=BODY, max_seq_length=128, train_batch_size=8, eval_batch_size=32, num_eval_steps=24,
+            untied_generator=False, unigram_noise=0., max_grad_norm=1., copy_positions=False)
 GROWING = [[8, .12], [16, .1], [32, .28], [64, .25], [128, .25]]
 WHOLE, IN_TURN = [[128, 1.]], [*[[n, .0225] for n in (16, 32, 64, 128)]*10, [128, .1]]
 # Name, weights to begin with, steps, warm-up, learning rate, fraction masked, weight of the discriminator, lengths
