@@ -1,8 +1,8 @@
 """What an Electric's likelihoods are worth: minimal pairs, word order, and n-best lists; the numbers of its card.
 
 Word order is measured on the embedded novels always, which the model of the package was trained on; with `--data` (a
-folder with blimp/, nbest/ and text/) also on English of another kind, and with it pairs and lists. The last line is JSON,
-which `--out` keeps."""
+folder with blimp/, nbest/ and text/) also on English of another kind, and with it pairs and lists. The last line is
+JSON, which `--out` keeps."""
 import json, random, re
 from pathlib import Path
 

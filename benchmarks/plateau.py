@@ -1,9 +1,9 @@
 """Why a small discriminator stays at the base rate, and what moves it: two networks, six variants, three seeds each.
 
-The first variant is the preset `tiny`; each other one differs from it in what its name says. All read 3 million tokens of
-the embedded sample. Kept are held-out metrics at six points of a run: the discriminator's AUC on unigram replacements and
-on samples of its generator, and the generator's loss. A finished training stays in `--out`, so a stopped command goes
-on."""
+The first variant is the preset `tiny`; each other one differs from it in what its name says. All read 3 million tokens
+of the embedded sample. Kept are held-out metrics at six points of a run: the discriminator's AUC on unigram
+replacements and on samples of its generator, and the generator's loss. A finished training stays in `--out`, so a
+stopped command goes on."""
 import argparse, json, time
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""One change after another, from the paper's recipe in miniature, which stays on a plateau, to the recipe that the models
-of the package began with, and to Electric.
+"""One change after another, from the paper's recipe in miniature, which stays on a plateau, to the recipe that the
+models of the package began with, and to Electric.
 
 Every trial reads the same number of tokens of the embedded sample and is evaluated on the same held-out documents; one
 run and one seed each. Electric's AUC on its own samples says little: it is 0.5 where the towers are as good as the

@@ -321,13 +321,15 @@ class ExtendPositions(Callback):
         "When the run ends, the rest"
         if self.learn.n_updates==self.n_updates: self.extend(self.longest(self.n_updates, 0), 2**31)
 
-    def extend(self,
-        known:int, # Positions that have learnt
-        wanted:int, # Positions that are needed
-    ):
-        "Extend all position embeddings of the networks"
-        if not 0<known<wanted: return
-        state = getattr(self.opt, 'opt', self.opt).state
-        for m in self.model.modules():
-            e = getattr(m, 'position_embeddings', None)
-            if isinstance(e, nn.Embedding): extend_positions(e, known, wanted, state.get(e.weight, {}))
+# %% ../nbs/data/13_batches.ipynb #94612b6e
+@patch
+def extend(self:ExtendPositions,
+    known:int, # Positions that have learnt
+    wanted:int, # Positions that are needed
+):
+    "Extend all position embeddings of the networks"
+    if not 0<known<wanted: return
+    state = getattr(self.opt, 'opt', self.opt).state
+    for m in self.model.modules():
+        e = getattr(m, 'position_embeddings', None)
+        if isinstance(e, nn.Embedding): extend_positions(e, known, wanted, state.get(e.weight, {}))

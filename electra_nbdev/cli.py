@@ -129,18 +129,15 @@ def electra_pretrain(
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hparams)
-    from electra_nbdev.continue_pretraining import DomainBits, continue_pretraining, domain_report, run_pretraining
-    from electra_nbdev.engine.training import spare_threads
-    from electra_nbdev.recipe import read_hparams
+    from electra_nbdev import continue_pretraining as pre, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, origin := _origin(init), body)
-    if hp.model_size=='tiny': spare_threads()
+    _spare_threads(hp)
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
-    if origin: learn = continue_pretraining(origin, data, out, hp, carry_optimizer, **how)
-    else: learn = run_pretraining(data, out, hp, cbs=[DomainBits()], given=read_hparams(hparams), **how)
+    how |= dict(given=recipe.read_hparams(hparams))
+    if origin: learn = pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how)
+    else: learn = pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how)
     if learn.stopped and is_cli(): raise SystemExit(learn.exit_code)
-    if learn.stopped: return learn
-    if not origin and (bits := domain_report(learn.jsonl_logger.rows)): print(bits)
-    print(summary(learn))
+    if not learn.stopped: print(summary(learn))
     return learn
 
 # %% ../nbs/99_cli.ipynb #dd4248ee
@@ -166,6 +163,11 @@ def _origin(init):
     from electra_nbdev.continue_pretraining import open_origin
     if is_cli(): disable_progress_bar() # of saving a file
     return open_origin(init) if init else None
+
+def _spare_threads(hp):
+    "One thread for the smallest networks"
+    from electra_nbdev.engine.training import spare_threads
+    if hp.model_size=='tiny': spare_threads()
 
 # %% ../nbs/99_cli.ipynb #7ddf24d5
 def _recipe_of(preset, hparams, steps, seed, data, origin, body):
@@ -196,6 +198,9 @@ def summary(
     if 'disc_auc' in m:
         good += (f", discriminator AUC {m['disc_auc']:.3f} on its samples "
                  f"and {m['auc_unigram']:.3f} on unigram replacements")
+    from electra_nbdev.continue_pretraining import domain_report
+    bits = domain_report(rows) # of weights that are not new it was printed before
+    if bits and 'before' not in bits: good += f"\n{bits}"
     return f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}"
 
 # %% ../nbs/99_cli.ipynb #1254c7f6

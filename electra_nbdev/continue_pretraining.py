@@ -97,9 +97,10 @@ def architecture(
     cfg = body_config(hp)
     return {o: getattr(cfg, o) for o in (*SHAPES, 'hidden_act', 'type_vocab_size')}
 
-# %% ../nbs/pretraining/26_continue_pretraining.ipynb #f2f2ea28
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #c41bc05d
 AGAIN = 0.25 # Of the old peak learning rate
 
+# %% ../nbs/pretraining/26_continue_pretraining.ipynb #f2f2ea28
 @patch
 def recipe(self:Origin,
     name:str|None=None, # Preset for what the weights leave open; None: the recipe that they were trained with

@@ -11,7 +11,7 @@ __all__ = ['Electra', 'share_embeddings', 'DisentangledEmbedding', 'disentangle'
 # %% ../nbs/method/04_electra.ipynb #bd532c37
 import torch
 from fastai.callback.core import Callback
-from fastcore.basics import store_attr
+from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -148,7 +148,8 @@ class UnigramNoise:
         share:float, # Of the samples that are drawn anew
     )->Tensor: # (bs, n)
         "Samples of the mixture"
-        if self.cdf.device!=rand.device: self.probs, self.cdf = (o.to(rand.device) for o in (self.probs, self.cdf))
+        if self.cdf.device!=rand.device:
+            self.probs, self.cdf = self.probs.to(rand.device), self.cdf.to(rand.device)
         u, v = rand.chunk(2, dim=1)
         drawn = torch.searchsorted(self.cdf, v.contiguous(), right=True).clamp(max=len(self.cdf)-1)
         return torch.where(u<share, drawn, sampled)
@@ -162,20 +163,6 @@ class Objective(Callback):
         if any(isinstance(o, MaskTokens) for o in self.learn.cbs): return
         raise InputError(f"{type(self).__name__} needs masked batches; "
                          "give the learner MaskTokens(special_ids) too")
-
-    def noise_share(self)->float:
-        "Share of the samples that come from the unigram distribution now"
-        if self.unigram_noise is None or not self.training: return 0.
-        return self.unigram_noise.share_at(self.learn.n_updates)
-
-    def mixed(self,
-        found:Prediction, # What the generator predicts
-    )->Prediction: # The same with other samples
-        "In training, draw a share of the samples from the unigram distribution"
-        if not (share := self.noise_share()): return found
-        bs, n = found.sampled.shape
-        rand = self.mask_tokens.random_of_step(found.sampled, kind=2)
-        return found._replace(sampled=self.unigram_noise.mix(found.sampled, rand(bs, 2*n), share))
 
     def set_targets(self,
         found:Prediction, # What the generator predicts
@@ -191,6 +178,23 @@ class Objective(Callback):
         "Predictions and tokens that the losses of a batch are averaged over"
         labels = disc_labels(mb.input_ids<0, mb.attention_mask)
         return torch.stack([mb.weights.sum(), (labels!=IGNORE).sum().float()])
+
+# %% ../nbs/method/04_electra.ipynb #2dec643e
+@patch
+def noise_share(self:Objective)->float:
+    "Share of the samples that come from the unigram distribution now"
+    if self.unigram_noise is None or not self.training: return 0.
+    return self.unigram_noise.share_at(self.learn.n_updates)
+
+@patch
+def mixed(self:Objective,
+    found:Prediction, # What the generator predicts
+)->Prediction: # The same with other samples
+    "In training, draw a share of the samples from the unigram distribution"
+    if not (share := self.noise_share()): return found
+    bs, n = found.sampled.shape
+    rand = self.mask_tokens.random_of_step(found.sampled, kind=2)
+    return found._replace(sampled=self.unigram_noise.mix(found.sampled, rand(bs, 2*n), share))
 
 # %% ../nbs/method/04_electra.ipynb #63aa9ac0
 class ReplaceTokens(Objective):

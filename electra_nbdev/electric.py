@@ -234,7 +234,8 @@ class NoiseContrast(Objective):
         fake = corrupt(mb, found.sampled)
         prob, counted = self.noise(mb)
         q = log_q(towers.generator_lm_head, x, mb.input_ids, nll, fake)
-        if share := self.noise_share(): q = mixture_log_prob(q, self.unigram_noise.probs[fake], share)
+        if share := self.noise_share():
+            q = mixture_log_prob(q, self.unigram_noise.probs[fake], share)
         self.offset = nce_logits(0., q, prob)
         self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
         self.set_targets(found, disc_labels(noise_mask(mb), counted))

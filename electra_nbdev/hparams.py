@@ -26,7 +26,7 @@ class _Objective:
     disc_weight:float = ranged(50.0, 0) # Weight of the discriminator's loss
     mask_prob:float = ranged(0.15, 0.01, 0.9) # Fraction of the tokens that the generator has to predict
     unigram_noise:float = ranged(0., 0, 1) # Share of the replacements drawn from the unigram distribution
-    unigram_noise_until:float|None = ranged(None, 0.001, 1) # Fraction of training in which it falls to 0; null: it stays
+    unigram_noise_until:float|None = ranged(None, 0.001, 1) # Fraction of training in which it falls to 0; null: never
 
 # %% ../nbs/pretraining/19_hparams.ipynb #6d62e165
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _option_rules(hp):
     yield (hp.unigram_noise and not hp.has_discriminator, "hparam `unigram_noise` is about replaced tokens; "
            "leave it out, or set `electra_objective` or `electric_objective` to true")
     yield (hp.unigram_noise and hp.electric_objective and (hp.cloze_mode!='fixed' or hp.duplicates!='distinct'),
-           "hparam `unigram_noise` needs exact probabilities of Electric's noise; leave out `cloze_mode` and `duplicates`")
+           "hparam `unigram_noise` needs Electric's exact probabilities; leave out `cloze_mode` and `duplicates`")
     yield (hp.unigram_noise_until and not hp.unigram_noise, "hparam `unigram_noise_until` says when `unigram_noise` "
            "has fallen to 0; set `unigram_noise` too, for example to 0.5")
     yield from _table_rules(hp)

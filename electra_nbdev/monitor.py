@@ -235,7 +235,8 @@ def _untried(hp):
     shorter = '' if hp.length_schedule else 'a length_schedule, '
     easier = '' if hp.unigram_noise or not hp.electra_objective else 'unigram_noise 0.5, '
     free = '' if hp.bias_correction or hp.max_grad_norm is None else 'max_grad_norm null, '
-    return f'{wider}{shorter}{easier}{free}more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
+    longer = f'more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
+    return wider + shorter + easier + free + longer
 
 # %% ../nbs/pretraining/21_monitor.ipynb #b062be7a
 def diagnose(

@@ -41,7 +41,7 @@ def adam_step(
 
 # %% ../nbs/method/06_optimizer.ipynb #4e6909f8
 class ElectraAdam(torch.optim.AdamW):
-    "torch's fused AdamW, by default without its bias correction (official: AdamWeightDecayOptimizer)"
+    "torch's fused AdamW, by default without bias correction (official: AdamWeightDecayOptimizer)"
     def __init__(self,
         params, # Tensors, or groups of them, as for any torch optimizer
         lr:float=1e-3, # Learning rate

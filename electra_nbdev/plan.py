@@ -156,7 +156,7 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
     from electra_nbdev.engine.fast_cpu import with_packed_dropout
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
         hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | dict(attention_probs_dropout_prob=0.))
-    simple = dict(whole_words=False, temperature_decay=None)
+    simple = dict(whole_words=False, temperature_decay=None, unigram_noise=0., unigram_noise_until=None)
     if hp.replacements_from_data: simple |= dict(replacements_from_data=False, uniform_generator=True) # costs the same
     hp, counts = replace(hp, **simple), torch.ones(hp.vocab_size)
     objective = objective_callbacks(hp, SpecialTokenIds(0, 1, 2, 3), counts=counts)[1]

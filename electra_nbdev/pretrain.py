@@ -31,8 +31,8 @@ from fastai.torch_core import display_df
 from fastcore.foundation import L, patch
 
 # %% ../nbs/pretraining/22_pretrain.ipynb #41116765
-from .batches import ExtendPositions, LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls
-from .batches import tokens_of
+from .batches import (ExtendPositions, LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls,
+                                   tokens_of)
 from .discriminator import corrupt
 from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
 from .electric import NoiseContrast, TwoTowers
@@ -56,6 +56,7 @@ from .schedule import ClipNorm, LinearWarmupDecay
 from .shared_batches import SharedCounts, StepAtLastPart
 from .tokenizer import load_tokenizer, special_token_ids, train_vocab, watched
 
+# %% ../nbs/pretraining/22_pretrain.ipynb #1e78545e
 _all_ = ['PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'InputError', 'build_examples',
          'load_examples', 'pretrain_dls', 'PretrainDataLoaders', 'train_vocab', 'load_tokenizer', 'Electra',
          'TwoTowers', 'build_networks', 'load_networks', 'save_networks', 'objective_callbacks', 'MaskTokens',
@@ -240,15 +241,17 @@ def _defaults(hp, held, given):
     "What a recipe says of a `Learner`'s arguments; an optimizer of fastai's keeps its own splitter"
     loss_func = JointLoss(hp.disc_weight if hp.has_discriminator else 0., hp.gen_weight)
     metrics = held[0].columns(hp.has_discriminator) if held else None
-    opt_func = given.get('opt_func', partial(electra_optimizer, wd=hp.weight_decay_rate, bias_correction=hp.bias_correction))
+    adam = dict(wd=hp.weight_decay_rate, bias_correction=hp.bias_correction)
+    opt_func = given.get('opt_func', partial(electra_optimizer, **adam))
     splitter = dict(splitter=param_groups) if getattr(opt_func, 'func', opt_func) is electra_optimizer else {}
     return dict(loss_func=loss_func, lr=hp.learning_rate, opt_func=opt_func, metrics=metrics) | splitter
 
 def _callbacks(hp, ours, out):
     "What counts, clips, writes the history and stops a run; on ordinary loaders schedule and epochs are those of a fit"
     total, every = hp.num_train_steps, hp.iterations_per_loop
-    cbs = [CountUpdates(), ClipNorm(hp.max_grad_norm), JSONLLogger(out and Path(out)/'history.jsonl', every), TrainingMonitor(hp),
-           LossesAsNumbers(), SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)]
+    logger = JSONLLogger(out and Path(out)/'history.jsonl', every)
+    cbs = [CountUpdates(), ClipNorm(hp.max_grad_norm), logger, TrainingMonitor(hp), LossesAsNumbers(),
+           SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)]
     if hp.embeddings_only_steps: cbs.append(EmbeddingsOnly(hp.embeddings_only_steps))
     if not ours: return [*cbs, LinearWarmupDecay()]
     if hp.length_schedule: cbs.append(LengthSchedule(hp.length_schedule, total))
@@ -357,6 +360,7 @@ def evaluation_batches(
     before = math.ceil(hp.num_train_steps/every)-1
     return before*held_out_batches(every, False, n) + n
 
+# %% ../nbs/pretraining/22_pretrain.ipynb #367c57ef
 def most_steps(
     hp:PretrainHParams, # Recipe
     seconds:float, # How long training may take, evaluations included

@@ -343,8 +343,7 @@ def run_pretraining(
     check_known(out, hp, data, minutes, extend, init, given)
     compiled = _compiled(compile, precision, device)
     train, held = open_examples(data, hp)
-    hp = with_special_ids(hp, train.tokenizer)
-    dls = pretrain_dls(train, held, hp, device)
+    dls = pretrain_dls(train, held, hp := with_special_ids(hp, train.tokenizer), device)
     wait_for_all() # nothing is written before
     with nullcontext() if rank() else only_writer(out):
         hp, facts, amp = _agree(out, hp, dls, minutes, extend, precision, init, compiled, given)
@@ -380,6 +379,7 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given):
     files = check_files(data_files(train, dls.valid.dataset), there.get('files'))
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
 
+# %% ../nbs/pretraining/23_runs.ipynb #c5431421
 def _within(minutes, hp, dls, amp, given):
     "A recipe of as many steps as fit; if these are few, with shorter sequences"
     hp = with_steps(hp, steps_within(minutes, hp, dls, amp))

@@ -33,7 +33,7 @@ class ClipNorm(Callback):
     "Clip the gradients by their global norm, which `learn.grad_norm` keeps, before every step"
     order,run_valid = MixedPrecision.order+1,False
     def __init__(self,
-        max_norm:float|None=1., # Longest that all gradients together may be; None: the norm is measured only
+        max_norm:float|None=1., # Longest that all gradients together may be; None: any length
     ): self.max_norm = max_norm
     def before_step(self):
         "Clip"

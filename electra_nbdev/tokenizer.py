@@ -436,7 +436,8 @@ def train_vocab(
 )->PreTrainedTokenizerFast:
     "Train a WordPiece vocabulary and save its tokenizer"
     check_free(out, 'a vocabulary', *_FILES) # before any work is done
-    if vocab_size is not None and vocab_size<100: raise InputError(f"vocab_size is {vocab_size}; it has to be at least 100")
+    if vocab_size is not None and vocab_size<100:
+        raise InputError(f"vocab_size is {vocab_size}; it has to be at least 100")
     how, specials = [lower_case, strip_accents], {o:i for i,o in enumerate(SPECIALS)}
     raw, bare = _characters(corpus), wordpiece(specials, *how)
     size = vocab_size or _vocab_size_of(raw.total())

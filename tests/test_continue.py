@@ -174,11 +174,11 @@ def test_out_folder_that_is_something_else(home):
 
 UNTIED = dict(untied_generator=True, untied_generator_embeddings=True)
 ELECTRIC = dict(electra_objective=False, electric_objective=True, two_tower_generator=True, untied_generator=True)
-VARIANTS = {'tied': {},
+VARIANTS = {'tied': dict(untied_generator=False),
             'untied embeddings': UNTIED,
             'tied embeddings': dict(untied_generator=True),
             'uniform': dict(uniform_generator=True),
-            'BERT': dict(electra_objective=False),
+            'BERT': dict(electra_objective=False, unigram_noise=0.),
             'Electric': ELECTRIC,
             'ELECTRA-TT untied': dict(two_tower_generator=True, **UNTIED)}
 

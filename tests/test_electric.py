@@ -20,7 +20,7 @@ ELECTRIC = dict(electra_objective=False, electric_objective=True)
 def close(a, b, tol=1e-5): torch.testing.assert_close(a, b, rtol=tol, atol=tol)
 
 def recipe(**kw):
-    small = dict(vocab_size=50, max_seq_length=16, length_schedule=(), generator_hidden_size=.5)
+    small = dict(vocab_size=50, max_seq_length=16, length_schedule=(), generator_hidden_size=.5, unigram_noise=0.)
     return preset('tiny', **small | ELECTRIC | kw)
 
 def rows(hp, lengths=(16, 11, 5, 3), seed=0):

@@ -209,7 +209,7 @@ def test_a_row_of_padding_is_finite_in_training(objective):
     ids = torch.zeros(4, 16, dtype=torch.long)
     for row,n in zip(ids, (5, 16, 8, 7)): row[:n] = tensor([2, *range(5, 3+n), 3])
     dls, split = loaders((ids, tensor([5, 16, 8, 7]))), LengthSchedule(((8, 1.),), 10)
-    learn = electra_learner(dls, hp, special_ids=SPECIAL_IDS, cbs=[split])
+    learn = electra_learner(dls, hp, special_ids=SPECIAL_IDS, counts=[1]*60, cbs=[split])
     with learn.no_bar(), learn.no_logging(): learn.fit(2)
     assert learn.n_updates==2 and tensor(learn.recorder.values).isfinite().all()
     assert all(p.isfinite().all() for p in learn.model.parameters())
@@ -300,7 +300,8 @@ def test_a_step_has_a_gradient_everywhere():
     hp = preset('tiny', untied_generator=True)
     ids = torch.randint(5, hp.vocab_size, (4, 32), generator=torch.Generator().manual_seed(0))
     ids[1:, 20:] = 0
-    learn = electra_learner(loaders((ids, tensor([15]*4))), hp, special_ids=SPECIAL_IDS, cbs=[Seen()])
+    learn = electra_learner(loaders((ids, tensor([15]*4))), hp, special_ids=SPECIAL_IDS, counts=[1]*hp.vocab_size,
+                            cbs=[Seen()])
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
     found = learn.seen.steps[0].grads
     assert found and all(o.isfinite().all() and o.any() for o in found.values())

@@ -47,8 +47,8 @@ class Disturb(Callback):
 
 def steps_of(bs, n=1, cbs=(), part=slice(None), masks_seed=0, start=0, counts=None, **change):
     "What the training batches of a pass saw"
-    hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=(), untied_generator=True, mask_prob=.3,
-                duplicates='official', **change)
+    plain = dict(length_schedule=(), unigram_noise=0., train_batch_size=16)
+    hp = preset('tiny', vocab_size=60, max_seq_length=16, mask_prob=.3, duplicates='official', **plain | change)
     data = [o[part] for o in rows(8*n)]
     learn = electra_learner(loaders(data, bs), hp, special_ids=SPECIAL_IDS, counts=counts, cbs=[Seen(), *cbs])
     learn.mask_tokens.seed, learn.n_updates = masks_seed, start

@@ -52,7 +52,8 @@ def test_moments_live_while_activations_do():
     from torch._subclasses.fake_tensor import FakeTensorMode
     from electra_nbdev.masking import SpecialTokenIds
     from electra_nbdev.pretrain import objective_callbacks
-    hp = preset('tiny', length_schedule=(), max_seq_length=128, train_batch_size=16, eval_batch_size=1, unigram_noise=0.)
+    hp = preset('tiny', length_schedule=(), max_seq_length=128, train_batch_size=16, eval_batch_size=1,
+                unigram_noise=0.)
     objective = objective_callbacks(hp, SpecialTokenIds(0, 1, 2, 3))[1]
     with FakeTensorMode(allow_non_fake_inputs=True), plan.MemoryCounter() as first:
         model = plan.fake_networks(hp)

@@ -62,7 +62,8 @@ def made(tmp_path_factory):
     return d, hp
 
 TT = dict(two_tower_generator=True, untied_generator=True)
-VARIANTS = dict(electra={}, tied=dict(untied_generator=True), bert=dict(electra_objective=False),
+VARIANTS = dict(electra=dict(untied_generator=False), tied=dict(untied_generator=True),
+                bert=dict(electra_objective=False, unigram_noise=0.),
                 electric=dict(electra_objective=False, electric_objective=True) | TT,
                 uniform=dict(uniform_generator=True), official=dict(duplicates='official'),
                 grouped=dict(length_schedule=(), length_window=3))
