@@ -246,6 +246,7 @@ def _defaults(hp, held, given):
     splitter = dict(splitter=param_groups) if getattr(opt_func, 'func', opt_func) is electra_optimizer else {}
     return dict(loss_func=loss_func, lr=hp.learning_rate, opt_func=opt_func, metrics=metrics) | splitter
 
+# %% ../nbs/pretraining/22_pretrain.ipynb #0417c61f
 def _callbacks(hp, ours, out):
     "What counts, clips, writes the history and stops a run; on ordinary loaders schedule and epochs are those of a fit"
     total, every = hp.num_train_steps, hp.iterations_per_loop
