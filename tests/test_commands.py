@@ -147,7 +147,7 @@ def test_killed_and_told_to_stop(home):
     said = typed(line, home)
     assert said.code==0 and 'Continuing at step 33 of 60' in said.out and 'Held-out' in said.out
 
-ELECTRIC = dict(electric_objective=True, electra_objective=False)
+ELECTRIC = dict(electric_objective=True, electra_objective=False, untied_generator=True)
 
 @pytest.mark.parametrize('kind', [{}, ELECTRIC], ids=['electra', 'electric'])
 def test_extended_and_stopped_half_way(home, kind):
