@@ -1,11 +1,11 @@
 """Score against compute for several pre-training objectives: the paper's comparison in miniature.
 
 ELECTRA with two networks and with one, masked language models at two masking rates, Electric, and random weights. All
-have the same body, text, vocabulary, lengths and number of floating-point operations; seconds of the processor are kept
-too. Batch, clipping and learning rate are chosen for each objective from the same four settings, by the chunking score
-of a run with a seed of its own. Each run leaves its networks at 1/8, 1/4, 1/2 and the end of training; those are
-fine-tuned, the last ones on more tasks. Everything that is finished stays, so a stopped command goes on. `--preset
-small` with a GPU is the same comparison at the size of the paper's small model."""
+have the same body, text, vocabulary, lengths and number of floating-point operations; seconds of the processor are
+kept too. Batch, clipping and learning rate are chosen for each objective from the same four settings, by the chunking
+score of a run of half as many operations with a seed of its own. Each run leaves its networks at 1/8, 1/4, 1/2 and
+the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
+stopped command goes on. `--preset small` with a GPU is the same comparison at the size of the paper's small model."""
 import argparse, json, re, time
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ SETTINGS = {'1,024 tokens, not clipped, 2e-3': dict(train_batch_size=8, max_grad
             '1,024 tokens, not clipped, 1e-3': dict(train_batch_size=8, max_grad_norm=None, learning_rate=1e-3),
             '512 tokens, clipped at 1, 2e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=2e-3),
             '512 tokens, clipped at 1, 1e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=1e-3)}
-CHOOSING = 9 # Seed of the runs that choose a setting
+CHOOSING, CHOOSING_SHARE = 9, 1/2 # Seed of the runs that choose a setting, their share of the operations
 TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
 SAMPLED = {'corpus sampled once': TABLE} # Only if named
 GENERATOR, SHARE = dict(electra_objective=False, mask_prob=.15, unigram_noise=0.), 1/4 # Its part of the operations
@@ -137,7 +137,7 @@ def operations_of_candidates(generator, data, mask_prob):
     with mode, sdpa_kernel(SDPBackend.MATH): candidates_of(net, mb, 32, u)
     return mode.get_total_flops()/64
 
-def pretrain(name, args, seed, folder, setting):
+def pretrain(name, args, seed, folder, setting, share=1.):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
     from electra_nbdev.recipe import save_networks
     hp, data = recipe(name, args, seed, setting), args.data
@@ -148,7 +148,7 @@ def pretrain(name, args, seed, folder, setting):
         save_networks(learn.model, hp, folder/'1.0', learn.tokenizer)
         return [dict(part=1., steps=0, flops=0, seconds=0)]
     per_step = operations(hp, data, args.device) + hp.train_batch_size*row['flops']
-    hp = sized(hp, 8*max(1, round((args.flops-spent['flops'])/per_step/8)))
+    hp = sized(hp, 8*max(1, round((share*args.flops-spent['flops'])/per_step/8)))
     learn, watch, found = learner(hp, data, args.device), clock(), []
     with learn.no_bar(), learn.no_logging():
         for part in PARTS:
@@ -188,7 +188,8 @@ def choice(name, args, setting):
     "Chunking score of an objective with a setting, of one run"
     folder = args.work/f'{slug(name)}-{slug(setting)}-{CHOOSING}'
     facts = folder/'parts.json'
-    if not facts.is_file(): facts.write_text(json.dumps(pretrain(name, args, CHOOSING, folder, setting)))
+    if not facts.is_file():
+        facts.write_text(json.dumps(pretrain(name, args, CHOOSING, folder, setting, CHOOSING_SHARE)))
     return finetune(folder/'1.0', ['chunk'], args, CHOOSING, folder/'tasks-1.0', max_train_rows=args.rows)['chunk']
 
 def main():
