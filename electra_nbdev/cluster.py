@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/cluster.html.md"""
 __all__ = ['ExampleTasks', 'build_in_tasks']
 
 # %% ../nbs/data/16_cluster.ipynb #697ef332
-import json, os
+import os
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from .engine.files import InputError, build_lock
-from .examples import assemble, build_shard, example_recipe, is_built, work_folder
+from .examples import assemble, build_shard, example_recipe, is_built, work_folder, work_path
 from .text import chunks
 from .tokenizer import be_a_worker, in_processes, load_tokenizer
 
@@ -38,7 +38,8 @@ class ExampleTasks:
         rules = max_length, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
         self.recipe = example_recipe(corpus, self.tok, *rules)
         self.chunks = [] if is_built(self.out, self.recipe) else chunks(corpus, blank_lines_separate_docs)
-        self.work = work_folder(self.out, self.recipe, self.tok)
+        self.work = work_path(self.out, self.recipe)
+        if self.chunks: work_folder(self.out, self.recipe, self.tok)
 
 # %% ../nbs/data/16_cluster.ipynb #6752d9db
 @patch
@@ -50,8 +51,6 @@ def make_shards(self:ExampleTasks,
     "A step of many tasks: the shards of every `world_size`-th chunk"
     os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
     for i in range(rank, len(self.chunks), world_size):
-        if json.loads((self.work/'recipe.json').read_bytes())!=json.loads(json.dumps(self.recipe)):
-            raise InputError(f"{self.work} is of another recipe now; end the tasks of this one")
         build_shard((i, self.chunks[i]), self.work, self.recipe)
     return data
 
@@ -91,6 +90,6 @@ def build_in_tasks(
     build = ExampleTasks(corpus, vocab, out, *rules)
     parent = None if num_proc==1 else os.getpid()
     run = partial(_run_task, build=build, tasks=tasks, logs=str(build.work/f'tasks-{tasks}'), parent=parent)
-    in_processes(run, range(tasks), num_proc)
+    if build.chunks: in_processes(run, range(tasks), num_proc)
     build.make_folder()
     return Path(out)

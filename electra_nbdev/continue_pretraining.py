@@ -32,7 +32,7 @@ from .recipe import (SHAPES, PretrainHParams, body_config, build_networks, given
                                   read_hparams)
 from .interop import open_pretrained
 from .pretrain import ElectraLearner
-from .runs import check_known, open_examples, run_pretraining, with_steps
+from .runs import check_known, open_examples, run_folder, run_pretraining, with_steps
 from .tokenizer import SPECIALS, fingerprint, text_backend, vocab_list
 
 # %% ../nbs/pretraining/26_continue_pretraining.ipynb #1aef6d99
@@ -413,7 +413,7 @@ def continue_pretraining(
         raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {origin.folder} know "
                          f"{most} positions; build examples with electra_data --max-length {most}")
     init = origin.facts('carried' if carry_optimizer else 'fresh')
-    check_known(Path(out or Path('runs')/hp.model_name), hp, data, kwargs.get('minutes'), kwargs.get('extend'), init)
+    check_known(run_folder(out, hp), hp, data, kwargs.get('minutes'), kwargs.get('extend'), init)
     tok = open_examples(data, hp)[0].tokenizer
     rows, cbs = old_rows(origin.tokenizer, tok), [DomainBits(origin)]
     if carry_optimizer: cbs.append(CarryMoments(carried(origin, tok)))

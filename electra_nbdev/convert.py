@@ -9,7 +9,7 @@ __all__ = ['official_arrays', 'resume_state', 'card_data', 'model_card', 'facts_
            'make_repository', 'push_folder', 'write_folder', 'convert_weights']
 
 # %% ../nbs/using/33_convert.ipynb #10a16cf5
-import json, shutil
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from transformers import ElectraConfig, ElectraForQuestionAnswering, ElectraForT
 from .engine.tf_checkpoint import official_name
 from .engine.weights import SLOTS, head_name
 from .engine.checkpoint import rng_state, save_checkpoint
-from .monitor import plot_history, read_history
+from .monitor import as_lines, plot_history, read_history
 from .engine.files import InputError, atomic_file, atomic_folder, one_line
 from .engine.models import max_input, quiet_loading
 from .recipe import differences, preset, read_hparams, save_hparams, save_networks
@@ -262,7 +262,7 @@ def write_folder(
         with quiet_loading(): save_networks(out.model, out.hp, tmp, out.tokenizer)
         save_hparams(out.hp, tmp/'hparams.json', **{'data': {}} | facts)
         if rows:
-            shutil.copy(run/'history.jsonl', tmp)
+            (tmp/'history.jsonl').write_text(as_lines(rows), encoding='utf-8')
             plot_history(rows, tmp/'curves.png')
         if out.moments and not out.made and not rows: save_checkpoint(tmp, out.step, *resume_state(out))
         model_card(out, facts, rows, **card).save(tmp/'README.md')

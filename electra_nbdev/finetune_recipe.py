@@ -165,13 +165,15 @@ def encoder_folder(
     raise InputError(f"{folder} holds no model; give the folder of a run, or one with a config.json")
 
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #6b8383c8
-def _newest(run):
+def _newest(run, encoder):
     "The encoder's weights in the newest checkpoint of a run"
     tensors, _ = newest_state(run)
-    tensors, table = tensors_of(tensors, 'model'), 'electra.embeddings.word_embeddings.weight'
+    tensors, body = tensors_of(tensors, 'model'), encoder.base_model_prefix
     if read_hparams(Path(run)/'hparams.json').get('gdes'): # a sum
+        table = f'{body}.embeddings.word_embeddings.weight'
         tensors[f'discriminator.{table}'] = tensors[f'discriminator.{table}'] + tensors[f'generator.{table}']
-    return {k.removeprefix('discriminator.electra.'): t for k,t in tensors.items()}
+    own = f'discriminator.{body}.'
+    return {k.removeprefix(own): t for k,t in tensors.items() if k.startswith(own)}
 
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #eb6e9dae
 _CURE = 'give an encoder, such as ELECTRA or BERT'
@@ -196,7 +198,10 @@ def open_encoder(
             raise InputError(f"{where} holds a {config.model_type}, an encoder with a decoder; {_CURE}")
         gaps = sorted(o for o in info['missing_keys'] if 'pooler' not in o)
         if gaps: raise InputError(f"{where} lacks weights of its encoder, such as {gaps[0]}; was it saved completely?")
-        if unfinished(model): encoder.load_state_dict(_newest(model), strict=False)
+        if unfinished(model):
+            gaps = encoder.load_state_dict(newest := _newest(model, encoder), strict=False).missing_keys
+            if not newest or any('pooler' not in o for o in gaps):
+                raise InputError(f"the newest checkpoint of {model} does not have the encoder's weights; give another folder")
     _check_sees_text(encoder, where)
     if not isinstance(encoder, ElectraModel): return with_unread_masks(encoder)
     if hp.from_scratch: official_init_(encoder, config.initializer_range)

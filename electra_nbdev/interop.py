@@ -28,7 +28,7 @@ from .engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
 from .engine.weights import Weights, drop_copies, from_official, has_encoder, head_name, sizes_of
 from .engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
 from .electra import Electra
-from .engine.files import InputError
+from .engine.files import InputError, file_name, one_line
 from .engine.models import complete_network, load_pretrained, model_path
 from .recipe import SIZES, PretrainHParams, build_networks, given_hparams, preset
 from .tokenizer import check_pieces, load_tokenizer, open_tokenizer
@@ -294,8 +294,9 @@ def read_task(
     w = read_network(folder)
     try:
         facts = json.loads((folder/'tasks.json').read_bytes())
-        tasks, found = facts['tasks'], load_file(folder/'heads.safetensors')
-    except _UNREADABLE as e: raise InputError(f"{folder} is damaged: {e}") from None
+        tasks, found = dict(facts['tasks']), load_file(folder/'heads.safetensors')
+    except _UNREADABLE as e: raise InputError(f"{folder} is damaged: {one_line(e)}") from None
+    for o in tasks: file_name(o, f"a task in {folder}/tasks.json")
     def of(name): return {k.removeprefix(name): x for k,x in found.items() if k.startswith(name)}
     heads = {t: of(f'{head_name(t)}.') for t in tasks}
     return replace(w, heads=heads, tasks=tasks, finetuning=facts.get('hparams', {}))

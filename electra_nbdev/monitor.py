@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/monitor.html.md"
 
 # %% auto #0
 __all__ = ['PANELS', 'SLOW', 'WAITING', 'YOUNG', 'USUAL', 'OVERFLOWS', 'step_facts', 'rounded', 'history_row', 'FitCallback',
-           'JSONLLogger', 'require_folder', 'read_history', 'plot_history', 'diagnose', 'diagnose_speed',
+           'JSONLLogger', 'require_folder', 'as_lines', 'read_history', 'plot_history', 'diagnose', 'diagnose_speed',
            'TrainingMonitor', 'SkipBadGradients', 'loggers']
 
 # %% ../nbs/pretraining/21_monitor.ipynb #ef37986e
@@ -161,14 +161,18 @@ def write(self:JSONLLogger):
     if not self.path or self.closed: return
     require_folder(self.path.parent)
     left = self.path.stat().st_size if self.path.is_file() else 0
-    if self.size not in (None, left): atomic_write(self.path, _lines(self.rows))
+    if self.size not in (None, left): atomic_write(self.path, as_lines(self.rows))
     else:
         with open(self.path, 'a', encoding='utf-8') as f:
-            f.write(_lines(self.rows[self.kept:]))
+            f.write(as_lines(self.rows[self.kept:]))
             f.flush(); os.fsync(f.fileno())
     self.kept, self.size = len(self.rows), self.path.stat().st_size
 
-def _lines(rows): return ''.join(json.dumps(o)+'\n' for o in rows)
+def as_lines(
+    rows, # Dicts that JSON can hold
+)->str:
+    "Rows of a history as they stand in its file"
+    return ''.join(json.dumps(o)+'\n' for o in rows)
 
 # %% ../nbs/pretraining/21_monitor.ipynb #6845eb92
 def read_history(

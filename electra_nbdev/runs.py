@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LENGTH', 'FREE', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore',
-           'check_resumable', 'data_files', 'check_known', 'run_pretraining', 'evaluate_run']
+           'check_resumable', 'data_files', 'check_known', 'run_folder', 'run_pretraining', 'evaluate_run']
 
 # %% ../nbs/pretraining/23_runs.ipynb #84fe4660
 import math, signal, threading, time, warnings
@@ -23,7 +23,7 @@ from .electra import Electra
 from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state,
                                              only_writer, rng_state, save_checkpoint, saved_networks, set_rng_state,
                                              tensors_of)
-from .engine.files import InputError, check_free, remove_leftovers, versions
+from .engine.files import InputError, check_free, file_name, remove_leftovers, versions
 from .engine.models import device_of
 from .engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from .engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
@@ -323,6 +323,13 @@ def check_known(
         if not hp.body: check_resumable(out, hp, _facts(out)['data'], minutes is not None, extend, init, given)
 
 # %% ../nbs/pretraining/23_runs.ipynb #c8ac0d88
+def run_folder(
+    out, # What the user said, or None
+    hp:PretrainHParams, # Recipe
+)->Path: # `runs/` and the recipe's name, if the user said nothing
+    "Where a run is written"
+    return Path(out) if out else Path('runs')/file_name(hp.model_name, 'hparam `model_name`')
+
 def run_pretraining(
     data=None, # Folder of examples, the embedded sample if None
     out=None, # Folder of the run, `runs/` and the recipe's name if None
@@ -339,7 +346,7 @@ def run_pretraining(
     given=(), # Names of the hyper-parameters that the user has set: `minutes` leaves them alone
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
-    out, device = Path(out or Path('runs')/hp.model_name), join_processes(device)
+    out, device = run_folder(out, hp), join_processes(device)
     check_known(out, hp, data, minutes, extend, init, given)
     compiled = _compiled(compile, precision, device)
     train, held = open_examples(data, hp)

@@ -9,7 +9,7 @@ __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'capped', 'spl
            'read_split', 'read_rows', 'finetune_dls', 'n_steps', 'text_task', 'TextTaskDataLoaders']
 
 # %% ../nbs/finetuning/41_task_data.ipynb #aceefd8e
-import math, random, re
+import math, random
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from fastcore.foundation import L
 from torch.utils.data import get_worker_info
 
 from .engine.fields import check_choice
-from .engine.files import InputError
+from .engine.files import InputError, file_name
 from .engine.models import device_of
 from .engine.ranks import n_processes, rank
 from .engine.training import copy_batch
@@ -334,8 +334,7 @@ def _has_decimals(labels): return all(map(_is_number, labels)) and any('.' in st
 
 def _check_name(name):
     "Refuse a name that no file can have; print what a name brings with it"
-    if not re.fullmatch(r'[^./\\:*?"<>|][^/\\:*?"<>|]*', name):
-        raise InputError(f"the name of the task is {name!r}; it becomes a file name, so leave out / \\ : * ? \" < > |")
+    file_name(name, 'the name of the task')
     if said := ', '.join(f'{k} {v}' for k,v in task_defaults([name]).items()):
         print(f"NOTE: a task named {name} has {said} unless the recipe says otherwise", flush=True)
 

@@ -134,8 +134,10 @@ def open_tokenizer(
     where, # Folder of a Hugging Face tokenizer, or its name on the hub
 )->PreTrainedTokenizerFast:
     "Open and check a tokenizer of any kind"
-    try: tok = AutoTokenizer.from_pretrained(str(where))
+    from electra_nbdev.engine.models import refuse_code # imports torch
+    try: tok = AutoTokenizer.from_pretrained(str(where), trust_remote_code=False)
     except Exception as e:
+        refuse_code(where, e)
         raise InputError(f"{where} does not open as a tokenizer ({one_line(e)}); give a folder that electra_vocab "
                          "or `save_pretrained` of a tokenizer wrote, or a vocab.txt") from None
     if (kind := tokenizer_kind(tok)) not in ('WordPiece', 'BPE', 'Unigram'):

@@ -42,6 +42,8 @@ def files_of(folder):
     files = [o for o in sorted(Path(folder).rglob('*')) if o.is_file()]
     return {str(o.relative_to(folder)): o.read_bytes() for o in files}
 
+def waiting(path): return sorted(path.parent.glob(f'.{path.name}.*.building'))
+
 def left_beside(path): return sorted(o.name for o in path.parent.iterdir() if path.name in o.name)
 
 def lines_of(corpus):
@@ -244,17 +246,20 @@ def test_killed_build_continues(corpus, tmp_path, monkeypatch):
         data._write_arrow = dies_at(2, kill_me)
         build_examples(corpus, VOCAB, tmp_path/'rows')
     assert os.WTERMSIG(os.waitpid(child, 0)[1])==signal.SIGKILL
-    assert left_beside(tmp_path/'rows')==['.rows.building']
+    assert len(waiting(tmp_path/'rows'))==1
     path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows')
     assert made==['0000002', '0000003'] and files_of(path)==whole and left_beside(path)==['rows']
 
-def test_interrupted_build_of_another_recipe_is_not_continued(corpus, tmp_path, monkeypatch):
+def test_builds_of_other_recipes_keep_their_shards(corpus, tmp_path, monkeypatch):
+    "Neither continues the other nor deletes what it has finished, and each is told of the other"
     with monkeypatch.context() as m:
         m.setattr(data, '_write_arrow', dies_at(1, interrupt))
         with pytest.raises(KeyboardInterrupt): build_examples(corpus, VOCAB, tmp_path/'rows')
-    assert left_beside(tmp_path/'rows')==['.rows.building']
-    path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows', max_length=64)
+    first, = waiting(tmp_path/'rows')
+    with pytest.warns(UserWarning, match=f'shards of other recipes .*{first.name}'):
+        path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows', max_length=64)
     assert len(made)==4 and load_examples(path).width==64
+    assert waiting(path)==[first] and len(list(first.glob('train/*.json')))==1
 
 def test_killed_worker_keeps_what_is_done(corpus, tmp_path, monkeypatch):
     with monkeypatch.context() as m:
@@ -333,16 +338,31 @@ def small_disk(monkeypatch):
 
 @pytest.mark.parametrize('num_proc', [1, 2])
 @pytest.mark.parametrize('stage', ['vocab', 'shard', 'joined'])
-def test_full_disk_leaves_nothing(stage, num_proc, tmp_path, small_disk):
-    for i in range(4): write_text(tmp_path/f'{i}.txt', 200, seed=i)
-    sizes = {k: len(o) for k,o in files_of(build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'whole')).items()}
-    joined = sizes.pop(ARROW)
-    assert max(sizes.values())<joined//5
-    small_disk(dict(vocab=1000, shard=joined//5, joined=joined//2)[stage])
-    with pytest.raises(OSError, match='nothing of it is left') as e:
+def test_full_disk_keeps_what_is_finished(stage, num_proc, tmp_path, small_disk, monkeypatch):
+    "With free space the same command makes what is missing; where nothing was finished nothing is left"
+    for i in range(4): write_text(tmp_path/f'{i}.txt', 400 if i==2 else 200, seed=i)
+    whole = files_of(build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'whole'))
+    joined, largest = len(whole[ARROW]), max(len(v) for k,v in whole.items() if k!=ARROW)
+    assert largest<joined//5<.3*joined
+    small_disk(dict(vocab=1000, shard=int(.3*joined), joined=joined//2)[stage])
+    told = 'nothing of it is left' if stage=='vocab' else 'finished shards wait in'
+    with pytest.raises(OSError, match=told) as e:
         build_examples(tmp_path/'*.txt', VOCAB, tmp_path/'rows', num_proc=num_proc)
     assert e.value.errno==errno.EFBIG and str(tmp_path/'rows') in str(e.value)
-    assert left_beside(tmp_path/'rows')==[]
+    n = len([o for work in waiting(tmp_path/'rows') for o in work.glob('train/*.json')])
+    assert n==0 and left_beside(tmp_path/'rows')==[] if stage=='vocab' else n==4 if stage=='joined' else 2<=n<4
+    small_disk(-1)
+    path,made = build_noting_shards(monkeypatch, tmp_path/'*.txt', VOCAB, tmp_path/'rows')
+    assert len(made)==4-n and files_of(path)==whole and left_beside(path)==['rows']
+
+def test_an_error_of_a_hub_keeps_what_is_finished(corpus, tmp_path, monkeypatch):
+    "A connection that breaks is an error of the operating system too"
+    def broken(): raise ConnectionError('the server went away')
+    with monkeypatch.context() as m:
+        m.setattr(data, '_write_arrow', dies_at(2, broken))
+        with pytest.raises(ConnectionError): build_examples(corpus, VOCAB, tmp_path/'rows')
+    path,made = build_noting_shards(monkeypatch, corpus, VOCAB, tmp_path/'rows')
+    assert made==['0000002', '0000003'] and left_beside(path)==['rows']
 
 # What does not fit is refused
 

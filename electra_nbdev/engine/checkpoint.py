@@ -9,7 +9,7 @@ __all__ = ['checkpoint_path', 'find_damage', 'save_checkpoint', 'latest_checkpoi
            'tensors_of', 'saved_networks', 'unfinished', 'check_files', 'only_writer', 'rng_state', 'set_rng_state']
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #ab7b7b5f
-import json, os, random, re, shutil, socket, warnings
+import json, os, random, re, secrets, shutil, socket, warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -96,14 +96,14 @@ def _step(path): return int(re.search(r'step-(\d+)', path.name)[1])
 
 def _found(folder):
     "Checkpoints in a folder, the newest step first, a hidden one after its successor"
-    known = [o for o in Path(folder).glob('*') if re.fullmatch(r'step-\d+|\.step-\d+\.\d+\.old', o.name)]
+    known = [o for o in Path(folder).glob('*') if re.fullmatch(r'step-\d+|\.step-\d+\.\w+\.old', o.name)]
     return sorted(known, key=lambda o: (_step(o), o.name), reverse=True)
 
 def _prune(path, keep, pinned):
     "Delete all but the newest, `path` being one of those that stay"
     others = [o for o in _found(path.parent) if o!=path and _step(o) not in pinned]
     for o in others[keep-1:] if keep else []:
-        gone = o.with_name(f'.{o.name.strip(".")}.{os.getpid()}.tmp')
+        gone = o.with_name(f'.{o.name.strip(".")}.{secrets.token_hex(6)}.tmp')
         try: os.replace(o, gone)
         except OSError: gone = o # a drive that renames no folders, or an open file
         shutil.rmtree(gone, ignore_errors=True)

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 
 # %% auto #0
 __all__ = ['HUB_FILES', 'shipped', 'hub_folder', 'model_path', 'model_folder', 'devices', 'check_device', 'device_of',
-           'quiet_loading', 'load_pretrained', 'complete_network', 'max_input', 'body_of']
+           'quiet_loading', 'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 from contextlib import contextmanager
@@ -105,15 +105,26 @@ def quiet_loading():
         logging.set_verbosity(level)
 
 # %% ../../nbs/engine/91_models.ipynb #5265c1d7
+def refuse_code(
+    where, # Folder, or a name on the hub
+    error:Exception, # From `transformers`
+):
+    "What a model that brings Python code gets instead of the question whether to run it"
+    if 'trust_remote_code' not in str(error): return
+    raise InputError(f"{where} needs Python code of its own (`auto_map` in its JSON files), which is never run here; "
+                     "give a model whose architecture `transformers` has") from None
+
 def load_pretrained(
     cls, # Class of `transformers`
     where, # Folder (a `Path`), or a name on the hub (a string)
     **kwargs, # Of `from_pretrained`
 ): # What `from_pretrained` returns
     "`from_pretrained`; a folder is never looked up on the hub, and an error is one line"
+    how = dict(local_files_only=isinstance(where, Path), trust_remote_code=False)
     try:
-        with quiet_loading(): return cls.from_pretrained(where, local_files_only=isinstance(where, Path), **kwargs)
+        with quiet_loading(): return cls.from_pretrained(where, **how, **kwargs)
     except Exception as e:
+        refuse_code(where, e)
         raise InputError(f"{where} does not open as {cls.__name__}: {one_line(e)}") from None
 
 # %% ../../nbs/engine/91_models.ipynb #674112aa

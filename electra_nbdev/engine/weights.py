@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .files import InputError
+from .files import InputError, file_name
 from .tf_checkpoint import our_name, unit_of
 
 # %% ../../nbs/engine/96_weights.ipynb #c440ab9d
@@ -117,6 +117,7 @@ def heads_by_task(
     heads = {}
     for name in [o for o in found if re.match('task_specific/[^/]+/', o) and not _is_slot(o)]:
         _, task, rest = name.split('/', 2)
+        file_name(task, f"the task of {name}") # it will be a folder
         heads.setdefault(task, {})[rest.replace('kernel', 'weight').replace('/', '.')] = _turned(name, found.pop(name))
     return heads
 
