@@ -28,17 +28,18 @@ from fastai.learner import Recorder, ValueMetric
 from fastai.torch_core import display_df, find_bs, trainable_params
 from fastcore.basics import noop, patch
 from fastcore.foundation import L
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from sklearn.metrics import ConfusionMatrixDisplay
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 # %% ../nbs/finetuning/42_finetune.ipynb #2da9f326
 from .engine.fields import check_choice
-from .engine.files import InputError, atomic_write, suggest
+from .engine.checkpoint import read_tensors
+from .engine.files import InputError, atomic_write, one_line, suggest
 from .engine.models import device_of, max_input, model_path, quiet_loading
 from .engine.ranks import AverageGradients, OwnDropout, n_processes, summed
-from .engine.weights import head_name
+from .engine.weights import head_name, read_tasks
 from .engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, print_line,
                                            progress_bars)
 from .finetune_recipe import FinetuneHParams, encoder_tokenizer, finetune_preset, open_encoder
@@ -363,7 +364,9 @@ def _task_of(facts, where):
     if facts['kind'] not in Task.kinds:
         raise InputError(f"{where} is of a kind that is not known, {facts['kind']}; import the module that has it")
     settings = {k: tuple(v) if isinstance(v, list) else v for k,v in facts['settings'].items()}
-    return Task.kinds[facts['kind']](**settings)
+    try: return Task.kinds[facts['kind']](**settings)
+    except (TypeError, ValueError, LookupError) as e:
+        raise InputError(f"{where}/tasks.json has settings that no {facts['kind']} has: {one_line(e)}") from None
 
 def finetuned_folder(
     folder, # Folder of a task, or its `model`, or hf:name; or a folder that holds a single task
@@ -378,6 +381,11 @@ def finetuned_folder(
     return inside[0] if inside else None
 
 # %% ../nbs/finetuning/42_finetune.ipynb #460f0d12
+def _load_heads(heads, path):
+    "Fine-tuned heads from their file"
+    try: heads.load_state_dict(read_tensors(path))
+    except RuntimeError as e: raise InputError(f"{path} does not fit tasks.json beside it: {one_line(e)}") from None
+
 def load_finetuned(
     folder, # Folder of a task, or its `model`
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
@@ -385,12 +393,12 @@ def load_finetuned(
     "Open a fine-tuned model"
     where = finetuned_folder(folder)
     if where is None: raise InputError(f"{folder} holds no fine-tuned model; give a folder that electra_finetune wrote")
-    facts = json.loads((where/'tasks.json').read_bytes())
-    tasks, hp = {n: _task_of(o, where) for n,o in facts['tasks'].items()}, finetune_preset(**facts['hparams'])
+    saved, hparams = read_tasks(where)
+    tasks, hp = {n: _task_of(o, where) for n,o in saved.items()}, finetune_preset(**hparams)
     encoder = open_encoder(where, replace(hp, model_hparam_overrides={}, from_scratch=False))
     tok, none = encoder_tokenizer(where, encoder.config.vocab_size), {n: [] for n in tasks}
     learn = finetune_learner(finetune_dls(tasks, none, none, tok, hp, device_of(device)), encoder, hp)
-    learn.model.heads.load_state_dict(load_file(where/'heads.safetensors'))
+    _load_heads(learn.model.heads, where/'heads.safetensors')
     return learn
 
 # %% ../nbs/finetuning/42_finetune.ipynb #2d747df0

@@ -19,18 +19,18 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from .engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
-from .engine.weights import Weights, drop_copies, from_official, has_encoder, head_name, sizes_of
-from .engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
+from .engine.weights import (Weights, drop_copies, from_official, has_encoder, head_name, read_tasks,
+                                          sizes_of)
+from .engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of, unfinished
 from .electra import Electra
-from .engine.files import InputError, file_name, one_line
-from .engine.models import complete_network, load_pretrained, model_path
-from .recipe import SIZES, PretrainHParams, build_networks, given_hparams, preset
+from .engine.files import InputError
+from .engine.models import check_sizes, complete_network, load_pretrained, model_path
+from .recipe import SIZES, PretrainHParams, body_config, build_networks, given_hparams, preset
 from .tokenizer import check_pieces, load_tokenizer, open_tokenizer
 
 # %% ../nbs/using/32_interop.ipynb #966825a9
@@ -192,6 +192,7 @@ def assemble(
     prepare_missing(w, missing)
     hp = recipe_of(w, said)
     if w.step>hp.num_train_steps and 'num_train_steps' not in said: hp = replace(hp, num_train_steps=w.step)
+    check_sizes(body_config(hp).to_dict(), sum(o.nbytes for o in w.tensors.values()), w.where)
     model = build_networks(hp)
     _check_generator(w, model)
     taken, made = fill(model, w)
@@ -250,7 +251,10 @@ def read_npz(
     path:Path, # `.npz` with official names
 )->Weights:
     "Weights of a numpy archive"
-    try: found = {k: torch.from_numpy(np.asarray(v)) for k,v in np.load(path, allow_pickle=False).items()}
+    try:
+        size = sum(o.file_size for o in zipfile.ZipFile(path).infolist())
+        if size>9*path.stat().st_size: raise ValueError(f"it would unpack to {size:,} bytes, weights hardly shrink")
+        found = {k: torch.from_numpy(np.asarray(v)) for k,v in np.load(path, allow_pickle=False).items()}
     except _UNREADABLE as e:
         raise InputError(f"{path} is no numpy archive of numbers, or a damaged one: {e}") from None
     return with_tokenizer(from_official(found, path), path.parent)
@@ -261,8 +265,7 @@ def read_towers(
 )->Weights:
     "A discriminator and its two towers"
     w = read_network(folder)
-    try: found = load_file(folder/'towers'/'model.safetensors')
-    except _UNREADABLE as e: raise InputError(f"{folder}/towers is damaged: {e}") from None
+    found = read_tensors(folder/'towers'/'model.safetensors')
     w.tensors |= {f'generator.{n}': p for n,p in found.items()}
     w.recipe = given_hparams(folder/'towers'/'hparams.json')
     return w
@@ -292,14 +295,11 @@ def read_task(
 )->Weights: # An encoder and fine-tuned heads
     "A fine-tuned model of this library"
     w = read_network(folder)
-    try:
-        facts = json.loads((folder/'tasks.json').read_bytes())
-        tasks, found = dict(facts['tasks']), load_file(folder/'heads.safetensors')
-    except _UNREADABLE as e: raise InputError(f"{folder} is damaged: {one_line(e)}") from None
-    for o in tasks: file_name(o, f"a task in {folder}/tasks.json")
+    tasks, hparams = read_tasks(folder)
+    found = read_tensors(folder/'heads.safetensors')
     def of(name): return {k.removeprefix(name): x for k,x in found.items() if k.startswith(name)}
     heads = {t: of(f'{head_name(t)}.') for t in tasks}
-    return replace(w, heads=heads, tasks=tasks, finetuning=facts.get('hparams', {}))
+    return replace(w, heads=heads, tasks=tasks, finetuning=hparams)
 
 # %% ../nbs/using/32_interop.ipynb #ddf08575
 def read_folder(

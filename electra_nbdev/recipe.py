@@ -393,12 +393,14 @@ def load_networks(
     hp:PretrainHParams, # Recipe they were trained with
 ): # `Electra`
     "Read networks back and tie them again"
+    from electra_nbdev.engine.models import check_sizes, load_pretrained
+    check_sizes(body_config(hp).to_dict(), sum(o.stat().st_size for o in Path(folder).rglob('*.safetensors')), folder)
     model = build_networks(hp)
     for name,net in _folders(model, hp).items():
         path = Path(folder)/name
         if not (path/'config.json').is_file():
             raise InputError(f"{folder} has no folder `{name}`; is it the folder of a finished run?")
-        net.load_state_dict(type(net).from_pretrained(path).state_dict())
+        net.load_state_dict(load_pretrained(type(net), path).state_dict())
         if hp.two_tower_generator: _load_towers(model, path/'towers')
     if hp.gdes:
         own = model.discriminator.get_input_embeddings()
@@ -413,10 +415,10 @@ def _complete(net):
 
 def _load_towers(model, folder):
     "Two towers from beside their discriminator"
-    from safetensors.torch import load_file
-    if not (folder/'model.safetensors').is_file():
+    from electra_nbdev.engine.checkpoint import read_tensors
+    if not (folder/'model.safetensors').exists():
         raise InputError(f"{folder.parent} has no `towers` in it; is it the folder of a finished run?")
-    load_weights(_tower_weights(model), load_file(folder/'model.safetensors'), folder)
+    load_weights(_tower_weights(model), read_tensors(folder/'model.safetensors'), folder)
 
 # %% ../nbs/pretraining/20_recipe.ipynb #8337fca9
 def load_weights(

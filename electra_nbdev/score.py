@@ -23,8 +23,10 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClas
 
 from .engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
 from .engine.files import InputError, cache_dir
-from .engine.models import complete_network, device_of, load_pretrained, max_input, model_folder
-from .recipe import PretrainHParams, build_networks, load_hparams, load_weights, read_hparams
+from .engine.models import (check_sizes, complete_network, device_of, load_pretrained, max_input,
+                                         model_folder)
+from .recipe import (PretrainHParams, body_config, build_networks, load_hparams, load_weights,
+                                  read_hparams)
 from .tokenizer import (check_pieces, fingerprint, load_tokenizer, special_token_ids, text_backend,
                                      warn_unknown, word_starts)
 
@@ -274,7 +276,9 @@ def open_in_training(
     vocab=None, # Its vocabulary, if it is not the sample's
 )->tuple: # Networks, tokenizer, length of the longest sequences so far
     "What a run has trained until its newest checkpoint"
-    (tensors, state), model = newest_state(run), build_networks(hp)
+    tensors, state = newest_state(run)
+    check_sizes(body_config(hp).to_dict(), sum(o.nbytes for o in tensors.values()), run)
+    model = build_networks(hp)
     load_weights(dict(model.named_parameters()), tensors_of(tensors, 'model'), run)
     done, begun, length = (state['step']-1)/hp.num_train_steps, 0., 0
     for n,share in hp.length_schedule:

@@ -134,7 +134,8 @@ def open_tokenizer(
     where, # Folder of a Hugging Face tokenizer, or its name on the hub
 )->PreTrainedTokenizerFast:
     "Open and check a tokenizer of any kind"
-    from electra_nbdev.engine.models import refuse_code # imports torch
+    from electra_nbdev.engine.models import check_folder, refuse_code # imports torch
+    if Path(where).is_dir(): check_folder(Path(where))
     try: tok = AutoTokenizer.from_pretrained(str(where), trust_remote_code=False)
     except Exception as e:
         refuse_code(where, e)

@@ -19,7 +19,7 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
 
 from electra_nbdev.cli import electra_pretrain
 from electra_nbdev.continue_pretraining import Origin, continue_pretraining
-from electra_nbdev.engine.checkpoint import latest_checkpoint
+from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
 from electra_nbdev.generator import generator_config, hidden_states, masked_logits, segments_for
@@ -183,6 +183,19 @@ def test_a_run_of_a_body(data, body, tmp_path):
     deep = [n for n,p in task.model.named_parameters() if 'layers.1' in n or 'layer.1' in n]
     assert task.n_updates==2 and deep
     assert any(not torch.equal(before[n], p) for n,p in task.model.named_parameters() if n in deep)
+
+@bodies
+def test_an_extended_run_gives_its_newest_weights(data, body, tmp_path):
+    "Its saved networks are those of the first end"
+    run_pretraining(data, tmp_path, recipe(data, body), device='cpu')
+    tensors, state = load_checkpoint(latest_checkpoint(tmp_path))
+    name = next(o for o in tensors if o.startswith('model/discriminator') and 'layer' in o and o.endswith('weight'))
+    tensors[name] += 1
+    save_checkpoint(tmp_path, 12, tensors, state)
+    facts = json.loads((tmp_path/'hparams.json').read_text())
+    (tmp_path/'hparams.json').write_text(json.dumps(facts | dict(num_train_steps=16)))
+    own = open_encoder(tmp_path).state_dict()
+    assert any(torch.equal(o, tensors[name]) for n,o in own.items() if name.endswith(n)), name
 
 def test_the_command_takes_a_folder(data, tmp_path, capsys):
     body = folder_of('modernbert', tmp_path/'body')

@@ -32,7 +32,7 @@ def command(
             _check_places(f, kwargs)
             if f.__name__!='electra_plan': _check_device(kwargs.get('device')) # a plan takes other machines' too
             return f(*args, **kwargs)
-        except (InputError, OSError) as e: found, code = f'{f.__name__}: {e}', 2
+        except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
         except (MemoryError, RuntimeError) as e:
             if why := _out_of_memory(e):
                 cure, code = _LESS_MEMORY.get(f.__name__, 'use a machine with more memory'), 2

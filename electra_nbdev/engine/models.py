@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 
 # %% auto #0
 __all__ = ['HUB_FILES', 'shipped', 'hub_folder', 'model_path', 'model_folder', 'devices', 'check_device', 'device_of',
-           'quiet_loading', 'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'body_of']
+           'quiet_loading', 'check_sizes', 'check_folder', 'refuse_code', 'load_pretrained', 'complete_network',
+           'max_input', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from .files import SHIPPED, InputError, one_line
+from .files import SHIPPED, InputError, one_line, read_json
 
 # %% ../../nbs/engine/91_models.ipynb #c1724f58
 def shipped(
@@ -105,6 +106,35 @@ def quiet_loading():
         logging.set_verbosity(level)
 
 # %% ../../nbs/engine/91_models.ipynb #5265c1d7
+_PARTS = 'hidden_size embedding_size num_hidden_layers intermediate_size max_position_embeddings type_vocab_size'
+
+def check_sizes(
+    config:dict, # Of a network, as its config.json has it
+    n_bytes:int, # Of its weights
+    where, # What holds both, for the message
+):
+    "Refuse a configuration that its weights are far too few for, before memory is taken for it"
+    def number(k): return config[k] if isinstance(config.get(k), int) else 1
+    width = number('hidden_size')
+    least = {o: number(o) for o in _PARTS.split()} | dict(num_hidden_layers=number('num_hidden_layers')*width)
+    least['vocab_size'] = number('vocab_size')*(number('embedding_size') if 'embedding_size' in config else width)
+    for k,n in least.items():
+        if n>n_bytes:
+            raise InputError(f"{where}: {k} is {config[k]}, but its weights have {n_bytes:,} bytes; "
+                             "they do not belong together")
+
+def check_folder(
+    folder:Path, # Of a model
+    weights:bool=False, # Its weights are to be read
+):
+    "Refuse what would hang or fill the memory: pipes and devices, and sizes that the weights do not have"
+    for o in folder.iterdir():
+        if o.suffix in ('.json', '.txt', '.safetensors', '.bin', '.model') and not o.is_file():
+            raise InputError(f"{o} is no file; put the one of the model there")
+    if not weights or not (folder/'config.json').is_file(): return
+    size = sum(o.stat().st_size for o in folder.iterdir() if o.suffix in ('.safetensors', '.bin'))
+    if size: check_sizes(read_json(folder/'config.json'), size, folder/'config.json')
+
 def refuse_code(
     where, # Folder, or a name on the hub
     error:Exception, # From `transformers`
@@ -120,9 +150,10 @@ def load_pretrained(
     **kwargs, # Of `from_pretrained`
 ): # What `from_pretrained` returns
     "`from_pretrained`; a folder is never looked up on the hub, and an error is one line"
-    how = dict(local_files_only=isinstance(where, Path), trust_remote_code=False)
+    local = isinstance(where, Path)
+    if local and where.is_dir(): check_folder(where, hasattr(cls, 'from_config') or hasattr(cls, 'base_model_prefix'))
     try:
-        with quiet_loading(): return cls.from_pretrained(where, **how, **kwargs)
+        with quiet_loading(): return cls.from_pretrained(where, local_files_only=local, trust_remote_code=False, **kwargs)
     except Exception as e:
         refuse_code(where, e)
         raise InputError(f"{where} does not open as {cls.__name__}: {one_line(e)}") from None
