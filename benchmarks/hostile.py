@@ -1,9 +1,9 @@
-"""Folders of a stranger: models, tasks and runs that were damaged or forged at random, given to every command that reads one.
+"""Folders of a stranger: models, tasks and runs, spoiled at random, given to every command that reads one.
 
-Each attempt takes a good folder, spoils one thing (a name that leads elsewhere, a value of another type or size, a file
-that is cut, a header that claims gigabytes, a link, a pipe) and types one command. What counts as held: the command
-succeeds, or it says one line and exits with 2 leaving nothing behind; no file appears outside of the target, memory stays
-below 2 GB, and it ends within a minute."""
+Each attempt takes a good folder, spoils one thing (a name that leads elsewhere, a value of another type or size, a
+file that is cut, a header that claims gigabytes, a link, a pipe) and types one command. What counts as held: the
+command succeeds, or it says one line and exits with 2 leaving nothing behind; no file appears outside of the target,
+memory stays below 2 GB, and it ends within a minute."""
 import argparse, json, os, random, resource, runpy, shutil, struct, sys, tempfile, time, traceback
 from collections import Counter
 from dataclasses import dataclass
@@ -11,12 +11,15 @@ from pathlib import Path
 
 GOOD = Path(__file__).resolve().parents[1]/'tests'/'fixtures'/'v0_1' # folders that version 0.1 wrote
 SECONDS, MEMORY = 60, 2e9
-NAMES = ('..', '../stolen', '../../stolen', '{jail}/stolen', 'C:\\stolen', '..\\stolen', 'nul', 'a/b', '.hidden', '', 'x'*300, 'a\nb')
-VALUES = (None, True, -1, 0, 2**62, 1e308, 'x'*9999, '', [], {}, [[]], {'a': {}}, '../stolen', '{jail}/stolen', float('nan'))
+NAMES = ('..', '../stolen', '../../stolen', '{jail}/stolen', 'C:\\stolen', '..\\stolen', 'nul', 'a/b',
+         '.hidden', '', 'x'*300, 'a\nb')
+VALUES = (None, True, -1, 0, 2**62, 1e308, 'x'*9999, '', [], {}, [[]], {'a': {}}, '../stolen', '{jail}/stolen',
+          float('nan'))
 
 # What is spoiled: each takes a random generator, the folder, and the jail that nothing may leave
 
-def some_file(rng, folder, *endings): return rng.choice(sorted(o for o in folder.rglob('*') if o.name.endswith(endings)))
+def some_file(rng, folder, *endings):
+    return rng.choice(sorted(o for o in folder.rglob('*') if o.name.endswith(endings)))
 
 def leaves(found, path=()):
     "Paths to all values of a JSON object"
@@ -63,7 +66,8 @@ def code(rng, folder, jail):
     "Python code that a configuration asks for"
     evil = put(rng.choice(NAMES), jail)
     for path in sorted(folder.rglob('config.json')):
-        extra = dict(auto_map={'AutoConfig': f'{evil}--x.Y', 'AutoModel': 'x.Y'}, model_type=rng.choice(['electra', evil]))
+        extra = dict(auto_map={'AutoConfig': f'{evil}--x.Y', 'AutoModel': 'x.Y'},
+                     model_type=rng.choice(['electra', evil]))
         path.write_text(json.dumps(json.loads(path.read_text()) | extra))
         (path.parent/'x.py').write_text(f'open({str(jail/"stolen")!r}, "w")')
     return f'code, and the name {evil[:40]!r}'
@@ -81,7 +85,8 @@ def text(rng, folder, jail):
     "JSON that is none"
     path = some_file(rng, folder, '.json', '.jsonl')
     whole = path.read_bytes()
-    spoiled = [whole[:rng.randrange(len(whole))], b'', b'['*100_000, b'[]', b'"x"', b'\xff\xfe\0', whole.replace(b'"', b'\0"', 1)]
+    spoiled = [whole[:rng.randrange(len(whole))], b'', b'['*100_000, b'[]', b'"x"', b'\xff\xfe\0',
+               whole.replace(b'"', b'\0"', 1)]
     path.write_bytes(rng.choice(spoiled))
     return f'{path.name} is {path.read_bytes()[:20]!r} ...'
 
@@ -97,8 +102,8 @@ def tensors(rng, folder, jail):
     first = next(k for k in header if k!='__metadata__')
     huge = claim({first: dict(dtype='F32', shape=[10**6, 10**6], data_offsets=[0, 4*10**12])})
     odd = claim({first: dict(dtype='F32', shape=[2], data_offsets=[0, 8])}) + bytes(8)
-    kinds = dict(cut=whole[:rng.randrange(len(whole))], length=struct.pack('<Q', 2**62)+whole[8:], huge=huge, odd=odd, empty=b'',
-                 noise=whole[:len(whole)//2] + rng.randbytes(len(whole)-len(whole)//2))
+    kinds = dict(cut=whole[:rng.randrange(len(whole))], length=struct.pack('<Q', 2**62)+whole[8:],
+                 huge=huge, odd=odd, empty=b'', noise=whole[:len(whole)//2] + rng.randbytes(len(whole)-len(whole)//2))
     kind = rng.choice([*kinds])
     path.write_bytes(kinds[kind])
     return f'{path.parent.name}/{path.name}: {kind}'
@@ -107,8 +112,9 @@ def place(rng, folder, jail):
     "Something else where a file was"
     path = some_file(rng, folder, '.json', '.safetensors', '.txt', '.jsonl', '.npz')
     path.unlink()
-    kinds = dict(absent=lambda: None, folder=path.mkdir, pipe=lambda: os.mkfifo(path), loop=lambda: path.symlink_to(path),
-                 zeros=lambda: path.symlink_to('/dev/zero'), outside=lambda: path.symlink_to('/etc/passwd'),
+    kinds = dict(absent=lambda: None, folder=path.mkdir, pipe=lambda: os.mkfifo(path),
+                 loop=lambda: path.symlink_to(path), zeros=lambda: path.symlink_to('/dev/zero'),
+                 outside=lambda: path.symlink_to('/etc/passwd'),
                  deep=lambda: path.joinpath(*['d']*200).mkdir(parents=True))
     kind = rng.choice([*kinds])
     kinds[kind]()
@@ -119,8 +125,10 @@ COMMANDS = {
     'run': ('electra_convert --src in --dst out', 'electra_convert --src in --dst out.npz',
             'electra_score --model in --text lines.txt --out out', 'electra_score --model in --show night',
             'electra_finetune --model in --csv rows.csv --text text --label label --out out --hparams {"debug":true}',
-            'electra_pretrain --init in --data examples --out out --steps 2', 'electra_evaluate --run in --data examples'),
-    'task': ('electra_convert --src in --dst out', 'electra_predict --model in --task about --input lines.txt --out out.tsv',
+            'electra_pretrain --init in --data examples --out out --steps 2',
+            'electra_evaluate --run in --data examples'),
+    'task': ('electra_convert --src in --dst out',
+             'electra_predict --model in --task about --input lines.txt --out out.tsv',
              'electra_finetune --model in --csv rows.csv --text text --label label --out out --hparams {"debug":true}'),
     'electric_run': ('electra_convert --src in --dst out', 'electra_score --model in --text lines.txt --out out',
                      'electra_pretrain --init in --data examples --out out --steps 2'),
@@ -235,8 +243,9 @@ def attempts(args, scripts, made):
         found.append(o := attempt(seed, scripts, made))
         counts[o.code] += 1
         if o.wrong: print(f'seed {seed}: {o.wrong}: {o.folder}, {o.spoiled}; {o.command}\n{o.said[-1500:]}', flush=True)
-    print(f'{len(found)} folders: {counts[2]} refused in one line, {counts[0]} used, {sum(bool(o.wrong) for o in found)} not held; '
-          f'at most {max(o.seconds for o in found):.0f} s and {max(o.memory for o in found)/1e9:.2f} GB')
+    print(f'{len(found)} folders: {counts[2]} refused in one line, {counts[0]} used, '
+          f'{sum(bool(o.wrong) for o in found)} not held; at most {max(o.seconds for o in found):.0f} s '
+          f'and {max(o.memory for o in found)/1e9:.2f} GB')
     if any(o.wrong for o in found): raise SystemExit(1)
 
 if __name__=='__main__': main()

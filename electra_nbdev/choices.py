@@ -27,7 +27,7 @@ from .engine.files import InputError, atomic_write
 from .generator import hidden_states, masked_logits, mlm_nll
 from .likelihood import load_likelihood
 from .score import load_scorer, prior_step
-from .text import json_lines
+from .engine.rows import json_lines
 from .tokenizer import special_token_ids, text_backend
 
 # %% ../nbs/using/34_choices.ipynb #4f85b37e

@@ -22,23 +22,26 @@ from .engine.files import InputError
 # %% ../nbs/99_cli.ipynb #b7c953d9
 @command
 def electra_vocab(
-    corpus:Required, # File, folder, glob, or hf:name[:config[:split[:column]]]
+    corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
     out:Required, # Folder for the vocabulary
     vocab_size:int=None, # Pieces, special tokens included (default: from 2,000 to 30,522, as the text is large)
     lower_case:bool_arg=True, # Lower-case the text
     strip_accents:bool_arg=True, # Remove accents
     min_frequency:int=2, # Rarer pieces are not made
+    field:str='text', # Of JSON lines, or column of a table, that holds the text
+    format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
     "Train a WordPiece vocabulary on a corpus"
+    from electra_nbdev.text import Corpus
     from electra_nbdev.tokenizer import train_vocab
-    tok = train_vocab(corpus, out, vocab_size, lower_case, strip_accents, min_frequency)
+    tok = train_vocab(Corpus(corpus, field, format), out, vocab_size, lower_case, strip_accents, min_frequency)
     print(f"{len(tok):,} pieces in {out}")
     return tok
 
 # %% ../nbs/99_cli.ipynb #4459913b
 @command
 def electra_data(
-    corpus:Required, # File, folder, glob, or hf:name[:config[:split[:column]]]
+    corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
     vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or tiny: that of the model of the package
     out:Required, # Folder for the examples
     max_length:int=128, # Tokens of an example
@@ -53,20 +56,27 @@ def electra_data(
     top:int=None, # With --replace-with: candidates of a position (default: 32)
     mask_prob:float=None, # With --replace-with: fraction of the tokens that get candidates (default: 0.15)
     device:str=None, # With --replace-with: cpu, cuda ... (default: a GPU if there is one)
+    field:str='text', # Of JSON lines, or column of a table, that holds the text
+    format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.examples import build_examples, load_examples
-    from electra_nbdev.cluster import build_in_tasks
+    from electra_nbdev.examples import load_examples
+    from electra_nbdev.text import Corpus
     how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
-    if tasks is None: folder = build_examples(corpus, vocab, out, max_length, num_proc, *rules)
-    else: folder = build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
-    examples = load_examples(folder)
-    print(_counted(examples, long_lines), 'in', folder)
-    if replace_with: _add_replacements(folder, replace_with, seed=seed, **how)
+    examples = load_examples(_build(Corpus(corpus, field, format), vocab, out, tasks, max_length, num_proc, rules))
+    print(_counted(examples, long_lines), 'in', examples.path)
+    if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
     return examples
 
 # %% ../nbs/99_cli.ipynb #253ae42d
+def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
+    "The folder of examples, built in tasks if asked for"
+    from electra_nbdev.cluster import build_in_tasks
+    from electra_nbdev.examples import build_examples
+    if tasks is None: return build_examples(corpus, vocab, out, max_length, num_proc, *rules)
+    return build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
+
 def _counted(examples, long_lines):
     "What was read and built, and why tokens are missing"
     from electra_nbdev.examples import WHY_DROPPED

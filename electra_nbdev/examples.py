@@ -271,7 +271,7 @@ def _check_counts(corpus, train, held_out=None):
         why = f"all its documents ({n}) are held out; {whole}" if n else f"it has {train['documents']} documents"
         raise InputError(f"no examples came out of {corpus}: {why}; give text, one sentence a line")
     if train['skipped_lines']:
-        warnings.warn(f"{train['skipped_lines']} lines that are not UTF-8 text were left out, "
+        warnings.warn(f"{train['skipped_lines']} lines that could not be read were left out, "
                       f"{train['lines']} were used")
     if held_out and not held_out['examples']:
         warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; "

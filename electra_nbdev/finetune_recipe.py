@@ -175,6 +175,13 @@ def _newest(run, encoder):
     own = f'discriminator.{body}.'
     return {k.removeprefix(own): t for k,t in tensors.items() if k.startswith(own)}
 
+def _load_newest(encoder, run):
+    "Take the weights of the newest checkpoint; all of them have to be there"
+    newest = _newest(run, encoder)
+    gaps = encoder.load_state_dict(newest, strict=False).missing_keys
+    if any('pooler' not in o for o in gaps):
+        raise InputError(f"the newest checkpoint of {run} lacks weights of its encoder; give another folder")
+
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #eb6e9dae
 _CURE = 'give an encoder, such as ELECTRA or BERT'
 
@@ -198,10 +205,7 @@ def open_encoder(
             raise InputError(f"{where} holds a {config.model_type}, an encoder with a decoder; {_CURE}")
         gaps = sorted(o for o in info['missing_keys'] if 'pooler' not in o)
         if gaps: raise InputError(f"{where} lacks weights of its encoder, such as {gaps[0]}; was it saved completely?")
-        if unfinished(model):
-            gaps = encoder.load_state_dict(newest := _newest(model, encoder), strict=False).missing_keys
-            if not newest or any('pooler' not in o for o in gaps):
-                raise InputError(f"the newest checkpoint of {model} does not have the encoder's weights; give another folder")
+        if unfinished(model): _load_newest(encoder, model)
     _check_sees_text(encoder, where)
     if not isinstance(encoder, ElectraModel): return with_unread_masks(encoder)
     if hp.from_scratch: official_init_(encoder, config.initializer_range)

@@ -22,7 +22,7 @@ from .finetune_recipe import FinetuneHParams
 from .tables import from_hub, part_of
 from .task_data import text_task
 from .tasks import TextExample, TextTask, official_name, register, task_folder, write_indexed
-from .text import BadRows, text_lines
+from .engine.rows import BadRows, text_lines
 from .trials import run_trials
 
 # %% ../nbs/finetuning/44_glue.ipynb #4f4ebf62

@@ -140,6 +140,9 @@ def fill(
                 raise InputError(f"{w.where}: {o} has shape {came}, the recipe asks for {wanted}; give it with hparams")
         elif unit_of(o) in begun:
             raise InputError(f"{w.where} lacks {o} of shape {wanted}, though others of {unit_of(o)} are there")
+    for o in taken:
+        if not w.tensors[o].isfinite().all():
+            raise InputError(f"{w.where}: {o} holds numbers that are not finite; take weights from before that")
     with torch.no_grad():
         for o in taken: params[o].copy_(w.tensors[o])
     return taken, made

@@ -38,7 +38,7 @@ from .generator import hidden_states, masked_logits
 from .masking import Inputs
 from .recipe import kept_folder, load_networks
 from .score import Scorer, max_tokens, model_tokenizer, open_in_training, saved_recipe, windows
-from .text import json_lines, text_lines
+from .engine.rows import json_lines, text_lines
 from .tokenizer import special_token_ids, text_backend, warn_unknown
 
 # %% ../nbs/using/31_likelihood.ipynb #279a1dd6

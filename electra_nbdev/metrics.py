@@ -40,10 +40,11 @@ def unigram_nll(
 def auc(
     labels:Tensor, # True where replaced, any shape
     scores:Tensor, # Higher: more likely replaced, same shape
-)->float: # In [0, 1]; nan if there is only one class
+)->float: # In [0, 1]; nan if there is only one class, or a score is not finite
     "Area under the ROC curve"
     labels, scores = labels.flatten().numpy(), scores.flatten().numpy()
-    return float(roc_auc_score(labels, scores)) if 0<labels.sum()<len(labels) else float('nan')
+    defined = 0<labels.sum()<len(labels) and np.isfinite(scores).all()
+    return float(roc_auc_score(labels, scores)) if defined else float('nan')
 
 # %% ../nbs/method/08_metrics.ipynb #418d6341
 def auc_200(

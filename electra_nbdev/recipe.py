@@ -413,6 +413,7 @@ def _complete(net):
     if not hasattr(own, 'total'): return state
     return {k: own.total if v.data_ptr()==own.weight.data_ptr() else v for k,v in state.items()}
 
+# %% ../nbs/pretraining/20_recipe.ipynb #0f874478
 def _load_towers(model, folder):
     "Two towers from beside their discriminator"
     from electra_nbdev.engine.checkpoint import read_tensors

@@ -330,6 +330,7 @@ def run_folder(
     "Where a run is written"
     return Path(out) if out else Path('runs')/file_name(hp.model_name, 'hparam `model_name`')
 
+# %% ../nbs/pretraining/23_runs.ipynb #cb3ab943
 def run_pretraining(
     data=None, # Folder of examples, the embedded sample if None
     out=None, # Folder of the run, `runs/` and the recipe's name if None

@@ -17,39 +17,18 @@ import pandas as pd
 
 from .engine.fields import check_choice
 from .engine.files import InputError, one_line, suggest
-from .text import BadRows, is_held_out, json_lines, text_lines
+from .engine.rows import TABLES, BadRows, delimited, json_lines, text_lines
+from .text import is_held_out
 
 # %% ../nbs/finetuning/38_tables.ipynb #e64b8bc2
-def _delimited(path, bad, names=None, **how):
-    "Rows under the names of the header, or under given names"
-    reader = csv.reader((o+'\n' for _,o in text_lines(path, bad)), strict=True, **how)
-    for row in _parsed(reader, bad):
-        if not row: continue # a blank line
-        if names is None: names = _header(path, row)
-        elif len(row)!=len(names): bad(reader.line_num, f"{len(row)} columns instead of {len(names)}")
-        else: yield reader.line_num, dict(zip(names, row))
-
-def _parsed(reader, bad):
-    "Rows without those that break the rules of quoting"
-    while True:
-        try: yield next(reader)
-        except StopIteration: return
-        except csv.Error as e: bad(reader.line_num, f"{e}; is a quotation mark missing?")
-
-def _header(path, names):
-    "Names of columns, each only once"
-    twice = [o for o in dict.fromkeys(names) if o and names.count(o)>1]
-    if twice: raise InputError(f"{path} has several columns `{twice[0]}`; rename them")
-    return names
-
 def _texts(path, bad):
     "A text on each line"
     for i,o in text_lines(path, bad): yield i, dict(text=o)
 
-csv.field_size_limit(2**31-1) # a text may be long
+def _table(path, bad, **how): return delimited((o for _,o in text_lines(path, bad)), path, bad, **how)
 
-FORMATS = {'.csv': partial(_delimited, delimiter=','), '.jsonl': json_lines, '.txt': _texts,
-           '.tsv': partial(_delimited, delimiter='\t', quoting=csv.QUOTE_NONE)}
+FORMATS = {'.csv': partial(_table, **TABLES['csv']), '.jsonl': json_lines, '.txt': _texts,
+           '.tsv': partial(_table, **TABLES['tsv'])}
 
 # %% ../nbs/finetuning/38_tables.ipynb #6d843aa4
 def check_columns(

@@ -33,7 +33,7 @@ from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, ma
                                    spans_of, tags_of)
 from .tables import from_hub, part_of, read_table, refuse_columns
 from .tasks import Feature, Task, dense, encode_texts, register, task_folder
-from .text import BadRows
+from .engine.rows import BadRows
 from .trials import run_trials
 
 # %% ../nbs/finetuning/50_tagging.ipynb #9a10d7a8

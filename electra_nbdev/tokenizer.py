@@ -33,7 +33,7 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from .engine.files import InputError, atomic_folder, check_free, digest, one_line
-from .text import chunks
+from .text import as_corpus, chunks
 
 # %% ../nbs/data/11_tokenizer.ipynb #d6c6f64a
 def wordpiece(
@@ -448,7 +448,8 @@ def train_vocab(
     chars = _alphabet(bare, raw, size//8)
     how.append(any(normalize('NFD', c)!=c for c in chars)) # there are two forms
     tok = wordpiece(_train(wordpiece(specials, *how), corpus, chars, size, min_frequency), *how)
-    if len(tok)==len(SPECIALS): raise InputError(f"the corpus {corpus} has no words to train a vocabulary on")
+    if len(tok)==len(SPECIALS):
+        raise InputError(f"the corpus {as_corpus(corpus).files} has no words to train a vocabulary on")
     if vocab_size and len(tok)<vocab_size:
         warnings.warn(f"the corpus gives {len(tok)} pieces instead of {vocab_size}; set the hparam vocab_size to that")
     save_tokenizer(tok, out)

@@ -21,7 +21,7 @@ def test_names_that_lead_elsewhere(seed, made, monkeypatch):
     monkeypatch.setattr(hostile, 'NAMES', ('..', '../stolen', '{jail}/stolen', '../../stolen')[seed:seed+1])
     monkeypatch.setattr(hostile, 'COMMANDS', dict(task=('electra_convert --src in --dst out',)))
     found = hostile.attempt(seed, *made)
-    assert not found.wrong and found.code==2 and 'becomes the name of a file' in found.said, found
+    assert not found.wrong and found.code==2 and 'becomes a file name' in found.said, found
 
 def test_code_of_a_folder_is_not_run(made, monkeypatch):
     monkeypatch.setattr(hostile, 'SPOILED', (hostile.code,))

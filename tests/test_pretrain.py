@@ -60,7 +60,8 @@ def test_a_difference_of_embeddings(made, tmp_path):
     restore(again, tmp_path/'checkpoints/step-00000004')
     again.fit_steps()
     for a,b in zip(learn.model.parameters(), again.model.parameters(), strict=True): assert torch.equal(a, b)
-    assert torch.equal(finetune_recipe._newest(tmp_path, learn.model.discriminator.electra)['embeddings.word_embeddings.weight'], own.total)
+    newest = finetune_recipe._newest(tmp_path, learn.model.discriminator.electra)
+    assert torch.equal(newest['embeddings.word_embeddings.weight'], own.total)
 
 def test_nan_stops_with_the_last_good_state(made, tmp_path, capsys):
     learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path), Poison(6)], max_skipped_updates=0)

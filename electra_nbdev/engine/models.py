@@ -135,6 +135,7 @@ def check_folder(
     size = sum(o.stat().st_size for o in folder.iterdir() if o.suffix in ('.safetensors', '.bin'))
     if size: check_sizes(read_json(folder/'config.json'), size, folder/'config.json')
 
+# %% ../../nbs/engine/91_models.ipynb #6883d1b2
 def refuse_code(
     where, # Folder, or a name on the hub
     error:Exception, # From `transformers`
@@ -153,7 +154,8 @@ def load_pretrained(
     local = isinstance(where, Path)
     if local and where.is_dir(): check_folder(where, hasattr(cls, 'from_config') or hasattr(cls, 'base_model_prefix'))
     try:
-        with quiet_loading(): return cls.from_pretrained(where, local_files_only=local, trust_remote_code=False, **kwargs)
+        with quiet_loading():
+            return cls.from_pretrained(where, local_files_only=local, trust_remote_code=False, **kwargs)
     except Exception as e:
         refuse_code(where, e)
         raise InputError(f"{where} does not open as {cls.__name__}: {one_line(e)}") from None
