@@ -54,6 +54,8 @@ def causal(
     body:nn.Module, # Hugging Face encoder, changed in place
 )->nn.Module: # The same encoder
     "Let every position attend to itself and what was read before it"
+    if body.config._attn_implementation=='eager':
+        raise ValueError("eager attention ignores is_causal; use sdpa")
     for m in body.modules():
         if hasattr(m, 'is_causal'): m.is_causal = True
     return body

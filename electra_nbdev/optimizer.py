@@ -107,7 +107,8 @@ def param_groups(
     n_layers = max([param_depth(n) for n,_ in named] + [0])
     shares, groups = layer_lrs(1., layer_decay, n_layers, exponents), {}
     for n,p in named:
-        groups.setdefault((param_depth(n) % (n_layers+2), decays(n)), []).append((n,p))
+        decay = decays(n) and p.ndim>1 # norms have other names in other bodies
+        groups.setdefault((param_depth(n) % (n_layers+2), decay), []).append((n,p))
     return [dict(params=groups[d,decay], depth=d, lr_mult=shares[d], wd_mult=float(decay))
             for d,decay in sorted(groups)]
 

@@ -430,11 +430,12 @@ class TextTaskDataLoaders(TaskDataLoaders):
         bs:int=32, # Sequences of a batch
         device=None, # `cpu`, `cuda` ...; a GPU if there is one
         skip_bad:bool=False, # Leave unreadable rows of files out, and count them
+        pair:str|None=None, # Column of the second text of a pair
         **hparams, # Changes to the recipe, such as `max_seq_length`
     ):
         "From a data frame"
         if not 0<valid_pct<1: raise InputError(f"valid_pct is {valid_pct}; allowed: a fraction between 0 and 1")
-        text, pair = (text, None) if isinstance(text, str) else text
+        if not isinstance(text, str): text, pair = text
         task = text_task('task', df, valid, None, text, pair, label, regression, skip_bad=skip_bad, share=valid_pct)
         return cls.from_task(task, model, bs, device, **hparams)
 

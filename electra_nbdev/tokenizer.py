@@ -171,7 +171,7 @@ def check_pieces(
 # %% ../nbs/data/11_tokenizer.ipynb #03ac7fa6
 def load_tokenizer(
     path, # Folder of a tokenizer, of a run, of a model or of examples; `hf:name`; `tiny`; or a `vocab.txt`
-    lower_case:bool=True, # For a bare `vocab.txt`: lower-case the text
+    lower_case:bool|None=None, # For a bare `vocab.txt`: lower-case the text; None: unless its pieces have capitals
     strip_accents:bool=True, # For a bare `vocab.txt`: remove accents when lower-casing
 )->PreTrainedTokenizerFast:
     "Open and check a tokenizer"
@@ -183,7 +183,12 @@ def load_tokenizer(
     if not path.is_file():
         raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
                          "electra_vocab wrote, a run, or tiny, the model of the package")
-    return wordpiece(read_vocab(path), lower_case, strip_accents)
+    vocab = read_vocab(path)
+    if lower_case is None and not (lower_case := not _has_capitals(vocab)):
+        print(f"NOTE: {path} has pieces with capitals, so text keeps its capitals and accents", flush=True)
+    return wordpiece(vocab, lower_case, strip_accents)
+
+def _has_capitals(vocab): return any(o!=o.lower() for o in vocab if not re.fullmatch(r'\[.*\]', o))
 
 def _vocab_of(path):
     "Where the vocabulary of a run, of a model or of examples is"

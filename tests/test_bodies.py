@@ -197,6 +197,12 @@ def test_an_extended_run_gives_its_newest_weights(data, body, tmp_path):
     own = open_encoder(tmp_path).state_dict()
     assert any(torch.equal(o, tensors[name]) for n,o in own.items() if name.endswith(n)), name
 
+@bodies
+def test_norms_and_biases_do_not_decay(data, body):
+    "Whatever a body calls them; every matrix does"
+    for group in param_groups(networks(data, body)):
+        for n,p in group['params']: assert group['wd_mult']==(p.ndim>1), n
+
 def test_the_command_takes_a_folder(data, tmp_path, capsys):
     body = folder_of('modernbert', tmp_path/'body')
     hparams = {k: v for k,v in vars(recipe(data, 'modernbert')).items()

@@ -41,7 +41,8 @@ def prose(first): return '\n\n'.join('\n'.join(o) for o in WANTED[first:]).encod
 
 FILES = {'a.jsonl': jsonl, 'a.ndjson': jsonl, 'a.json': jsonl, 'a.csv': lambda: table().to_csv(index=False).encode(),
          'a.parquet': parquet, 'a.arrow': arrow, 'a.feather': lambda: arrow(new=ipc.new_file),
-         'a.tar': lambda: tar({'x/a.jsonl': jsonl(DOCS[:9]), 'x/.hidden': b'no', 'x/b.txt.gz': gzip.compress(prose(9))})}
+         'a.tar': lambda: tar({'x/a.jsonl': jsonl(DOCS[:9]), 'x/.hidden': b'no',
+                              'x/b.txt.gz': gzip.compress(prose(9))})}
 
 WHOLE = 'a.parquet', 'a.arrow', 'a.feather' # which are compressed inside
 

@@ -3,8 +3,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn, tensor
+from transformers import ElectraConfig
 
-from electra_nbdev.electric import cloze_step, noise_mask, noise_prob
+from electra_nbdev.electric import TwoTowers, cloze_step, noise_mask, noise_prob
 from electra_nbdev.engine.fast_cpu import with_packed_dropout
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.random import KeyedRandom
@@ -197,3 +198,8 @@ def test_folders(tmp_path):
     other = recipe(**TT)
     with pytest.raises(InputError, match='no folder `discriminator`'): load_networks(tmp_path, other)
     with pytest.raises(InputError, match='does not fit'): load_networks(tmp_path, recipe())
+
+def test_towers_under_eager_attention_are_refused():
+    "It does not read `is_causal`: every position would see its own token"
+    with pytest.raises(ValueError, match='eager attention ignores is_causal'):
+        TwoTowers(ElectraConfig(vocab_size=50, attn_implementation='eager'))

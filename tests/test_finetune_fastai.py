@@ -97,6 +97,14 @@ def test_pairs_numbers_and_validation_rows(model, table, tmp_path, capsys):
     assert isinstance(want[0], float)
     assert learn.get_preds()[0].shape==(10,)
 
+def test_a_pair_by_the_name_of_its_column(model, table):
+    args = dict(label='about', model=model, device='cpu', valid=table[32:])
+    both = table.assign(context=table['question'].str.upper())
+    named = TextTaskDataLoaders.from_df(both[:32], 'question', pair='context', **args | dict(valid=both[32:]))
+    listed = TextTaskDataLoaders.from_df(both[:32], ['question', 'context'], **args | dict(valid=both[32:]))
+    assert [o[-1].example for o in named.valid_ds]==[o[-1].example for o in listed.valid_ds]
+    assert named.valid_ds[0][-1].example.text_b
+
 def test_a_part_is_held_out_and_said(model, table, capsys):
     args = dict(text='question', label='about', model=model, device='cpu')
     dls = TextTaskDataLoaders.from_df(table, **args, valid_pct=.3)

@@ -179,3 +179,12 @@ def test_weights_without_a_tokenizer(tmp_path):
         with refused('has no vocabulary; put the tokenizer.json'): act(tmp_path)
     (tmp_path/'tokenizer_config.json').write_text('{}')
     with refused('has no vocabulary'): open_model(tmp_path)
+
+def test_capitals_in_a_vocabulary_decide(tmp_path, capsys):
+    "A cased vocabulary keeps the case of the text, and says so"
+    (tmp_path/'vocab.txt').write_text('\n'.join([*SPECIALS, '[unused1]', 'Dezembro', 'é', 'dezembro']))
+    assert load_tokenizer(tmp_path/'vocab.txt').tokenize('Dezembro é')==['Dezembro', 'é']
+    assert 'has pieces with capitals' in capsys.readouterr().out
+    assert load_tokenizer(tmp_path/'vocab.txt', lower_case=True).tokenize('Dezembro')==['dezembro']
+    (tmp_path/'vocab.txt').write_text('\n'.join([*SPECIALS, '[unused1]', 'dezembro']))
+    assert load_tokenizer(tmp_path/'vocab.txt').tokenize('Dezembro')==['dezembro'] and not capsys.readouterr().out
