@@ -384,7 +384,7 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given):
     if known and minutes:
         print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
     if extend and steps>was: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
-    files = check_files(data_files(train, dls.valid.dataset), there.get('files'))
+    files = {} if rank() else check_files(data_files(train, dls.valid.dataset), there.get('files')) # reads them all
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
 
 # %% ../nbs/pretraining/23_runs.ipynb #c5431421

@@ -171,7 +171,7 @@ def check_pieces(
 # %% ../nbs/data/11_tokenizer.ipynb #03ac7fa6
 def load_tokenizer(
     path, # Folder of a tokenizer, of a run, of a model or of examples; `hf:name`; `tiny`; or a `vocab.txt`
-    lower_case:bool|None=None, # For a bare `vocab.txt`: lower-case the text; None: unless its pieces have capitals
+    lower_case:bool|None=None, # For a bare `vocab.txt`: lower-case the text; None: unless many pieces have capitals
     strip_accents:bool=True, # For a bare `vocab.txt`: remove accents when lower-casing
 )->PreTrainedTokenizerFast:
     "Open and check a tokenizer"
@@ -185,10 +185,13 @@ def load_tokenizer(
                          "electra_vocab wrote, a run, or tiny, the model of the package")
     vocab = read_vocab(path)
     if lower_case is None and not (lower_case := not _has_capitals(vocab)):
-        print(f"NOTE: {path} has pieces with capitals, so text keeps its capitals and accents", flush=True)
+        print(f"NOTE: {path} has many pieces with capitals, so text keeps capitals and accents", flush=True)
     return wordpiece(vocab, lower_case, strip_accents)
 
-def _has_capitals(vocab): return any(o!=o.lower() for o in vocab if not re.fullmatch(r'\[.*\]', o))
+def _has_capitals(vocab):
+    "Whether at least a tenth of the pieces have capitals, as in every cased vocabulary of a script that has them"
+    pieces = [o for o in vocab if not re.fullmatch(r'\[.*\]', o)]
+    return 10*sum(o!=o.lower() for o in pieces)>=max(1, len(pieces))
 
 def _vocab_of(path):
     "Where the vocabulary of a run, of a model or of examples is"

@@ -104,6 +104,7 @@ def test_this_machine_without_a_measurement(capsys):
     assert found.seconds!=found.seconds and found.memory>found.cost.memory
     assert '`--measure` times it' in capsys.readouterr().out
 
+@pytest.mark.timing
 def test_measured(capsys):
     hp = '{"num_train_steps": 200, "save_checkpoints_steps": 100, "num_warmup_steps": 10}'
     found = cli.electra_plan('tiny', hp, device='cpu', measure=True)

@@ -388,6 +388,7 @@ class Slow(Callback):
     "Waits so long at every batch that nothing else counts"
     def before_batch(self): time.sleep(.1)
 
+@pytest.mark.timing
 def test_updates_and_held_out_batches_are_timed_apart(made):
     "However many batches an evaluation has"
     d, hp = made
@@ -397,6 +398,7 @@ def test_updates_and_held_out_batches_are_timed_apart(made):
         step, evaluated = pretrain.time_steps(few, pretrain_dls(train, train, few, 'cpu'), [Slow()], n=6)
         assert .1<step<.25 and .1<evaluated<.25
 
+@pytest.mark.timing
 @pytest.mark.parametrize('n', [1, 30])
 def test_as_many_steps_as_fit(made, n, monkeypatch):
     "The time that they and their evaluations then take is the time that was given, within 15 %"

@@ -62,6 +62,7 @@ def find_damage(
             if not (path/name).is_file(): return f"{name} is no file"
             if size!=want['bytes']: return f"{name} has {size} bytes instead of {want['bytes']}"
             if content and file_facts(path/name)!=want: return f"{name} does not match its checksum"
+    except InputError as e: return str(e)
     except _UNREADABLE as e: return one_line(e)
     return ''
 
