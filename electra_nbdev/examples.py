@@ -255,8 +255,9 @@ def _shards_kept(out, recipe):
     work = work_path(out, recipe)
     try: yield
     except (InputError, OSError) as e:
-        finished = len(list(work.glob('train/*.json')))
-        if not finished: shutil.rmtree(work, ignore_errors=True)
+        finished, hub = len(list(work.glob('train/*.json'))), any('files' in o for o in recipe['sources'])
+        wrong_text = isinstance(e, InputError) and not hub # other text will be another recipe
+        if wrong_text or not finished: shutil.rmtree(work, ignore_errors=True)
         if getattr(e, 'errno', None) not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): raise
         where = f"{finished} finished shards wait in {work}" if finished else "nothing of it is left"
         raise OSError(e.errno, f"{e.strerror}: {out} is not complete, {where}; "

@@ -126,7 +126,7 @@ def _texts(lines, form, field, where, on_bad):
 def _documents(texts):
     "Lines of texts, None after each"
     for o in texts:
-        yield from filter(str.strip, (o or '').split('\n'))
+        yield from (l for l in (o or '').split('\n') if l.strip('\ufeff').strip())
         yield None
 
 def _content(blocks, form, field, where, on_bad):

@@ -193,6 +193,7 @@ def _has_capitals(vocab):
     pieces = [o for o in vocab if not re.fullmatch(r'\[.*\]', o)]
     return 10*sum(o!=o.lower() for o in pieces)>=max(1, len(pieces))
 
+# %% ../nbs/data/11_tokenizer.ipynb #92c5141e
 def _vocab_of(path):
     "Where the vocabulary of a run, of a model or of examples is"
     path = Path(path)

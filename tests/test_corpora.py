@@ -54,6 +54,10 @@ def test_the_same_documents(name, packing, tmp_path):
     for n in (50, 777, 2**24): assert docs(path, chunk_bytes=n)==WANTED
     if name!='a.tar': assert docs(path, blank_lines_separate_docs=False)==WANTED # it holds prose too
 
+def test_a_line_of_a_byte_order_mark_divides_no_row(tmp_path):
+    (tmp_path/'a.jsonl').write_text(json.dumps(dict(text='Owls.\n\ufeff\nLarks.')))
+    assert docs(tmp_path/'a.jsonl')==[['Owls.', 'Larks.']]
+
 def test_tabs_divide_columns(tmp_path):
     (tmp_path/'a.tsv').write_text('id\ttext\n1\tOwls "hunt".\r\n2\tLarks, too.\n')
     assert docs(tmp_path/'a.tsv')==[['Owls "hunt".'], ['Larks, too.']]
