@@ -2,7 +2,7 @@
 
 ELECTRA with two networks and with one, masked language models at two masking rates, Electric, and random weights. All
 have the same body, text, vocabulary, lengths and number of floating-point operations; seconds of the processor are
-kept too. Batch, clipping and learning rate are chosen for each objective from the same four settings, by the chunking
+kept too. Batch, clipping and learning rate are chosen for each objective from the same five settings, by the chunking
 score of a run of half as many operations with a seed of its own. Each run leaves its networks at 1/8, 1/4, 1/2 and
 the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
 stopped command goes on. `--preset small` with a GPU is the same comparison at the size of the paper's small model."""
@@ -24,7 +24,9 @@ LENGTHS = dict(max_seq_length=128, num_eval_steps=24, length_schedule=[[8, .25],
 SETTINGS = {'1,024 tokens, not clipped, 2e-3': dict(train_batch_size=8, max_grad_norm=None, learning_rate=2e-3),
             '1,024 tokens, not clipped, 1e-3': dict(train_batch_size=8, max_grad_norm=None, learning_rate=1e-3),
             '512 tokens, clipped at 1, 2e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=2e-3),
-            '512 tokens, clipped at 1, 1e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=1e-3)}
+            '512 tokens, clipped at 1, 1e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=1e-3),
+            '512 tokens, bias correction, clipped at 1, 2e-3': dict(train_batch_size=4, max_grad_norm=1.,
+                                                                   learning_rate=2e-3, bias_correction=True)}
 CHOOSING, CHOOSING_SHARE = 9, 1/2 # Seed of the runs that choose a setting, their share of the operations
 TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
 SAMPLED = {'corpus sampled once': TABLE} # Only if named

@@ -118,11 +118,19 @@ class JointLoss:
         gen_count:Tensor, # How many there are, (bs,)
     )->Tensor: # []
         "Mean over all predictions and mean over all tokens that count, each times its weight"
-        counts = gen_count.sum(), (labels!=IGNORE).sum()
-        n, n_tokens = counts if self.counts is None else self.counts
-        loss = self.gen_weight*gen_sum.sum()/(n+1e-6)
-        if not self.disc_weight: return loss
-        return loss + self.disc_weight*disc_nll(logits, labels).sum()/(n_tokens+1e-6)
+        gen, n, disc, n_tokens = self.sums(logits, labels, gen_sum, gen_count)
+        if self.counts is not None: n, n_tokens = self.counts
+        return self.of_sums(gen, n, disc, n_tokens)
+
+    def sums(self, logits, labels, gen_sum, gen_count):
+        "Losses and their number, of both networks: what batches and processes can add up"
+        disc = disc_nll(logits, labels).sum() if self.disc_weight else gen_sum.new_zeros(())
+        return gen_sum.sum(), gen_count.sum(), disc, (labels!=IGNORE).sum()
+
+    def of_sums(self, gen, n, disc, n_tokens):
+        "The loss from such sums"
+        loss = self.gen_weight*gen/(n+1e-6)
+        return loss + self.disc_weight*disc/(n_tokens+1e-6) if self.disc_weight else loss
 
 # %% ../nbs/method/04_electra.ipynb #a518bbd8
 class UnigramNoise:

@@ -141,13 +141,14 @@ class HeldOutMetrics(Callback):
 
     def before_validate(self):
         "Forget the last evaluation"
-        self.g, self.d, self.u, self.rows = [], [], [], []
+        self.g, self.d, self.u, self.rows, self.sums = [], [], [], [], []
         device = next(self.model.parameters()).device
         self.unigram, self.probs = self.unigram.to(device), self.probs.to(device)
 
     def after_pred(self):
         "Add the predictions of both networks for a batch"
         mb, mask = self.masked, self.special_ids.mask
+        if hasattr(self.loss_func, 'sums'): self.sums.append(self.loss_func.sums(self.pred, *self.yb))
         self.g.append(prediction_facts(mb, self.generated, self.unigram, mask))
         if self.model.discriminator is None: return
         labels = self.yb[0]
@@ -176,13 +177,21 @@ def after_validate(self:HeldOutMetrics):
     "All numbers of this evaluation"
     d = joined(self.d, None if self.count_padding else 'real')
     rows = dict(loss=torch.cat(self.rows).cpu()) if self.rows else None
-    here = joined(self.g, 'used'), d, joined(self.u, 'real'), rows
-    g, d, u, rows = map(_merged, zip(*gathered(here)))
+    sums = dict(sums=torch.tensor([[float(x) for x in o] for o in self.sums])) if self.sums else None
+    here = joined(self.g, 'used'), d, joined(self.u, 'real'), rows, sums
+    g, d, u, rows, sums = map(_merged, zip(*gathered(here)))
     if not g: return # it was cancelled, as by `lr_find`
+    if sums: self._show_loss(sums['sums'].double().sum(0).tolist())
     found = our_metrics(g, d) | official_metrics(g, d, rows and rows['loss'], self.count_padding)
     if u: found['auc_unigram'] = auc(u['label'], u['logit'])
     self.learn.held_out = found
     self.before_validate() # free what the device holds
+
+@patch
+def _show_loss(self:HeldOutMetrics, sums):
+    "The recorder's loss is that of all tokens, whatever batches and processes they were in"
+    o = self.recorder.loss
+    o.total, o.count = self.loss_func.of_sums(*sums), 1
 
 def _merged(facts):
     "The facts of all processes; None if there are none"

@@ -113,6 +113,21 @@ def test_two_processes_learn_what_one_learns(made, tmp_path, name):
         for j,x in enumerate(row): assert torch.equal(x, torch.cat([o[0][i][j] for o in parts])), (i, j)
     assert parts[0][1]==parts[1][1]==pytest.approx(one[1], rel=1e-3)
 
+class Shown(Callback):
+    "The held-out loss that is printed"
+    order, run_valid = 900, False
+    def __init__(self, path): self.path = path
+    def after_fit(self): torch.save(self.recorder.values[-1][1], f'{self.path}.{rank()}')
+
+def test_the_printed_loss_does_not_depend_on_processes(made, tmp_path):
+    "Nor on the size of held-out batches, whose parts have unequal numbers of tokens: the loss is that of all tokens"
+    d, hp = made
+    hp = replace(hp, num_train_steps=1, learning_rate=0., train_batch_size=12, eval_batch_size=12)
+    for n in (1, 2, 3): run(d, tmp_path/str(n), hp, n, lambda: [Shown(tmp_path/f'shown{n}')])
+    run(d, tmp_path/'other', replace(hp, eval_batch_size=24), 1, lambda: [Shown(tmp_path/'shown4')])
+    shown = {n: float(torch.load(tmp_path/f'shown{n}.0', weights_only=False)) for n in (1, 2, 3, 4)}
+    assert all(o==pytest.approx(shown[1], rel=1e-6) for o in shown.values()), shown
+
 def test_any_number_of_processes_and_parts(made, tmp_path):
     "Four processes, parts of a batch, both, and another number after a stop"
     d, hp = made
