@@ -123,7 +123,7 @@ def electra_plan(
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
-    preset:str=None, # tiny, small, base or large (default: tiny; with --init the recipe of the weights)
+    preset:str=None, # tiny, small, base or large (default: that of the run in --out, or of --init; else tiny)
     hparams:str=None, # JSON text or a JSON file, on top of the preset
     steps:int=None, # Steps of the whole run
     minutes:float=None, # Train for about so long instead
@@ -140,7 +140,7 @@ def electra_pretrain(
     "Pre-train ELECTRA; run again, it continues where it stopped"
     _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hparams)
     from electra_nbdev import continue_pretraining as pre, recipe
-    hp = _recipe_of(preset, hparams, steps, seed, data, origin := _origin(init), body)
+    hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     _spare_threads(hp)
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
     how |= dict(given=recipe.read_hparams(hparams))
@@ -180,19 +180,22 @@ def _spare_threads(hp):
     if hp.model_size=='tiny': spare_threads()
 
 # %% ../nbs/99_cli.ipynb #7ddf24d5
-def _recipe_of(preset, hparams, steps, seed, data, origin, body):
-    "Preset < examples < hparams < flags; the length that `--steps` implies gives way to what `--hparams` says"
+def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
+    "Preset, or the run that is there < examples < hparams < flags; what `--steps` implies gives way to `--hparams`"
     from electra_nbdev.continue_pretraining import restarted
     from electra_nbdev.engine.models import body_of
     from electra_nbdev.examples import load_examples
     from electra_nbdev.pretrain import match_examples
-    from electra_nbdev.recipe import read_hparams, resolve_hparams
+    from electra_nbdev.recipe import load_hparams, read_hparams, resolve_hparams
     from electra_nbdev.runs import with_steps
     given = read_hparams(hparams)
-    if origin: hp = origin.recipe(preset, given, seed=seed)
+    there = Path(out or Path('runs')/given.get('model_name', 'electra'))/'hparams.json'
+    was = load_hparams(there) if there.is_file() and not (preset or body) else None
+    if was: hp = resolve_hparams(hparams=dict(vars(was), run={}) | given, seed=seed)
+    elif origin: hp = origin.recipe(preset, given, seed=seed)
     else: hp = resolve_hparams(preset or 'tiny', given, seed=seed, body=body_of(body) if body else None)
     if data: hp = match_examples(hp, load_examples(data), given)
-    if steps is None: return hp
+    if steps is None or was and steps==was.num_train_steps: return hp
     hp = restarted(hp, steps) if origin else with_steps(hp, steps)
     return replace(hp, **{k: given[k] for k in ('num_warmup_steps', 'save_checkpoints_steps') if k in given})
 

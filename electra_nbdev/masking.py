@@ -205,7 +205,8 @@ class MaskTokens(Callback):
         if self.training: rand, prob = self.random_of_step(ids), self.mask_prob
         else: rand, prob = self.random_of_evaluation(ids), EVAL_MASK_PROB
         whole = self.training and self.word_starts is not None
-        begins = self.word_starts.to(ids.device)[ids] if whole else None
+        if whole and self.word_starts.device!=ids.device: self.word_starts = self.word_starts.to(ids.device)
+        begins = self.word_starts[ids] if whole else None
         self.learn.masked = mask_batch(inp, self.special_ids, prob, self.duplicates, rand, begins)
 
 # %% ../nbs/method/01_masking.ipynb #6a67852d

@@ -117,6 +117,19 @@ def test_again_continues_and_extends(home):
     assert more.code==0 and 'Continuing at step 20 of 30' in more.out and 'schedule' in more.out
     assert read_history(home/'longer/history.jsonl')[-1]['step']==30
 
+def test_a_run_keeps_its_own_recipe(home):
+    "Whoever continues or extends it need not type its hyper-parameters again; what is typed has to agree"
+    shutil.copytree(home/'run', home/'own', dirs_exist_ok=True)
+    was = json.loads((home/'own/hparams.json').read_text())
+    assert 'Finished already at step 20' in typed('electra_pretrain --data examples --out own --device cpu', home).out
+    more = typed('electra_pretrain --data examples --steps 30 --extend --out own --device cpu', home)
+    assert more.code==0 and 'Continuing at step 20 of 30' in more.out, more
+    found = json.loads((home/'own/hparams.json').read_text())
+    odd = {k for k in was if k!='run' and was[k]!=found[k]}
+    assert odd<={'num_train_steps', 'num_warmup_steps', 'save_checkpoints_steps'}, odd
+    line = 'electra_pretrain --data examples --out own --device cpu --hparams {"mask_prob":0.4}'
+    bad(home, line.replace('{', "'{").replace('}', "}'"), 'another recipe: mask_prob', '0.4')
+
 def test_minutes_fix_the_steps(home):
     line = 'electra_pretrain --data examples --hparams recipe.json --minutes 0.05 --out timed --device cpu'
     first = typed(line, home)

@@ -52,6 +52,7 @@ VARIANTS = {'separate': dict(untied_generator=True, untied_generator_embeddings=
             'official Electric': dict(electra_objective=False, electric_objective=True, duplicates='official',
                                       cloze_mode='official'),
             'disallow_correct': dict(disallow_correct=True), 'temperature': dict(temperature=2.),
+            'gdes': dict(untied_generator=True, gdes=True),
             'another body': dict(body=BERT, untied_generator=True), 'unigram noise': dict(unigram_noise=.5),
             'Electric, unigram noise': dict(electra_objective=False, electric_objective=True, unigram_noise=.5)}
 
@@ -115,6 +116,13 @@ def test_training_does_not_stop_the_gpu(variant, precision):
         train(put(learn))
     assert learn.n_updates==2 and torch.float64 not in watch.dtypes()
     assert (torch.bfloat16 in watch.dtypes())==(precision=='bf16')
+
+def test_whole_words_do_not_stop_the_gpu():
+    "Where words begin goes to the device once"
+    learn = learner('tied')
+    learn.mask_tokens.word_starts = torch.ones(learn.hp.vocab_size, dtype=torch.bool)
+    with pretended_gpu(copies=2): train(put(learn))
+    assert learn.n_updates==2
 
 @pytest.mark.parametrize('precision', ['fp32', 'bf16'])
 @pytest.mark.parametrize('variant', VARIANTS)
