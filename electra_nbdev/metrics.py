@@ -148,7 +148,7 @@ class HeldOutMetrics(Callback):
     def after_pred(self):
         "Add the predictions of both networks for a batch"
         mb, mask = self.masked, self.special_ids.mask
-        if hasattr(self.loss_func, 'sums'): self.sums.append(self.loss_func.sums(self.pred, *self.yb))
+        if sums := getattr(self.loss_func, 'sums', None): self.sums.append(sums(self.pred, *self.yb))
         self.g.append(prediction_facts(mb, self.generated, self.unigram, mask))
         if self.model.discriminator is None: return
         labels = self.yb[0]
@@ -177,7 +177,8 @@ def after_validate(self:HeldOutMetrics):
     "All numbers of this evaluation"
     d = joined(self.d, None if self.count_padding else 'real')
     rows = dict(loss=torch.cat(self.rows).cpu()) if self.rows else None
-    sums = dict(sums=torch.tensor([[float(x) for x in o] for o in self.sums])) if self.sums else None
+    sums = [[float(x) for x in o] for o in self.sums]
+    sums = dict(sums=torch.tensor(sums)) if sums else None
     here = joined(self.g, 'used'), d, joined(self.u, 'real'), rows, sums
     g, d, u, rows, sums = map(_merged, zip(*gathered(here)))
     if not g: return # it was cancelled, as by `lr_find`
