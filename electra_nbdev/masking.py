@@ -180,7 +180,6 @@ def plot_tokens(
 # %% ../nbs/method/01_masking.ipynb #0f688aa9
 EVAL_MASK_PROB = 0.15 # Masking rate of held-out text
 
-# %% ../nbs/method/01_masking.ipynb #9bc22a91
 class MaskTokens(Callback):
     "Mask every batch: `learn.masked` for the objective"
     order = MixedPrecision.order+1 # inside autocast, before the objective
@@ -206,8 +205,7 @@ class MaskTokens(Callback):
         if self.training: rand, prob = self.random_of_step(ids), self.mask_prob
         else: rand, prob = self.random_of_evaluation(ids), EVAL_MASK_PROB
         whole = self.training and self.word_starts is not None
-        if whole and self.word_starts.device!=ids.device:
-            self.word_starts = self.word_starts.to(ids.device)
+        if whole: self.word_starts = self.word_starts.to(ids.device) # copied once
         begins = self.word_starts[ids] if whole else None
         self.learn.masked = mask_batch(inp, self.special_ids, prob, self.duplicates, rand, begins)
 

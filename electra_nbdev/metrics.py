@@ -148,7 +148,8 @@ class HeldOutMetrics(Callback):
     def after_pred(self):
         "Add the predictions of both networks for a batch"
         mb, mask = self.masked, self.special_ids.mask
-        if sums := getattr(self.loss_func, 'sums', None): self.sums.append(sums(self.pred, *self.yb))
+        sums = getattr(self.loss_func, 'sums', None)
+        if sums: self.sums.append(sums(self.pred, *self.yb))
         self.g.append(prediction_facts(mb, self.generated, self.unigram, mask))
         if self.model.discriminator is None: return
         labels = self.yb[0]
