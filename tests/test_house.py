@@ -65,6 +65,12 @@ def small_figures():
     small = re.compile(r'dpi[=(]\d\d\b|fontsize=[1-7]\b')
     return {o.stem: sum(len(small.findall(c)) for c in cells(o)) for o in NOTEBOOKS}
 
+def machine_paths():
+    "Outputs of notebooks with a path of the machine that ran them"
+    path = re.compile(r'site-packages/|/(home|root|work|Users)/\w')
+    def outputs(o): return [c.get('outputs', []) for c in json.loads(o.read_text(encoding='utf-8'))['cells']]
+    return {o.stem: len(path.findall(json.dumps(outputs(o)))) for o in NOTEBOOKS}
+
 METHOD = sorted((NBS/'method').glob('*.ipynb'))
 
 def words(markdown):
@@ -78,7 +84,7 @@ def long_notebooks():
     return {k: max(n-60, 0)+max(w-1500, 0) for k,(n,w) in sizes.items()}
 
 RULES = dict(long_notebooks=long_notebooks, long_modules=long_modules, long_lines=long_lines, long_cells=long_cells,
-             small_figures=small_figures, coined_words=coined_words)
+             small_figures=small_figures, coined_words=coined_words, machine_paths=machine_paths)
 
 def broken(rule): return {k: v for k,v in sorted(RULES[rule]().items()) if v}
 
