@@ -189,7 +189,7 @@ def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     from electra_nbdev.recipe import load_hparams, read_hparams, resolve_hparams
     from electra_nbdev.runs import with_steps
     given = read_hparams(hparams)
-    there = Path(out or Path('runs')/given.get('model_name', 'electra'))/'hparams.json'
+    there = Path(out or f"runs/{given.get('model_name', 'electra')}")/'hparams.json'
     was = load_hparams(there) if there.is_file() and not (preset or body) else None
     if was: hp = resolve_hparams(hparams=dict(vars(was), run={}) | given, seed=seed)
     elif origin: hp = origin.recipe(preset, given, seed=seed)

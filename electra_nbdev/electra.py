@@ -122,12 +122,12 @@ class JointLoss:
         if self.counts is not None: n, n_tokens = self.counts
         return self.of_sums(gen, n, disc, n_tokens)
 
-    def sums(self, logits, labels, gen_sum, gen_count):
+    def sums(self, logits, labels, gen_sum, gen_count): # As for a call
         "Losses and their number, of both networks: what batches and processes can add up"
         disc = disc_nll(logits, labels).sum() if self.disc_weight else gen_sum.new_zeros(())
         return gen_sum.sum(), gen_count.sum(), disc, (labels!=IGNORE).sum()
 
-    def of_sums(self, gen, n, disc, n_tokens):
+    def of_sums(self, gen, n, disc, n_tokens): # From `sums`
         "The loss from such sums"
         loss = self.gen_weight*gen/(n+1e-6)
         return loss + self.disc_weight*disc/(n_tokens+1e-6) if self.disc_weight else loss

@@ -9,7 +9,7 @@ __all__ = ['Corpus', 'as_corpus', 'text_files', 'TextChunk', 'chunks', 'source_f
 
 # %% ../nbs/data/10_text.ipynb #0ef21ca5
 import glob, hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from .engine.fields import check_choice
 from .engine.files import InputError, digest, known_facts, one_line, suggest
 from .engine.rows import (FORMATS, TABLES, blocks_of, byte_lines, check_prose, column_texts,
-                                       damage_as_os_error, decoded, delimited, file_blocks, file_kind, format_of,
+                                       decoded, delimited, file_blocks, file_kind, format_of,
                                        json_row, lacking, members)
 
 # %% ../nbs/data/10_text.ipynb #3314cfd5
@@ -163,8 +163,7 @@ def _file_lines(self:TextChunk, on_bad):
     try:
         if self.format in ('parquet', 'arrow'):
             yield from _documents(column_texts(Path(self.path), self.format, self.field, self.start, self.end))
-        elif self.format=='tar':
-            with damage_as_os_error(): yield from self._archive_lines(on_bad)
+        elif self.format=='tar': yield from self._archive_lines(on_bad)
         else:
             blocks = file_blocks(self.path, self.kind, self.start, self.end)
             yield from _content(blocks, self.format, self.field, self.path, bad)

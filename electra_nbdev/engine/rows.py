@@ -10,7 +10,7 @@ __all__ = ['TABLES', 'FORMATS', 'compression_of', 'file_kind', 'unpacked', 'dama
            'format_of', 'looks_like', 'check_prose', 'members', 'blocks_of']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
-import bz2, csv, io, json, lzma, re, tarfile
+import bz2, csv, json, lzma, re, tarfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -306,22 +306,8 @@ def members(
             yield o.name, archive.extractfile(o)
 
 def blocks_of(
-    f, # Bytes, open for reading
+    f, # From `members`, buffered
 ): # Yields `bytes`
     "Content of a file in an archive, unpacked if it is compressed there"
-    head = f.read(6)
-    f = _Again(head, f)
-    with unpacked(f, compression_of(head)) as g, damage_as_os_error():
+    with damage_as_os_error(), unpacked(f, compression_of(f.peek(6)[:6])) as g:
         while block := g.read(_BLOCK): yield block
-
-class _Again(io.RawIOBase):
-    "A file whose first bytes were read already"
-    def __init__(self, head, f): self.head, self.f = head, f
-    def readable(self): return True
-    def read(self, n=-1):
-        if not self.head: return self.f.read(n)
-        head, self.head = (self.head, b'') if n<0 else (self.head[:n], self.head[n:])
-        return head + self.f.read(n-len(head) if n>=0 else -1)
-    def readinto(self, b):
-        b[:len(o)] = (o := self.read(len(b)))
-        return len(o)
