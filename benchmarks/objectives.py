@@ -21,12 +21,13 @@ OBJECTIVES = {
     'Electric': dict(electra_objective=False, electric_objective=True),
     'random weights': {}}
 LENGTHS = dict(max_seq_length=128, num_eval_steps=24, length_schedule=[[8, .25], [16, .15], [32, .3], [128, .3]])
-SETTINGS = {'1,024 tokens, not clipped, 2e-3': dict(train_batch_size=8, max_grad_norm=None, learning_rate=2e-3),
-            '1,024 tokens, not clipped, 1e-3': dict(train_batch_size=8, max_grad_norm=None, learning_rate=1e-3),
-            '512 tokens, clipped at 1, 2e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=2e-3),
-            '512 tokens, clipped at 1, 1e-3': dict(train_batch_size=4, max_grad_norm=1., learning_rate=1e-3),
-            '512 tokens, bias correction, clipped at 1, 2e-3': dict(train_batch_size=4, max_grad_norm=1.,
-                                                                   learning_rate=2e-3, bias_correction=True)}
+LARGE, SMALL = dict(train_batch_size=8), dict(train_batch_size=4) # 1,024 and 512 tokens
+FREE, OFFICIAL = dict(max_grad_norm=None, bias_correction=False), dict(max_grad_norm=1., bias_correction=False)
+SETTINGS = {'1,024 tokens, not clipped, 2e-3': LARGE | FREE | dict(learning_rate=2e-3),
+            '1,024 tokens, not clipped, 1e-3': LARGE | FREE | dict(learning_rate=1e-3),
+            '512 tokens, clipped at 1, 2e-3': SMALL | OFFICIAL | dict(learning_rate=2e-3),
+            '512 tokens, clipped at 1, 1e-3': SMALL | OFFICIAL | dict(learning_rate=1e-3),
+            '1,024 tokens, bias correction, 2e-3': LARGE | dict(learning_rate=2e-3)} # as `tiny` has it
 CHOOSING, CHOOSING_SHARE = 9, 1/2 # Seed of the runs that choose a setting, their share of the operations
 TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
 SAMPLED = {'corpus sampled once': TABLE} # Only if named
@@ -201,7 +202,8 @@ def main():
     p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
     p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all recipes have')
     p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each objective for each (0 1 2)')
+    p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2],
+                   help='a run of each objective for each (0 1 2); none: settings are chosen, and nothing else')
     p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SAMPLED, default=[*OBJECTIVES], metavar='NAME',
                    help='some of the objectives, in this order')
     p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')

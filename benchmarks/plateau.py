@@ -1,24 +1,28 @@
-"""Why a small discriminator stays at the base rate, and what moves it: two networks, six variants, three seeds each.
+"""Why a small discriminator stays at the base rate, and what moves it: two networks, seven variants, three seeds each.
 
-The first variant is the preset `tiny`; each other one differs from it in what its name says. All read 3 million tokens
-of the embedded sample. Kept are held-out metrics at six points of a run: the discriminator's AUC on unigram
-replacements and on samples of its generator, and the generator's loss. A finished training stays in `--out`, so a
-stopped command goes on."""
+The first variant is the preset `tiny`; the others differ from it in what their names say. Beside them are the `tiny` of
+version 0.2, with one network, and Electric with the settings of `tiny`. All read 3 million tokens of the embedded
+sample. Kept are held-out metrics at six points of a run: the discriminator's AUC on unigram replacements and on samples
+of its generator, and the generator's loss. A finished training stays in `--out`, so a stopped command goes on."""
 import argparse, json, time
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
 from common import cpu, table
-from tiny import sized
+from tiny import FIRST, sized
 
+OFFICIAL = dict(bias_correction=False, max_grad_norm=1.) # The Adam of the official code
 VARIANTS = {
     'tiny': {},
-    'bias correction, clipped at 1': dict(bias_correction=True, max_grad_norm=1.),
-    'clipped at 1, as the official code': dict(max_grad_norm=1.),
+    'clipped at 1': dict(max_grad_norm=1.),
+    'no bias correction': dict(bias_correction=False),
+    'clipped, no bias correction': OFFICIAL,
     'no unigram noise': dict(unigram_noise=0.),
     'whole rows from the beginning': dict(length_schedule=()),
-    'all three as in the paper': dict(max_grad_norm=1., unigram_noise=0., length_schedule=())}
+    'all three as in the paper': OFFICIAL | dict(unigram_noise=0., length_schedule=()),
+    'version 0.2, one network': FIRST,
+    'Electric': dict(electra_objective=False, electric_objective=True)}
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram'
 
 def curve(hp):
@@ -48,7 +52,8 @@ def main():
     default = Path(__file__).parent/'results'/'plateau.json'
     p.add_argument('--out', type=Path, default=default, help='results')
     args = p.parse_args()
-    found = json.loads(args.out.read_text())['found'] if args.out.is_file() else {}
+    before = json.loads(args.out.read_text()) if args.out.is_file() else dict(found={}, cpus=[])
+    found, cpus = before['found'], sorted({*before['cpus'], cpu()})
     for seed in range(args.seeds):
         for name,change in VARIANTS.items():
             if str(seed) in found.setdefault(name, {}): continue
@@ -56,7 +61,7 @@ def main():
             steps = args.tokens//(hp.train_batch_size*hp.max_seq_length)
             hp = replace(sized(hp, steps), save_checkpoints_steps=-(-steps//6))
             found[name][str(seed)] = curve(hp)
-            facts = dict(setting=f'{args.tokens:,} tokens of the embedded sample', cpu=cpu(), found=found)
+            facts = dict(setting=f'{args.tokens:,} tokens of the embedded sample', cpus=cpus, found=found)
             args.out.write_text(json.dumps(facts, indent=1)+'\n')
             print(f'{name}, seed {seed}: {found[name][str(seed)][-1]}, {time.process_time()-start:.0f} s', flush=True)
     table(('', 'AUC on unigram replacements', 'own samples', 'nats', 'seeds'), summary(found))

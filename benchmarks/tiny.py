@@ -8,8 +8,9 @@ import argparse, json, time
 from dataclasses import replace
 from pathlib import Path
 
-FIRST = dict(untied_generator=False, generator_hidden_size=.25, unigram_noise=0., max_grad_norm=1., train_batch_size=16,
-             length_schedule=((8, .3), (16, .2), (32, .5)), copy_positions=False) # The preset `tiny` of version 0.2
+FIRST = dict(untied_generator=False, generator_hidden_size=.25, unigram_noise=0., max_grad_norm=1.,
+             bias_correction=False, train_batch_size=16, length_schedule=((8, .3), (16, .2), (32, .5)),
+             copy_positions=False) # The preset `tiny` of version 0.2
 
 def trials(tokens):
     "Recipes by name; to `short pieces first` each has one change more, the second also `tiny`'s rate and weight"

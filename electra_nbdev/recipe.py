@@ -30,9 +30,10 @@ LONG_RUN = (8, .25), (16, .15), (32, .3) # Of more; the rest of the run has whol
 PRESETS = {
     'tiny': dict(
         model_size='tiny', vocab_size=4000, max_seq_length=32, train_batch_size=32, eval_batch_size=64, mask_prob=0.3,
-        unigram_noise=0.5, disc_weight=20., generator_hidden_size=0.5, learning_rate=2e-3, max_grad_norm=None,
-        num_train_steps=3000, num_warmup_steps=300, save_checkpoints_steps=300, iterations_per_loop=10,
-        num_eval_steps=8, initializer_range=0.1, length_schedule=SHORT_RUN, copy_positions=True,
+        unigram_noise=0.5, disc_weight=20., generator_hidden_size=0.5, learning_rate=2e-3,
+        bias_correction=True, max_grad_norm=None, num_train_steps=3000, num_warmup_steps=300,
+        save_checkpoints_steps=300, iterations_per_loop=10, num_eval_steps=8, initializer_range=0.1,
+        length_schedule=SHORT_RUN, copy_positions=True,
         model_hparam_overrides=dict(
             hidden_dropout_prob=0., attention_probs_dropout_prob=0., max_position_embeddings=128)),
     'small': dict(model_size='small'),
