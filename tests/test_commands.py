@@ -11,7 +11,8 @@ from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, 
 from electra_nbdev.monitor import read_history
 
 SCRIPTS = Path(sys.executable).parent
-ONE = dict(untied_generator=False, unigram_noise=0., max_grad_norm=1., copy_positions=False) # One network, clipped
+ONE = dict(untied_generator=False, unigram_noise=0., max_grad_norm=1., bias_correction=False,
+           copy_positions=False) # One network, official Adam
 RECIPE = dict(vocab_size=120, max_seq_length=16, length_schedule=[], train_batch_size=8, eval_batch_size=8,
               iterations_per_loop=5, num_eval_steps=4, **ONE)
 
