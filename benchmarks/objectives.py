@@ -1,15 +1,17 @@
 """Score against compute for several pre-training objectives: the paper's comparison in miniature.
 
-ELECTRA with two networks and with one, masked language models at two masking rates, Electric, and random weights. All
-have the same body, text, vocabulary, lengths and number of floating-point operations; seconds of the processor are
-kept too. Batch, clipping and learning rate are chosen for each objective from the same five settings, by the chunking
-score of a run of half as many operations with a seed of its own. Each run leaves its networks at 1/8, 1/4, 1/2 and
-the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
+ELECTRA with two networks and with one, masked language models at two masking rates, Electric, a masked language model
+in the stock loop of `run_mlm.py`, and random weights. All have the same body, text, vocabulary and number of
+floating-point operations, and the same lengths but for the stock loop, which reads whole examples; seconds of the
+processor are kept too. Batch, clipping and learning rate are chosen for each objective from the same five settings, by
+the chunking score of a run of half as many operations with a seed of its own. Each run leaves its networks at 1/8, 1/4,
+1/2 and the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
 stopped command goes on. `--preset small` with a GPU is the same comparison at the size of the paper's small model."""
 import argparse, json, re, time
 from dataclasses import replace
 from pathlib import Path
 
+import run_mlm
 from common import cpu
 
 PARTS = 1/8, 1/4, 1/2, 1.
@@ -19,6 +21,7 @@ OBJECTIVES = {
     'MLM, 15 %': dict(electra_objective=False, mask_prob=.15),
     'MLM, 40 %': dict(electra_objective=False, mask_prob=.4),
     'Electric': dict(electra_objective=False, electric_objective=True),
+    'MLM, run_mlm': dict(electra_objective=False, mask_prob=.15),
     'random weights': {}}
 LENGTHS = dict(max_seq_length=128, num_eval_steps=24, length_schedule=[[8, .25], [16, .15], [32, .3], [128, .3]])
 LARGE, SMALL = dict(train_batch_size=8), dict(train_batch_size=4) # 1,024 and 512 tokens
@@ -87,7 +90,7 @@ def recipe(name, args, seed, setting):
     from electra_nbdev.examples import load_examples
     given = LENGTHS | (OBJECTIVES | SAMPLED)[name] | SETTINGS.get(setting, {}) | json.loads(args.hparams)
     hp = preset(args.preset, seed=seed, **given)
-    return match_examples(hp, load_examples(args.data)) if args.data else hp
+    return match_examples(hp, load_examples(args.data))
 
 def sized(hp, steps):
     "A recipe of so many steps, evaluated eight times"
@@ -144,6 +147,7 @@ def pretrain(name, args, seed, folder, setting, share=1.):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
     from electra_nbdev.recipe import save_networks
     hp, data = recipe(name, args, seed, setting), args.data
+    if name=='MLM, run_mlm': return run_mlm.pretrain(hp, data, share*args.flops, PARTS, folder, args.device)
     spent, row = dict(flops=0, seconds=0), dict(flops=0, seconds=0)
     if name in SAMPLED: data, spent, row = sampled(name, args)
     if name=='random weights':
@@ -198,7 +202,7 @@ def choice(name, args, setting):
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--tasks', type=Path, required=True, help='folder with a folder for each task')
-    p.add_argument('--data', help='folder of examples (default: the embedded sample)')
+    p.add_argument('--data', type=Path, required=True, help='folder of examples')
     p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
     p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all recipes have')
     p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
@@ -213,7 +217,6 @@ def main():
     p.add_argument('--choices', type=Path, help='results whose settings are taken, instead of choosing them here')
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'equal_compute.json', help='results')
     args = p.parse_args()
-    if set(args.objectives) & set(SAMPLED) and not args.data: p.error('a corpus that is sampled once needs --data')
     setting = f'{args.preset} {args.hparams}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
     def finished():
         "Results so far; read again each time, since another process may run other seeds"
