@@ -3,6 +3,10 @@ import sys
 from pathlib import Path
 import pytest
 
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.recipe import preset
+from electra_nbdev.runs import run_folder
+
 sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
 import hostile
 
@@ -22,6 +26,11 @@ def test_names_that_lead_elsewhere(seed, made, monkeypatch):
     monkeypatch.setattr(hostile, 'COMMANDS', dict(task=('electra_convert --src in --dst out',)))
     found = hostile.attempt(seed, *made)
     assert not found.wrong and found.code==2 and 'becomes a file name' in found.said, found
+
+@pytest.mark.parametrize('name', ['..', '../stolen', '/stolen', 'a/b', 'C:stolen', 'nul'])
+def test_a_run_that_its_recipe_names_stays_in_runs(name):
+    with pytest.raises(InputError, match='hparam `model_name`.*becomes a file name'):
+        run_folder(None, preset('tiny', model_name=name))
 
 def test_code_of_a_folder_is_not_run(made, monkeypatch):
     monkeypatch.setattr(hostile, 'SPOILED', (hostile.code,))

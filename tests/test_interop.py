@@ -22,7 +22,7 @@ from electra_nbdev.tokenizer import load_tokenizer
 from conftest import GOLDEN
 from test_pretrain import made
 
-KINDS = dict(shared=dict(), towers=dict(electric_objective=True, electra_objective=False),
+KINDS = dict(shared=dict(untied_generator=False), towers=dict(electric_objective=True, electra_objective=False),
              halves=dict(untied_generator=True, generator_hidden_size=.5),
              untied=dict(untied_generator=True, untied_generator_embeddings=True, generator_hidden_size=.5),
              full=dict(untied_generator=True, generator_hidden_size=1.))
@@ -182,6 +182,16 @@ def test_a_lacking_or_misshapen_tensor_is_named(tmp_path):
 
 CKPT = GOLDEN/'pretrain'/'electra_base_ckpt'
 INDEX, DATA = CKPT/'model.ckpt-0.index', CKPT/'model.ckpt-0.data-00000-of-00001'
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_numbers_that_are_not_finite_are_refused(value, tmp_path):
+    "Whoever opens the folder would find out only from its answers"
+    model, hp = a_run(tmp_path/'run')
+    with torch.no_grad(): model.discriminator.electra.encoder.layer[0].output.dense.bias[3] = value
+    save_networks(model, hp, tmp_path/'run')
+    with pytest.raises(InputError, match='output.dense.bias holds numbers that are not finite'):
+        convert_weights(tmp_path/'run', tmp_path/'out')
+    assert not (tmp_path/'out').exists()
 
 def attempt(folder):
     "Refused with one error, or read; in little time and memory"
