@@ -1,14 +1,17 @@
-"""What an Electric's likelihoods are worth: minimal pairs, word order, and n-best lists; the numbers of its card.
+"""What an Electric's likelihoods are worth: word order, one word, minimal pairs, n-best lists; the numbers of its card.
 
 Word order is measured on the embedded novels always, which the model of the package was trained on; with `--data` (a
-folder with blimp/, nbest/ and text/) also on English of another kind, and with it pairs and lists. The last line is
-JSON, which `--out` keeps."""
+folder with blimp/, nbest/, babylm/ and text/) also on English of another kind, and with it words, pairs and lists. The
+last line is JSON, which `--out` keeps."""
 import json, random, re
 from pathlib import Path
+
+from scipy.stats import binomtest
 
 from common import RESULTS, arguments, table
 
 WAYS = 'energy', 'towers'
+ONE_WORD = dict(wikitext='text/wikitext2.valid.detok.txt', subtitles='babylm/open_subtitles.dev')
 SHUFFLED = 300 # Sentences of each text
 END = re.compile(r'''(?<![A-Z])([.!?]["')]*)\s+(?=["'(]?[A-Z])''') # Of a sentence
 
@@ -28,6 +31,37 @@ def word_order(model, text, n=SHUFFLED):
     scores = [o['score'] for o in pseudo_log_likelihood(model, right + [shuffled(o, rng) for o in right])]
     return sum(a>b for a,b in zip(scores[:n], scores[n:]))/n
 
+def with_a_blank(path, n=2000):
+    "Sentences with a blank for one of their words, that word, and four others of the text"
+    rng, lines = random.Random(0), END.sub(r'\1\n', path.read_text()).splitlines()
+    known = sorted({o.strip() for o in lines if 8<=len(o.split())<=30 and '<unk>' not in o and '__' not in o})
+    words = [w for o in known for w in re.findall(r'\b[a-z]{2,}\b', o)]
+    for o in rng.sample(known, min(n, len(known))):
+        found = list(re.finditer(r'(?<= )[a-z]{2,}(?= )', o))
+        if not found: continue
+        m = rng.choice(found)
+        others = sorted({rng.choice(words) for _ in range(20)}-{m[0]})
+        yield f'{o[:m.start()]}___{o[m.end():]}', m[0], rng.sample(others, 4)
+
+def share(right):
+    "Accuracy in per cent with its interval"
+    test = binomtest(sum(right), len(right))
+    interval = test.proportion_ci(method='wilson')
+    return {k: round(100*v, 1) for k,v in dict(accuracy=test.statistic, low=interval.low, high=interval.high).items()}
+
+def one_word(model, path):
+    "How often a sentence is more probable than with another word, and its word than four others for the blank"
+    from electra_nbdev.choices import Chooser, choose
+    from electra_nbdev.likelihood import pseudo_log_likelihood
+    blanks = list(with_a_blank(path))
+    filled = [text.replace('___', o) for text,word,others in blanks for o in (word, others[0])]
+    scores = [o['score'] for o in pseudo_log_likelihood(model, filled)]
+    def whole(ids, wanted, mask): return model.scores(ids, mask)
+    asked = [dict(text=text, choices=[word, *others], answer=word) for text,word,others in blanks]
+    rows = choose(Chooser(whole, model.tokenizer, model.max_length), asked)
+    chosen = share([o['chosen']==o['answer'] for o in rows])
+    return dict(n=len(blanks), replaced=share([a>b for a,b in zip(scores[::2], scores[1::2])]), chosen=chosen)
+
 def pairs(model, folder):
     "Accuracy on minimal pairs, by phenomenon and on all"
     from electra_nbdev.likelihood import accuracies, read_pairs, score_pairs
@@ -35,7 +69,7 @@ def pairs(model, folder):
 
 def lists(model, path):
     "Word error rates before and after re-ranking, and the change, with intervals"
-    from electra_nbdev.likelihood import score_nbest
+    from electra_nbdev.nbest import score_nbest
     (weight, bonus), found = score_nbest(model, path)
     return found.to_dict('index') | dict(weight=weight, bonus=bonus)
 
@@ -45,6 +79,7 @@ def measure(model, data):
     found = dict(order_sample=word_order(model, (sample_corpus()/'held_out.txt').read_text()))
     if not data: return found
     found['order_wikitext'] = word_order(model, (data/'text/wikitext2.valid.detok.txt').read_text())
+    for k,o in ONE_WORD.items(): found[f'one_word_{k}'] = one_word(model, data/o)
     found['blimp'] = pairs(model, data/'blimp')
     return found | {o: lists(model, data/f'nbest/{o}.json') for o in ('test_cv', 'wsj_scored_dev')}
 
@@ -54,6 +89,10 @@ def rows(found):
         yield by, 'sentences against shuffled words, embedded text', f"{o['order_sample']:.3f}", ''
         if 'blimp' not in o: continue
         yield by, 'sentences against shuffled words, WikiText-2', f"{o['order_wikitext']:.3f}", ''
+        for text in ONE_WORD:
+            for k,what in (('replaced', 'against one word replaced'), ('chosen', 'a word of five for a blank')):
+                r = o[f'one_word_{text}'][k]
+                yield by, f'{what}, {text}', f"{r['accuracy']}", f"{r['low']} to {r['high']}"
         total = o['blimp']['all pairs']
         yield by, f"BLiMP, {total['pairs']:,} pairs", f"{total['accuracy']}", f"{total['low']} to {total['high']}"
         for name in ('test_cv', 'wsj_scored_dev'):
@@ -61,7 +100,7 @@ def rows(found):
                 yield by, f'{name}, {k}', f"{o[name][k]['WER']}", f"{o[name][k]['low']} to {o[name][k]['high']}"
 
 def main():
-    args = arguments(__doc__, model=('electric', 'model'), data=('', 'folder with blimp/, nbest/ and text/'),
+    args = arguments(__doc__, model=('electric', 'model'), data=('', 'folder with blimp/, nbest/, babylm/ and text/'),
                      out=(str(RESULTS/'electric.json'), 'results'))
     from electra_nbdev.likelihood import load_likelihood
     data = Path(args.data) if args.data else None

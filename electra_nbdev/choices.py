@@ -66,7 +66,7 @@ class Chooser:
     device:str='cpu' # Where the network is
 
 # %% ../nbs/using/34_choices.ipynb #9251ca34
-WAYS = ('discriminator', 'generator', 'energy', 'towers', 'passes') # By which candidates are ranked
+WAYS = ('discriminator', 'generator', 'towers', 'energy', 'passes') # By which candidates are ranked
 
 def load_chooser(
     path='tiny', # What `load_scorer` opens

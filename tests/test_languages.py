@@ -9,7 +9,8 @@ from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, Elect
 from electra_nbdev import examples, finetune, text
 from electra_nbdev.examples import ExampleBuilder, build_examples, examples_of, load_examples
 from electra_nbdev.finetune_recipe import finetune_preset
-from electra_nbdev.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_nbest, read_pairs
+from electra_nbdev.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_pairs
+from electra_nbdev.nbest import read_nbest
 from electra_nbdev.score import Scorer, score_tokens
 from electra_nbdev.tables import read_table
 from electra_nbdev.task_data import featurize

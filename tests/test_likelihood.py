@@ -3,6 +3,7 @@ import json, math, shutil, sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from fastcore.test import test_close as close
 from hypothesis import given, settings, strategies as st
 
 import electra_nbdev.likelihood as likelihood
+import electra_nbdev.nbest as nbest
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.likelihood import (SCORES, Likelihood, NBest, Scorer, accuracies, energy_scores, load_likelihood,
-    pass_scores, pseudo_log_likelihood, read_nbest, read_pairs, rerank, score_nbest, score_pairs, score_text,
-    tower_scores)
+from electra_nbdev.likelihood import (Likelihood, Scorer, accuracies, energy_scores, load_likelihood, pass_scores,
+    pseudo_log_likelihood, read_pairs, score_pairs, score_text, tower_scores)
 from electra_nbdev.masking import Inputs
+from electra_nbdev.nbest import (SCORES, NBest, apply_weights, read_nbest, read_weights, rerank, score_nbest,
+    weights_path)
 from electra_nbdev.recipe import build_networks, preset, save_hparams, save_networks
 from electra_nbdev.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
@@ -83,9 +86,9 @@ def test_chance_never_harms(scale):
     for i in range(200):
         ref = f'the {rng.choice(SCRAMBLED)} and the {rng.choice(SCRAMBLED)} {i}'
         hyps = [ref, f'{ref} the', ref[4:]] if rng.random()<.6 else [f'{ref} the', ref, ref[4:]]
-        lists.append(likelihood.NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
+        lists.append(NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
         rows.append([dict(score=-10+8*rng.normal(), tokens=h.split()) for h in hyps])
-    chosen, how, found = likelihood.rerank(lists, rows)
+    chosen, how, found = rerank(lists, rows)
     assert set(chosen)=={0} and how==(0., 0.) and found['change'][1]<=0<=found['change'][2]
 
 @pytest.mark.parametrize('scale', [None, 1e-3, 1e3])
@@ -96,9 +99,9 @@ def test_knowledge_helps(scale):
     for i in range(200):
         ref = f'the {rng.choice(SCRAMBLED)} and the {rng.choice(SCRAMBLED)} {i}'
         hyps = [ref, f'{ref} the', ref[4:]] if rng.random()<.5 else [f'{ref} the', ref, ref[4:]]
-        lists.append(likelihood.NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
+        lists.append(NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
         rows.append([dict(score=-30+6*(h==ref)+rng.normal(), tokens=h.split()) for h in hyps])
-    chosen, how, found = likelihood.rerank(lists, rows)
+    chosen, how, found = rerank(lists, rows)
     assert how[0]>0 and found['change'][2]<0 and sum(l.hypotheses[i]==l.reference for l,i in zip(lists, chosen))>150
 
 def test_pairs(home, model):
@@ -115,7 +118,7 @@ def test_pairs(home, model):
     assert shown==want | {'all pairs': '50.0'}
 
 def test_choices(home):
-    "A text from the command line, and a file with answers; by energies here, by the discriminator of an ELECTRA-TT"
+    "A text from the command line, and a file with answers; by towers here, by the discriminator of an ELECTRA-TT"
     said = typed("electra_score --choices 'the ___ sat.' --candidates cat 'mat the' --model electric", home)
     lines = [o.split('\t') for o in said.out.splitlines()]
     assert said.code==0 and {o for _,o in lines}=={'cat', 'mat the'} and float(lines[0][0])>=float(lines[1][0]), said
@@ -130,7 +133,7 @@ BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'"
        '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
        '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'allowed: .jsonl',
-       '--text lines.txt --by passes': 'energy, towers',
+       '--text lines.txt --by passes': 'towers, energy',
        '--text lines.txt --model lines.txt': 'no folder', '--show cat': 'electra_objective is false'}
 
 @pytest.mark.parametrize('flags', BAD)
@@ -257,6 +260,13 @@ def test_what_a_folder_gives(name, by, folders, nets):
     close(opened.scores(IDS, REAL), want, 1e-5)
     assert opened.max_length==16
 
+@pytest.mark.parametrize('name,by', [('Electric', 'towers'), ('ELECTRA-TT', 'towers'), ('mlm', 'passes')])
+def test_the_better_way_is_the_default(name, by, folders):
+    "Towers, which `benchmarks/results/electric.json` has ahead of energies in every kind of use"
+    opened = load_likelihood(folders/name, device='cpu')
+    close(opened.scores(IDS, REAL), load_likelihood(folders/name, by, device='cpu').scores(IDS, REAL), 1e-6)
+    assert opened.by==by
+
 def test_a_masked_language_model(folders, mlm):
     opened = load_likelihood(folders/'mlm', device='cpu')
     close(opened.scores(IDS, REAL), pass_scores(mlm, TOK.mask_token_id, IDS, REAL), 1e-5)
@@ -264,10 +274,11 @@ def test_a_masked_language_model(folders, mlm):
 
 def test_a_scorer_of_likelihoods_alone(folders, nets):
     scorer = Scorer.from_pretrained(folders/'Electric', device='cpu')
-    close(scorer.log_likelihood(['The mat.'])[0], mat(nets['Electric'][1]).sum(), 1e-5)
+    want = tower_scores(nets['Electric'][1], torch.tensor([[2, 5, 9, 14, 3]]), None)[0,1:-1].sum()
+    close(scorer.log_likelihood(['The mat.'])[0], want, 1e-5)
     with pytest.raises(InputError, match='--text'): scorer('The mat.')
 
-@pytest.mark.parametrize('name,by,match', [('Electric', 'passes', 'allowed: energy, towers'),
+@pytest.mark.parametrize('name,by,match', [('Electric', 'passes', 'allowed: towers, energy'),
                                            ('mlm', 'energy', 'allowed: passes'), ('empty', None, 'holds no model')])
 def test_folders_without_the_likelihood(name, by, match, folders):
     with pytest.raises(InputError, match=match): load_likelihood(folders/name, by)
@@ -337,7 +348,7 @@ def test_forms_of_lists(tmp_path):
     assert read_nbest(written(tmp_path/'a.jsonl', line))==[NBest('a b', ['a\u2028b', 'a'], [1., 2.])]
     table = 'id\treference\thypothesis\tscore\n7\ta b\ta b\t1\n7\ta b\ta\t2\n8\tc\tc\t1\n'
     found = read_nbest(written(tmp_path/'a.tsv', table))
-    assert found==[NBest('a b', ['a b', 'a'], [1., 2.]), NBest('c', ['c'], [1.])]
+    assert found==[NBest('a b', ['a b', 'a'], [1., 2.], '7'), NBest('c', ['c'], [1.], '8')]
 
 @pytest.mark.parametrize('name', SCORES)
 def test_names_of_scores(name, tmp_path):
@@ -345,7 +356,41 @@ def test_names_of_scores(name, tmp_path):
     rows = written(tmp_path/'b.json', [dict(input=['a b', 'a'], output='a b') | {name: [1, 2]}])
     for o in (table, rows): assert read_nbest(o)==[NBest('a b', ['a b', 'a'], [1., 2.])]
 
-BAD_LISTS = {'[{"input": ["a"]}]': 'item 1, has no words of a reference', '[{"output": "a"}]': 'has no hypotheses',
+def test_lists_of_other_systems(tmp_path):
+    "What each of them writes: the same hypotheses, scores and reference"
+    texts = [dict(text='a b'), dict(text='a')]
+    def each(name): return [o | {name: s} for o,s in zip(texts, (1, 2))]
+    espnet = [dict(name=f't[{n}]', text='a b', token='x', rec_text=t, score=n)
+              for n,t in ((1, '▁a▁b<eos>'), (2, '▁a<eos>'))]
+    forms = dict(
+        whisper=dict(reference='a b', nbest=each('avg_logprob')),
+        transformers=dict(reference='a b', hypotheses=['a b', 'a'], sequences_scores=[1, 2]),
+        vosk=dict(ref='a b', alternatives=each('confidence')),
+        gstreamer=dict(ref='a b', hypotheses=[dict(transcript='a b', likelihood=1, confidence=.9),
+                                              dict(transcript='a', likelihood=2)]),
+        espnet=dict(utt_id='7', output=espnet),
+        nemo=dict(audio_filepath='7', duration=1., text='a b', pred_text='a b', beams=[['a b', 1], ['a', 2.]]))
+    for name,o in forms.items():
+        found, = read_nbest(written(tmp_path/f'{name}.jsonl', o))
+        assert found==NBest('a b', ['a b', 'a'], [1., 2.], '7' if name in ('espnet', 'nemo') else None), name
+    utts = dict(utts={k: dict(utt2spk='s', output=espnet) for k in 'xy'})
+    assert [o.id for o in read_nbest(written(tmp_path/'data.json', utts))]==['x', 'y']
+    lines = '\n'.join([json.dumps(forms['nemo'])]*2)
+    assert len(read_nbest(written(tmp_path/'manifest.json', lines)))==2
+    only = read_nbest(written(tmp_path/'one.json', {k: v for k,v in forms['nemo'].items() if k!='text'}))
+    assert only==[NBest(None, ['a b', 'a'], [1., 2.], '7')]
+
+def test_a_text_beside_hypotheses_is_no_reference(tmp_path):
+    "Some systems write the best hypothesis there, which would be without errors"
+    found, = read_nbest(written(tmp_path/'a.jsonl', dict(text='a b', nbest=['a b', 'a'])))
+    assert found.reference is None
+
+BAD_LISTS = {'[{"output": "a"}]': r'has no hypotheses among its fields \(output\)',
+             '[{"guesses": ["a"], "utt": 1}]': r'fields \(guesses, utt\); they have to be a list called hyp',
+             '[{"nbest": [{"words": "a", "cost": 1}]}]': r'fields \(nbest, words, cost\).*objects with rec_text, hyp',
+             '[{"input": ["a"], "output": "a"}, {"input": ["a"]}]': 'item 2, has no reference, and others have',
+             '[{"input": ["a"], "reference": 7}]': 'a reference that is no text: 7',
+             '{"beams": [["a", "b"]]}': 'no numbers',
              '[]': 'is empty', '{': 'is not JSON',
              '[{"input": ["a"], "output": "a", "scores": ["x"]}]': 'no numbers',
              '[{"input": ["a"], "output": "a", "scores": [1, 2]}]': '2 scores for 1'}
@@ -353,6 +398,120 @@ BAD_LISTS = {'[{"input": ["a"]}]': 'item 1, has no words of a reference', '[{"ou
 @pytest.mark.parametrize('content', BAD_LISTS)
 def test_lists_that_cannot_be_read(content, tmp_path):
     with pytest.raises(InputError, match=BAD_LISTS[content]): read_nbest(written(tmp_path/'bad.json', content))
+
+def test_lines_of_a_table_belong_together_by_id_or_reference(tmp_path):
+    with pytest.raises(InputError, match='id or reference.*it has text, score'):
+        read_nbest(written(tmp_path/'a.tsv', 'text\tscore\na\t1\n'))
+    with pytest.raises(InputError, match='line 3 has neither id nor reference'):
+        read_nbest(written(tmp_path/'b.tsv', 'id\ttext\n1\ta\n\tb\n'))
+    found = read_nbest(written(tmp_path/'c.tsv', 'id\ttext\tscore\n1\ta\t1\n1\tb\t2\n2\ta\t1\n'))
+    assert found==[NBest(None, ['a', 'b'], [1., 2.], '1'), NBest(None, ['a'], [1.], '2')]
+
+# Weights that are tuned once and applied to lists without references
+
+def right_is_likelier(model, texts):
+    "Rows in which what was said is a little more probable, by noise that differs from text to text"
+    def score(o): return -3*len(o.split()) + 2*('captain' in o) + crc32(o.encode())%97/97
+    return [dict(text=o, score=score(o), tokens=o.split(), scores=[]) for o in texts]
+
+def knowing(): nbest.pseudo_log_likelihood = right_is_likelier
+
+@pytest.fixture(scope='module')
+def tuned(home):
+    "Lists with and without references, and what a command makes of the first"
+    def one(i):
+        hyps = [f'the captain saw ship {i}', f'the cap tin saw ship {i}', f'the saw ship {i}']
+        return dict(id=f'{i}.wav', hypotheses=hyps[:2][::1-2*(i%2)]+hyps[2:], scores=[-1, -1.2, -1.1])
+    new = [one(i) for i in range(60)]
+    known = [o | dict(reference=f'the captain saw ship {i}') for i,o in enumerate(new)]
+    for name,rows in (('new', new), ('known', known), ('plain', [{**o, 'scores': None} for o in new])):
+        (home/f'{name}.jsonl').write_text(''.join(json.dumps(o)+'\n' for o in rows))
+    said = typed('electra_score --nbest known.jsonl --model electric --out tuned.jsonl', home, knowing)
+    assert said.code==0 and 'weights in tuned.weights.json: give them with --weights' in said.out, said
+    return json.loads((home/'tuned.weights.json').read_text())
+
+def chosen(home, line):
+    "Indices chosen by a command"
+    said = typed(f'{line} --weights tuned.weights.json --model electric --out chosen.jsonl', home, knowing)
+    assert said.code==0 and said.err=='', said
+    return said.out, [json.loads(o) for o in (home/'chosen.jsonl').read_text().splitlines()]
+
+def test_weights_choose_without_references_what_they_choose_with_them(home, tuned):
+    "And that is what score, likelihood and length give with the saved numbers"
+    blind, rows = chosen(home, 'electra_score --nbest new.jsonl')
+    seen, again = chosen(home, 'electra_score --nbest known.jsonl')
+    lists = [json.loads(o) for o in (home/'known.jsonl').read_text().splitlines()]
+    assert tuned['weight']>0 and tuned['bonus']>0 and tuned['by']=='towers' and tuned['lists']==60
+    for o,r,s in zip(lists, rows, again):
+        likely = [h['score'] for h in right_is_likelier(None, o['hypotheses'])]
+        totals = [a + tuned['weight']*(p + tuned['bonus']*len(h.split()))
+                  for a,p,h in zip(o['scores'], likely, o['hypotheses'])]
+        i = totals.index(max(totals))
+        assert r['index']==s['index']==i and r['chosen']==o['hypotheses'][i] and r['id']==o['id']
+        assert [r['asr_score'], r['log_likelihood'], r['total']]==pytest.approx([o['scores'][i], likely[i], totals[i]])
+        assert 'reference' not in r and s['reference']==o['reference']
+    assert sum(r['index'] for r in rows)>20
+    assert 'Word error rates' not in blind and 'with the weights in tuned.weights.json' in seen
+
+def test_without_a_file_the_chosen_hypotheses_are_shown(home, tuned):
+    said = typed('electra_score --nbest new.jsonl --weights tuned.weights.json --model electric', home, knowing)
+    lines = [o.split('\t') for o in said.out.splitlines()]
+    assert said.code==0 and [o for o,_ in lines]==[f'{i}.wav' for i in range(60)], said
+    assert sum('captain' in o for _,o in lines)>50
+
+def test_weights_of_nothing_gained_keep_the_order(home, tuned):
+    (home/'none.weights.json').write_text(json.dumps(tuned | dict(weight=0., bonus=0.)))
+    said = typed('electra_score --nbest new.jsonl --weights none.weights.json --model electric', home, knowing)
+    firsts = [json.loads(o)['hypotheses'][0] for o in (home/'new.jsonl').read_text().splitlines()]
+    assert said.code==0 and 'the weights keep the first hypotheses' in said.out, said
+    assert [o.split('\t')[1] for o in said.out.splitlines()[1:]]==firsts
+
+SPOILED = dict(model=dict(model='0'*16), other=dict(weight='1'), minus=dict(weight=-1.), odd=dict(bonus=math.nan),
+               flag=dict(scored=1))
+REFUSED = {'new.jsonl': 'no references, so no weights can be tuned', 'plain.jsonl': 'with --weights',
+           'new.jsonl --weights model.json': 'another model', 'new.jsonl --weights other.json': 'no weights (weight',
+           'new.jsonl --weights minus.json': 'weight -1.0', 'new.jsonl --weights odd.json': 'bonus nan',
+           'new.jsonl --weights flag.json': 'no weights (scored', 'new.jsonl --weights torn.json': 'is no JSON',
+           'new.jsonl --weights nowhere.json': 'nowhere.json', 'new.jsonl --weights lists.json': 'instead of an object',
+           'new.jsonl --weights tuned.weights.json --by energy': 'give --by towers',
+           'new.jsonl --weights tuned.weights.json --model tiny': 'another model',
+           'plain.jsonl --weights tuned.weights.json': 'these have none',
+           'new.jsonl --weights tuned.weights.json --text lines.txt': '--text and --nbest came'}
+
+@pytest.mark.parametrize('flags', REFUSED)
+def test_weights_that_do_not_belong(home, tuned, flags):
+    for name,o in SPOILED.items(): (home/f'{name}.json').write_text(json.dumps(tuned | o))
+    (home/'torn.json').write_text((home/'tuned.weights.json').read_text()[:40])
+    before = sorted(home.rglob('*'))
+    model = '' if '--model' in flags else '--model electric'
+    said = typed(f'electra_score --nbest {flags} {model} --out no.jsonl', home)
+    lines = [o for o in said.err.splitlines() if o.strip()]
+    assert said.code==2 and len(lines)==1 and REFUSED[flags] in lines[0], said
+    assert sorted(home.rglob('*'))==before
+
+def test_weights_follow_the_network_not_its_folder(home, tuned):
+    "A moved run is the same model; one with a changed weight is another"
+    shutil.copytree(home/'electric', home/'moved')
+    line = 'electra_score --nbest new.jsonl --weights tuned.weights.json --model'
+    assert typed(f'{line} moved', home, knowing).code==0
+    weights = home/'moved/electric/model.safetensors'
+    raw = bytearray(weights.read_bytes())
+    raw[-1] ^= 1
+    weights.write_bytes(raw)
+    said = typed(f'{line} moved', home, knowing)
+    assert said.code==2 and 'another model' in said.err, said
+
+def test_weights_are_for_lists(home):
+    said = typed('electra_score --text lines.txt --weights lists.json --model electric', home)
+    assert said.code==2 and '--weights are for the lists of --nbest' in said.err, said
+
+def test_references_are_needed_for_nothing_else(toy, tmp_path, monkeypatch):
+    "Without them no word error rates, so no jiwer"
+    _, found = score_nbest(toy, toy_lists([-1., -1.2, -9.]), tmp_path/'tuned.jsonl')
+    monkeypatch.setitem(sys.modules, 'jiwer', None)
+    tuned = read_weights(weights_path(tmp_path/'tuned.jsonl'))
+    picks, rates = apply_weights(toy, [NBest(None, [NEAR, REF, FAR], [-1., -1.2, -9.])], tuned)
+    assert (picks, rates)==([1], None)
 
 def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path):
     said = []
