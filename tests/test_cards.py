@@ -1,9 +1,11 @@
 "The numbers of the models' cards: a part on the embedded text, all of them where ELECTRA_DATA names the data"
-import json, os, sys
+import json, os, re, sys
 from pathlib import Path
 
 import pytest
+from fastcore.docments import docments
 
+from electra_nbdev.cli import electra_score
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.likelihood import load_likelihood
 from electra_nbdev.sample_corpus import sample_corpus
@@ -28,6 +30,18 @@ def test_all_numbers(by):
     for name,o in want['blimp'].items(): assert found['blimp'][name]['accuracy']==pytest.approx(o['accuracy'], abs=.2)
     for name in ('test_cv', 'wsj_scored_dev'):
         assert found[name]['change']['WER']==pytest.approx(want[name]['change']['WER'], abs=.1)
+
+def test_the_default_is_the_way_that_was_better():
+    "In every kind of use, and the help of the command has the numbers of the pairs"
+    towers, energy = FOUND['towers'], FOUND['energy']
+    for text in likelihoods.ONE_WORD:
+        for k in ('replaced', 'chosen'):
+            assert towers[f'one_word_{text}'][k]['low']>energy[f'one_word_{text}'][k]['high']
+    right = [o['blimp']['all pairs'] for o in (towers, energy)]
+    assert right[0]['low']>right[1]['high'] and load_likelihood('electric', device='cpu').by=='towers'
+    for name in ('test_cv', 'wsj_scored_dev'): assert towers[name]['change']['WER']<energy[name]['change']['WER']
+    told = docments(electra_score)['by']
+    assert [f"{o['accuracy']:.0f}" for o in right]==re.findall(r'(\d+) %', told), told
 
 @pytest.mark.parametrize('by', likelihoods.WAYS)
 def test_the_card_says_what_was_measured(by):
