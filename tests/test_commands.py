@@ -131,6 +131,14 @@ def test_a_run_keeps_its_own_recipe(home):
     line = 'electra_pretrain --data examples --out own --device cpu --hparams {"mask_prob":0.4}'
     bad(home, line.replace('{', "'{").replace('}', "}'"), 'another recipe: mask_prob', '0.4')
 
+def test_the_same_steps_change_nothing_of_a_run(home):
+    "Typed again they do not bring the preset's warmup for so many steps"
+    shutil.copytree(home/'run', home/'warm', dirs_exist_ok=True)
+    was = json.loads((home/'warm/hparams.json').read_text())
+    (home/'warm/hparams.json').write_text(json.dumps(was | dict(num_warmup_steps=7)))
+    again = typed('electra_pretrain --data examples --steps 20 --out warm --device cpu', home)
+    assert again.code==0 and 'Finished already at step 20' in again.out, again
+
 def test_minutes_fix_the_steps(home):
     line = 'electra_pretrain --data examples --hparams recipe.json --minutes 0.05 --out timed --device cpu'
     first = typed(line, home)
