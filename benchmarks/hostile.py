@@ -186,27 +186,29 @@ def attempt(seed, scripts, made):
         shutil.rmtree(jail, ignore_errors=True)
         jail.with_suffix('.said').unlink(missing_ok=True)
 
+def become(command, cwd, scripts, said):
+    "The rest of a fork: what the command does, its lines in a file, and an end with its exit code"
+    argv, code = command.split(), 1
+    try:
+        fd = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(os.open(os.devnull, os.O_WRONLY), 1); os.dup2(fd, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
+        import torch
+        torch.set_num_threads(1)
+        os.chdir(cwd)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        sys.argv = [str(scripts/argv[0]), *argv[1:]]
+        try: runpy.run_path(sys.argv[0], run_name='__main__')
+        except SystemExit as e: code = e.code if isinstance(e.code, int) else int(e.code is not None)
+        else: code = 0
+    except BaseException: traceback.print_exc()
+    sys.stdout.flush(); sys.stderr.flush()
+    os._exit(code)
+
 def typed(command, cwd, scripts, said):
     "Exit code, and bytes of memory, of a command; one that does not end is killed"
-    argv = command.split()
-    if not (pid := os.fork()):
-        code = 1
-        try:
-            fd = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(os.open(os.devnull, os.O_WRONLY), 1); os.dup2(fd, 2)
-            sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
-            import torch
-            torch.set_num_threads(1)
-            os.chdir(cwd)
-            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-            sys.argv = [str(scripts/argv[0]), *argv[1:]]
-            try: runpy.run_path(sys.argv[0], run_name='__main__')
-            except SystemExit as e: code = e.code if isinstance(e.code, int) else int(e.code is not None)
-            else: code = 0
-        except BaseException: traceback.print_exc()
-        sys.stdout.flush(); sys.stderr.flush()
-        os._exit(code)
-    end, status = time.monotonic()+2*SECONDS, 0
+    if not (pid := os.fork()): become(command, cwd, scripts, said)
+    end = time.monotonic()+2*SECONDS
     while not (done := os.wait4(pid, os.WNOHANG))[0] and time.monotonic()<end: time.sleep(.01)
     if not done[0]:
         os.kill(pid, 9)

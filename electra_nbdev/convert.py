@@ -9,7 +9,7 @@ __all__ = ['official_arrays', 'resume_state', 'card_data', 'model_card', 'facts_
            'make_repository', 'push_folder', 'write_folder', 'convert_weights']
 
 # %% ../nbs/using/33_convert.ipynb #10a16cf5
-import json
+import glob, json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from .engine.tf_checkpoint import official_name
 from .engine.weights import SLOTS, head_name
 from .engine.checkpoint import rng_state, save_checkpoint
 from .monitor import as_lines, plot_history, read_history
-from .engine.files import InputError, atomic_file, atomic_folder, one_line
+from .engine.files import (InputError, atomic_file, atomic_folder, build_lock, one_line,
+                                        remove_leftovers)
 from .engine.models import max_input, quiet_loading
 from .recipe import differences, preset, read_hparams, save_hparams, save_networks
 from .interop import Pretrained, open_pretrained
@@ -281,13 +282,15 @@ def convert_weights(
     "Open networks of any form, and write them in another"
     dst = Path(dst)
     if push and dst.suffix=='.npz': raise InputError("--push uploads a folder; give one in place of the .npz")
-    if dst.is_file() or dst.is_dir() and any(dst.iterdir()):
-        raise InputError(f"{dst} exists already; choose a name that does not")
-    if push: make_repository(push, private) # before the long work: an error is told now
-    out = open_pretrained(src, hparams, missing)
-    out.tasks = tasks | out.tasks
-    if dst.suffix!='.npz': write_folder(out, dst, **card)
-    else:
-        with atomic_file(dst) as f: np.savez(f, **official_arrays(out))
+    with build_lock(dst):
+        remove_leftovers(dst.absolute().parent, glob.escape(dst.name)) # of a conversion that was killed
+        if dst.is_file() or dst.is_dir() and any(dst.iterdir()):
+            raise InputError(f"{dst} exists already; choose a name that does not")
+        if push: make_repository(push, private) # before the long work: an error is told now
+        out = open_pretrained(src, hparams, missing)
+        out.tasks = tasks | out.tasks
+        if dst.suffix!='.npz': write_folder(out, dst, **card)
+        else:
+            with atomic_file(dst) as f: np.savez(f, **official_arrays(out))
     if push: push_folder(dst, push)
     return out

@@ -244,7 +244,8 @@ def work_folder(
 
 def _say_others(out, work):
     "Name the folders of shards that builds of other recipes left"
-    others = [o for o in sorted(work.parent.glob(f'.{glob.escape(out.name)}.*.building')) if o!=work]
+    name = f".{glob.escape(out.name)}.{'[0-9a-f]'*16}.building"
+    others = [o for o in sorted(work.parent.glob(name)) if o!=work]
     if others: warnings.warn(f"shards of other recipes for {out} wait in {', '.join(map(str, others))}; "
                              "delete what you will not continue")
 
@@ -281,13 +282,14 @@ def _check_counts(corpus, train, held_out=None):
 # %% ../nbs/data/12_examples.ipynb #c5bebfac
 def _build(jobs, tok, out, recipe, num_proc):
     "Shards, then one folder"
-    work = work_folder(out, recipe, tok)
-    counts = _build_shards(jobs, work, recipe, num_proc)
-    if not counts['train']['examples']: shutil.rmtree(work) # shards of nothing
-    _check_counts(', '.join(s['name'] for s in recipe['sources'][:3]), **counts)
-    with atomic_folder(out) as tmp:
-        for o in counts:
-            if counts[o]['examples']: _fill_folder(tmp if o=='train' else tmp/o, work, o, recipe, counts[o])
+    with _shards_kept(out, recipe):
+        work = work_folder(out, recipe, tok)
+        counts = _build_shards(jobs, work, recipe, num_proc)
+        if not counts['train']['examples']: shutil.rmtree(work) # shards of nothing
+        _check_counts(', '.join(s['name'] for s in recipe['sources'][:3]), **counts)
+        with atomic_folder(out) as tmp:
+            for o in counts:
+                if counts[o]['examples']: _fill_folder(tmp if o=='train' else tmp/o, work, o, recipe, counts[o])
 
 def assemble(
     jobs:list, # A `TextChunk` each
@@ -340,7 +342,7 @@ def build_examples(
     out,tok = Path(out),load_tokenizer(vocab)
     rules = max_length, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
     recipe = example_recipe(corpus, tok, *rules)
-    with build_lock(out), _shards_kept(out, recipe):
+    with build_lock(out):
         assemble(chunks(corpus, blank_lines_separate_docs), tok, out, recipe, num_proc)
     return out
 

@@ -225,11 +225,12 @@ def predict_at(
     hidden:Tensor, # Output of its body, (bs, sl, h)
     mb:MaskedBatch, # Masked batch
     step=mlm_step, # Loss and samples of a training step
+    training:bool|None=None, # Whether this is a training step; None: the generator's mode says it
     **sampling, # `temperature`, `disallow_correct`
 )->Prediction:
     "Predict the masked positions from hidden states"
     count = mb.weights.sum()
-    if generator.training:
+    if generator.training if training is None else training:
         total, nll, sampled = step(generator, hidden, mb, **sampling)
         return Prediction(total, count, nll, sampled)
     def part(hidden, positions, targets, u):
@@ -267,7 +268,7 @@ def predict_masked(
 )->Prediction:
     "What a generator of any kind predicts for a masked batch"
     hidden = hidden_states(generator, mb.masked_ids, mb.attention_mask, mb.token_type_ids)
-    return predict_at(generator, hidden, mb, step or mlm_step, **sampling)
+    return predict_at(generator, hidden, mb, step or mlm_step, training, **sampling)
 
 @predict_masked.register
 def _(generator:UniformGenerator, mb, training, step=None, temperature=1., disallow_correct=False):

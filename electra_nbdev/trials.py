@@ -11,6 +11,7 @@ __all__ = ['FREE', 'run_trial', 'statistics_of', 'Trials', 'lower_is_better', 'r
 
 # %% ../nbs/finetuning/43_trials.ipynb #014fbef8
 import json, os, shutil, time
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
@@ -28,8 +29,9 @@ from safetensors import SafetensorError
 from torch import nn
 
 # %% ../nbs/finetuning/43_trials.ipynb #b99c266a
-from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, check_free, digest_of,
-                                        versions)
+from .engine.checkpoint import only_writer
+from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
+                                        digest_of, remove_leftovers, versions)
 from .engine.ranks import join_processes, rank, wait_for_all
 from .engine.training import compile_callbacks, precision_callbacks, print_metrics
 from .finetune import FinetuneLearner, TaskNetwork, finetune_learner, finetuned_folder
@@ -288,7 +290,12 @@ def trial(self:Plan,
 # %% ../nbs/finetuning/43_trials.ipynb #e36376c4
 @patch
 def run(self:Plan)->Trials:
-    "All trials that are not there yet, and the predictions of the test sets"
+    "All trials that are not there yet, and the predictions of the test sets; no other process may write there"
+    with nullcontext() if rank() else only_writer(self.out): return self._run()
+
+@patch
+def _run(self:Plan):
+    if not rank(): remove_leftovers(self.out)
     rows = read_rows(self.tasks, self.tok, self.hp, self.examples)
     self.examples = None # free their memory
     self.facts['rows'] = rows_facts(rows)
@@ -425,8 +432,10 @@ def finetune_tasks(
     plans = [Plan(*opened, g, out/n, **kwargs) for n,g in groups.items()]
     results = [o.run() for o in plans]
     if rank(): return results
-    atomic_write(out/'results.json', json.dumps({n: o.summary() for n,o in zip(groups, results)}, indent=1))
-    plot_trials(results, peers, out/'results.png')
+    with build_lock(out):
+        remove_leftovers(out, 'results.*')
+        atomic_write(out/'results.json', json.dumps({n: o.summary() for n,o in zip(groups, results)}, indent=1))
+        plot_trials(results, peers, out/'results.png')
     return results
 
 # %% ../nbs/finetuning/43_trials.ipynb #6c5c28e3

@@ -261,6 +261,22 @@ def test_builds_of_other_recipes_keep_their_shards(corpus, tmp_path, monkeypatch
     assert len(made)==4 and load_examples(path).width==64
     assert waiting(path)==[first] and len(list(first.glob('train/*.json')))==1
 
+def test_a_refusal_deletes_no_shards(corpus, tmp_path, monkeypatch):
+    "Those of a build that was stopped wait, though the folder holds another recipe now; nor is `rows.64` named `rows`"
+    whole = files_of(build_examples(corpus, VOCAB, tmp_path/'whole'))
+    with monkeypatch.context() as m:
+        m.setattr(data, '_write_arrow', dies_at(2, interrupt))
+        for name in ('rows', 'rows.64'):
+            with pytest.raises(KeyboardInterrupt): build_examples(corpus, VOCAB, tmp_path/name)
+    with pytest.warns(UserWarning, match='shards of other recipes') as told:
+        path = build_examples(corpus, VOCAB, tmp_path/'rows', max_length=64)
+    assert not any('rows.64' in str(o.message) for o in told)
+    refuse('holds examples of another recipe: max_length', corpus, VOCAB, path)
+    assert waiting(path)
+    shutil.rmtree(path)
+    path,made = build_noting_shards(monkeypatch, corpus, VOCAB, path)
+    assert made==['0000002', '0000003'] and files_of(path)==whole
+
 def test_killed_worker_keeps_what_is_done(corpus, tmp_path, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(data, '_write_arrow', dies_at(3, kill_me))

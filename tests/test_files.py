@@ -6,7 +6,7 @@ import pytest, torch
 from safetensors.torch import save_file
 
 from electra_nbdev.engine import files
-from electra_nbdev.engine.files import atomic_folder, file_facts, known_facts
+from electra_nbdev.engine.files import atomic_folder, file_facts, known_facts, remove_leftovers
 
 def test_a_reader_finds_all_of_a_folder_or_nothing_while_it_is_replaced(tmp_path):
     path, seen = tmp_path/'vocab', set()
@@ -24,6 +24,15 @@ def test_a_reader_finds_all_of_a_folder_or_nothing_while_it_is_replaced(tmp_path
     assert read()=='49'
     assert seen <= {None, 'first', *map(str, range(50))} and len(seen)>1
     assert os.listdir(tmp_path)==['vocab'], "neither an old version nor a part of a new one is left"
+
+def test_leftovers_are_those_of_one_name(tmp_path):
+    "`rows.small` is another folder than `rows`, and somebody may be writing it"
+    with atomic_folder(tmp_path/'rows.small') as tmp:
+        (tmp_path/'.rows.a1b2_c3.tmp').mkdir()
+        (tmp_path/'.rows.0123456789ab.old').mkdir()
+        remove_leftovers(tmp_path, 'rows')
+        assert {o.name for o in tmp_path.iterdir()}=={tmp.name, 'rows'}
+    assert {o.name for o in tmp_path.iterdir()}=={'rows.small', 'rows'}
 
 @pytest.mark.skipif(os.name=='nt', reason='Windows has other permissions')
 def test_files_of_a_folder_are_for_everybody_whom_the_umask_allows(tmp_path):

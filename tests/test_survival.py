@@ -14,18 +14,22 @@ from fastai.callback.training import GradientAccumulation
 from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
-from electra_nbdev import examples as examples_of_text, runs
+from electra_nbdev import examples as examples_of_text, runs, trials
+from electra_nbdev.convert import convert_weights
 from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import file_facts, latest_checkpoint, load_checkpoint
 from electra_nbdev.batches import PretrainDL, pretrain_dls
 from electra_nbdev.examples import build_examples, load_examples
 from electra_nbdev.monitor import read_history
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import quiet_loading
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.recipe import load_hparams, preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.runs import SaveCheckpoints, check_resumable, restore
+from electra_nbdev.task_data import text_task
 from electra_nbdev.tokenizer import load_tokenizer, train_vocab
+from electra_nbdev.trials import run_trials
 from survival import At, assert_same, checkpoints, fork, result, timeless, train
 from test_commands import tales
 
@@ -257,6 +261,55 @@ def test_killed_while_building_examples(made, tmp_path):
         assert (o := counted(lambda: build(out), n)[0]).code==128+9, (n, total, o.text)
         assert fork(lambda: build(out)).wait().code==0
         assert tree(out)==whole and os.listdir(out.parent)==['examples']
+
+@pytest.mark.parametrize('name', ['out', 'out.npz'])
+def test_killed_while_converting(made, tmp_path, name):
+    "The same file or folder to the byte, and nothing beside it"
+    def convert(folder):
+        with quiet_loading(): convert_weights(made[0]/'whole', folder/name)
+    child, total = counted(lambda: convert(tmp_path/'0'))
+    assert child.code==0, child.text
+    whole = tree(tmp_path/'0')
+    for n in sorted(random.Random(3).sample(range(1, total+1), min(total, 6))):
+        out = tmp_path/str(n)
+        assert (o := counted(lambda: convert(out), n)[0]).code==128+9, (n, total, o.text)
+        again = fork(lambda: convert(out)).wait()
+        assert again.code==0 or 'exists already' in again.text, again.text
+        assert tree(out).keys()==whole.keys() and all(tree(out)[k]==v for k,v in whole.items() if k[-3:]!='png')
+
+@pytest.fixture(scope='module')
+def table(tmp_path_factory):
+    "Sentences and classes"
+    path = tmp_path_factory.mktemp('table')/'rows.csv'
+    path.write_text('text,label\n' + ''.join(f'the king saw {i} of it,{i%3}\n' for i in range(40)))
+    return path
+
+def tuned(made, table, out):
+    task = text_task('rows', table, text='text', label='label')
+    run_trials(str(made[0]/'whole'), [task], out, device='cpu', num_trials=2, num_train_epochs=1, max_seq_length=16)
+
+def test_killed_while_fine_tuning(made, table, tmp_path):
+    "Finished trials are kept, and nothing stays of the one that was being written"
+    child, total = counted(lambda: tuned(made, table, tmp_path/'0'))
+    assert child.code==0, child.text
+    whole = tree(tmp_path/'0')
+    for n in sorted(random.Random(4).sample(range(1, total+1), 6)):
+        out = tmp_path/str(n)
+        assert (o := counted(lambda: tuned(made, table, out), n)[0]).code==128+9, (n, total, o.text)
+        assert (o := fork(lambda: tuned(made, table, out)).wait()).code==0, o.text
+        assert tree(out).keys()==whole.keys()
+        assert all(o==whole[k] for k,o in tree(out).items() if k.endswith('.safetensors'))
+
+def test_one_process_fine_tunes_a_folder(made, table, tmp_path):
+    "Another would delete what the first is writing"
+    def stopped():
+        trials.save_trial = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+        tuned(made, table, tmp_path/'out')
+    first = fork(stopped)
+    while first.running() and 'trial 0, seed 0' not in first.text: time.sleep(.01)
+    second = fork(lambda: tuned(made, table, tmp_path/'out')).wait()
+    first.kill()
+    assert second.code==1 and f'out is being written by process {first.pid} on' in second.text, second.text
 
 @pytest.mark.parametrize('signum', [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize('training,step,done', [(True, 12, 13), (False, 16, 16), (False, STEPS, STEPS), (True, 7, 8)])

@@ -12,6 +12,7 @@ __all__ = ['SHIPPED', 'InputError', 'suggest', 'one_line', 'file_name', 'read_js
 # %% ../../nbs/engine/86_files.ipynb #63a7c421
 import difflib, errno, hashlib, json, os, re, secrets, shutil, stat, tempfile, warnings
 from contextlib import contextmanager, suppress, nullcontext
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 
@@ -178,11 +179,12 @@ def remove_leftovers(
     name:str='*', # Of the files and folders that were being written, as a glob
 ):
     "Delete what killed writers left unfinished, and give its name back to a folder that was being replaced"
-    for o in Path(folder).glob(f'.{name}.*.tmp'): _delete(o)
-    for o in Path(folder).glob(f'.{name}.*.old'):
-        path = o.with_name(o.name[1:].rsplit('.', 2)[0])
-        if path.exists(): _delete(o)
-        else: _rename(o, path)
+    for o in Path(folder).glob(f'.{name}.*'):
+        found = re.fullmatch(r'\.(.+)\.\w+\.(tmp|old)', o.name)
+        if not found or not fnmatch(found[1], name): continue # such as `rows.small` for `rows`
+        path = o.with_name(found[1])
+        if found[2]=='old' and not path.exists(): _rename(o, path)
+        else: _delete(o)
 
 def _delete(path):
     "Delete a folder or a file; what cannot be deleted stays"
