@@ -28,7 +28,7 @@ from .engine.files import (InputError, atomic_file, atomic_folder, build_lock, o
 from .engine.models import max_input, quiet_loading
 from .recipe import differences, preset, read_hparams, save_hparams, save_networks
 from .interop import Pretrained, open_pretrained
-from .runs import FORMAT
+from .runs import FORMAT, write_cards
 from .tokenizer import write_tokenizer
 
 # %% ../nbs/using/33_convert.ipynb #473cd989
@@ -261,6 +261,7 @@ def write_folder(
             write_tasks(out, tmp)
             return model_card(out, **card).save(tmp/'README.md')
         with quiet_loading(): save_networks(out.model, out.hp, tmp, out.tokenizer)
+        write_cards(tmp)
         save_hparams(out.hp, tmp/'hparams.json', **{'data': {}} | facts)
         if rows:
             (tmp/'history.jsonl').write_text(as_lines(rows), encoding='utf-8')

@@ -167,10 +167,13 @@ class Objective(Callback):
     "What networks learn from a masked batch"
     order, unigram_noise = MaskTokens.order+1, None
     def before_fit(self):
-        "Something has to mask the batches"
-        if any(isinstance(o, MaskTokens) for o in self.learn.cbs): return
-        raise InputError(f"{type(self).__name__} needs masked batches; "
-                         "give the learner MaskTokens(special_ids) too")
+        "Something has to mask the batches, and a single objective learns from them"
+        if not any(isinstance(o, MaskTokens) for o in self.learn.cbs):
+            raise InputError(f"{type(self).__name__} needs masked batches; "
+                             "give the learner MaskTokens(special_ids) too")
+        names = [type(o).__name__ for o in self.learn.cbs if isinstance(o, (MaskTokens, Objective))]
+        if len(names)==2: return
+        raise InputError(f"a learner has one masking and one objective, not {', '.join(names)}")
 
     def set_targets(self,
         found:Prediction, # What the generator predicts

@@ -34,7 +34,7 @@ from fastcore.foundation import L, patch
 from .batches import (ExtendPositions, LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls,
                                    tokens_of)
 from .discriminator import corrupt
-from .electra import Electra, JointLoss, MaskedLM, ReplaceTokens
+from .electra import Electra, JointLoss, MaskedLM, Objective, ReplaceTokens
 from .electric import NoiseContrast, TwoTowers
 from .engine.files import InputError, build_lock, cache_dir
 from .engine.ranks import AverageGradients, OwnDropout, join_processes, largest, n_processes, rank
@@ -212,7 +212,7 @@ def electra_learner(
     out=None, # Folder for `history.jsonl`; nothing is written if None
     special_ids=None, # `SpecialTokenIds`; those of the examples if None
     counts=None, # Token counts for the unigram baseline; those of the training examples if None
-    cbs=(), # Further callbacks
+    cbs=(), # Further callbacks; masking and objective among them take the place of the recipe's
     **kwargs, # For `Learner`: `opt_func`, `loss_func`, `lr`, `metrics`, `splitter` ... win over the recipe
 )->ElectraLearner:
     "Networks, objective, optimizer, schedule, metrics and history of a recipe in one fastai learner"
@@ -231,7 +231,7 @@ def electra_learner(
     model = (with_unread_masks if hp.body else with_packed_dropout)(model or build_networks(hp))
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
     named = hp, special_ids, tok, counts
-    cbs = [*_callbacks(hp, ours, out), *objective_callbacks(*named), *_sharing(hp, ours), *held, *cbs]
+    cbs = [*_callbacks(hp, ours, out), *_objective(named, cbs), *_sharing(hp, ours), *held, *cbs]
     learn = ElectraLearner(dls, model, **_defaults(hp, held, kwargs) | kwargs, cbs=cbs)
     learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn
@@ -259,6 +259,16 @@ def _callbacks(hp, ours, out):
     if hp.length_schedule and hp.copy_positions: cbs.append(ExtendPositions(hp.length_schedule, total))
     return [*cbs, LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power),
             EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
+
+def _objective(named, given):
+    "Masking and objective of a recipe, but what the user has given instead"
+    masking, *objective = objective_callbacks(*named)
+    found = []
+    for kind,ours in ((MaskTokens, [masking]), (Objective, objective)):
+        own = [type(o).__name__ for o in given if isinstance(o, kind)]
+        if own: print_line(f"{', '.join(own)} of cbs in place of the recipe's {type(ours[0]).__name__}")
+        else: found += ours
+    return found
 
 def _sharing(hp, ours):
     "What makes parts of a batch, and several processes, one update"

@@ -10,7 +10,7 @@ __all__ = ['SUBSETS', 'QA_TASKS', 'two_layers', 'QAHead', 'top', 'QATask', 'Span
            'InputError', 'QAExample', 'read_questions', 'build_windows']
 
 # %% ../nbs/finetuning/48_qa.ipynb #30123a54
-import json
+import json, warnings
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -269,6 +269,13 @@ def features(self:QATask,
     if len(windows): return windows
     raise InputError(f"{self.name}: no passage has a character that the tokenizer keeps; give at least one with text")
 
+def _say_silence(task, answers, hp):
+    "Warn of a model that answers nothing at all"
+    if any(o.null<=hp.qa_na_threshold for o in answers): return
+    warnings.warn(f"{task.name}: none of {len(answers)} questions gets an answer, since every null score is above "
+                  f"qa_na_threshold, {hp.qa_na_threshold:g}; exact match is then the share of questions without an "
+                  "answer. Train longer, with a model of the text's language, or raise the threshold")
+
 @patch
 def metrics(self:QATask,
     features:Windows, # Windows of questions with accepted answers
@@ -278,6 +285,7 @@ def metrics(self:QATask,
     found = each_answer(features, outs, self.v2)
     golds, said = {o.example.id: o.example.answers for o in found}, _by_id(found, 'answer')
     if not self.v2: return squad1_scores(golds, said)
+    if any(golds.values()): _say_silence(self, found, features.hp)
     return squad2_scores(golds, said, _by_id(found, 'null'), features.hp.qa_na_threshold)
 
 # %% ../nbs/finetuning/48_qa.ipynb #bae701db
@@ -288,8 +296,9 @@ def predicted(self:QATask,
     n:int|None=None, # How many of the best to keep, `n_best_size` if None
 )->list: # (question, its `Answer`)
     "Answers, empty where the null score is above the threshold"
-    found = []
-    for o in each_answer(features, outs, self.v2, n or features.hp.n_best_size):
+    found, answers = [], each_answer(features, outs, self.v2, n or features.hp.n_best_size)
+    if self.v2 and len(answers)>1: _say_silence(self, answers, features.hp)
+    for o in answers:
         refused = o.null is not None and o.null>features.hp.qa_na_threshold
         found.append((o.example, replace(o, answer='', span=None) if refused else o))
     return found

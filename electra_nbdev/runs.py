@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LENGTH', 'FREE', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore',
-           'check_resumable', 'data_files', 'check_known', 'run_folder', 'run_pretraining', 'evaluate_run']
+           'check_resumable', 'data_files', 'check_known', 'run_folder', 'run_pretraining', 'write_cards',
+           'evaluate_run']
 
 # %% ../nbs/pretraining/23_runs.ipynb #84fe4660
 import math, signal, threading, time, warnings
@@ -23,7 +24,7 @@ from .electra import Electra
 from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state,
                                              only_writer, rng_state, save_checkpoint, saved_networks, set_rng_state,
                                              tensors_of)
-from .engine.files import InputError, check_free, file_name, remove_leftovers, versions
+from .engine.files import InputError, atomic_write, check_free, file_name, remove_leftovers, versions
 from .engine.models import device_of
 from .engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from .engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
@@ -399,6 +400,25 @@ def _within(minutes, hp, dls, amp, given):
                f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
     return with_steps(short, steps_within(minutes, short, dls, amp))
 
+# %% ../nbs/pretraining/23_runs.ipynb #c4a7d5e1
+_ENCODER = ("An encoder to fine-tune, which `AutoModel` opens. It fills no masks: under `pipeline('fill-mask')` it would "
+            "get a new head with random weights. ")
+_USES = dict(
+    discriminator=_ENCODER + "`AutoModelForPreTraining` adds the head that tells replaced tokens from original ones.",
+    electric=_ENCODER + "`electra_score` of electra_nbdev computes its energies.",
+    generator="A masked language model, for `pipeline('fill-mask')` and `AutoModelForMaskedLM`.")
+
+def write_cards(
+    run, # Folder of a run
+):
+    "Say in the folder of each network what it is for, and which one fills masks"
+    folders = saved_networks(run)
+    fills = any(o.name=='generator' for o in folders)
+    for o in folders:
+        other = ' Masks are filled by the generator, in the folder `../generator`.'
+        text = _USES[o.name] + other*(fills and o.name!='generator')
+        atomic_write(o/'README.md', f'# The {o.name}\n\n{text}\n')
+
 # %% ../nbs/pretraining/23_runs.ipynb #778f1903
 def _run(learn, out, facts):
     "Continue from the newest checkpoint, train to the end, save both networks"
@@ -411,12 +431,15 @@ def _run(learn, out, facts):
     if last: restore(learn, last)
     elif not rank() and learn.jsonl_logger.path.exists(): learn.jsonl_logger.rewind(0)
     _announce(learn, last)
+    complete = learn.n_updates==learn.evaluated==hp.num_train_steps
     with learn.stop_on_signal: learn.fit_steps()
     if learn.stopped or rank(): return learn
     if why := learn.save_checkpoints.failed:
         raise OSError(f"the end of the run could not be saved: {why}; "
                       f"fix that, and the same command continues from {latest_checkpoint(out) or 'the start'}")
     save_networks(learn.model, learn.hp, out, learn.tokenizer)
+    write_cards(out)
+    if complete: plot_history(learn.jsonl_logger.rows, out/'curves.png') # a kill may have come before
     return learn
 
 # %% ../nbs/pretraining/23_runs.ipynb #5b24d839

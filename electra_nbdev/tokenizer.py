@@ -32,7 +32,7 @@ from tokenizers import Tokenizer, normalizers
 from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
-from .engine.files import InputError, atomic_folder, check_free, digest, one_line
+from .engine.files import InputError, atomic_folder, check_free, digest, one_line, os_error
 from .text import as_corpus, chunks
 
 # %% ../nbs/data/11_tokenizer.ipynb #d6c6f64a
@@ -304,12 +304,6 @@ def warn_unknown(
         total += len(ids)
     warn_unknown_share(tok, unknown, total, where)
 
-# %% ../nbs/data/11_tokenizer.ipynb #9750cc0c
-def _os_error(e):
-    "The Rust code reports a full disk as a bare `Exception` that ends in its number; make it the `OSError` that it is"
-    found = re.search(r'os error (\d+)', str(e))
-    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else e
-
 # %% ../nbs/data/11_tokenizer.ipynb #ad0c893c
 def write_tokenizer(
     tok, # Tokenizer
@@ -319,7 +313,7 @@ def write_tokenizer(
     "Put the files of a tokenizer into a folder"
     if max_length: (tok := copy(tok)).model_max_length = max_length
     try: tok.save_pretrained(folder)
-    except Exception as e: raise _os_error(e) from None
+    except Exception as e: raise os_error(e) from None
     if tokenizer_kind(tok)=='WordPiece':
         (folder/'vocab.txt').write_text('\n'.join(vocab_list(tok)) + '\n', encoding='utf-8')
 

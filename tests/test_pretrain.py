@@ -15,12 +15,15 @@ from electra_nbdev.batches import pretrain_dls
 from electra_nbdev.examples import build_examples, load_examples
 from electra_nbdev.monitor import TrainingMonitor, diagnose, read_history
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.electra import Objective, ReplaceTokens
+from electra_nbdev.masking import MaskTokens
 from electra_nbdev.recipe import build_networks, load_networks, preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev import finetune_recipe
 from electra_nbdev.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
                                 run_pretraining)
-from electra_nbdev.tokenizer import train_vocab
+from electra_nbdev.replacements import TemperatureDecay
+from electra_nbdev.tokenizer import load_tokenizer, special_token_ids, train_vocab
 from learners import remove
 from test_commands import tales
 
@@ -41,6 +44,25 @@ def learner(made, out=None, cbs=(), **kw):
     hp = replace(hp, **kw)
     train, held = load_examples(d/'examples', hp), load_examples(d/'examples/held_out', hp)
     return electra_learner(pretrain_dls(train, held, hp, 'cpu'), hp, out=out, cbs=cbs)
+
+class Own(ReplaceTokens): "An objective of the user's"
+class OwnMask(MaskTokens): "A masking of the user's"
+
+def test_an_objective_of_ones_own_takes_the_place_of_the_recipes(made, capsys):
+    "So does a masking; of two objectives none is chosen"
+    def kinds(learn): return [type(o) for o in learn.cbs if isinstance(o, (MaskTokens, Objective, TemperatureDecay))]
+    mask = OwnMask(special_token_ids(load_tokenizer(made[0]/'vocab')))
+    decay = dict(temperature_decay=.5, temperature=2.)
+    assert kinds(learner(made, **decay))==[MaskTokens, ReplaceTokens, TemperatureDecay]
+    assert 'in place of' not in capsys.readouterr().out
+    learn = learner(made, cbs=[Own(), mask], **decay)
+    assert kinds(learn)==[Own, OwnMask]
+    said = capsys.readouterr().out
+    assert "Own of cbs in place of the recipe's ReplaceTokens" in said and "the recipe's MaskTokens" in said
+    learn.fit_steps(1)
+    learn.add_cb(ReplaceTokens())
+    with pytest.raises(InputError, match='one masking and one objective, not Own, OwnMask, ReplaceTokens'):
+        learn.fit_steps(1)
 
 class Poison(Callback):
     "Makes a gradient NaN at a step"

@@ -518,6 +518,19 @@ def test_no_answer_above_the_threshold(asked, outs):
     said = qa.QATask('squad', v2=True).predictions(asked[0], outs)
     assert [(o.answer, o.span is None) for o in said]==[('river', False), ('', True)]
 
+def test_a_model_that_answers_nothing_is_reported(asked, outs):
+    "With its reason, where some questions have answers"
+    def said(outs, f):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter('always')
+            f(asked[0], outs)
+        return [str(o.message) for o in told if 'gets an answer' in str(o.message)]
+    task, silent = qa.QATask('squad', v2=True), [replace(o, null=5.) for o in outs]
+    for f in (task.metrics, task.predictions):
+        assert not said(outs, f)
+        told, = said(silent, f)
+        assert told.startswith('squad: none of 2 questions gets an answer') and '-2.75' in told
+
 def test_a_pair_that_one_network_considers_keeps_half():
     task = qa.QATask('squad', v2=True)
     one, two = spans_of((5, 6, np.log(.8)), (7, 7, np.log(.1)), null=-1.), spans_of((7, 7, np.log(.9)), null=0.)

@@ -335,6 +335,18 @@ def test_told_twice(made, tmp_path):
     child = fork(work).wait()
     assert child.code==1 and 'KeyboardInterrupt' in child.text and 'Stopped by' not in child.text
 
+def test_killed_before_the_curves_are_drawn(made, tmp_path):
+    "After the last checkpoint: the same command draws them"
+    d, hp, *_ = made
+    def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+    def work():
+        write, runs.plot_history = runs.SaveCheckpoints.write, die
+        runs.SaveCheckpoints.write = lambda self, curves: write(self, curves and self.n_updates==STEPS)
+        return train(tmp_path/'run', d/'examples', hp, curves=True)
+    assert fork(work).wait().code==128+9 and checkpoints(tmp_path/'run')[-1]==f'step-{STEPS:08d}'
+    assert fork(lambda: train(tmp_path/'run', d/'examples', hp, curves=True)).wait().code==0
+    assert (tmp_path/'run/curves.png').stat().st_size and (tmp_path/'run/discriminator').is_dir()
+
 def test_evaluation_is_not_repeated(made, tmp_path):
     "Stopped in an evaluation, then killed right after it, before its checkpoint"
     d, hp, whole, _ = made

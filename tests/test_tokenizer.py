@@ -1,5 +1,5 @@
 "Tokenizers: what is refused, what is kept when they are saved, and the same vocabulary from the same text"
-import errno, json, shutil, warnings
+import json, shutil, warnings
 from unicodedata import normalize
 
 import pytest
@@ -8,7 +8,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.tokenizer import (SPECIALS, _os_error, check_vocab, fingerprint, load_tokenizer, read_vocab,
+from electra_nbdev.tokenizer import (SPECIALS, check_vocab, fingerprint, load_tokenizer, read_vocab,
     save_tokenizer, special_token_ids, text_backend, train_vocab, unknown_id, vocab_list, warn_unknown, word_starts,
     wordpiece)
 
@@ -141,9 +141,6 @@ def test_a_kind_that_is_not_supported(the_cat, tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | dict(model=model)))
     file.with_name('tokenizer_config.json').write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     with refused('holds a WordLevel tokenizer'): load_tokenizer(file.parent)
-
-def test_a_full_disk_is_an_os_error():
-    assert _os_error(Exception('No space left on device (os error 28)')).errno==errno.ENOSPC
 
 # Trained
 
