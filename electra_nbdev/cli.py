@@ -61,8 +61,9 @@ def electra_data(
     format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.examples import check_rules, load_examples
     from electra_nbdev.text import Corpus
+    check_rules(max_length, held_out, long_lines, num_proc)
     how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
     examples = load_examples(_build(Corpus(corpus, field, format), vocab, out, tasks, max_length, num_proc, rules))
@@ -85,11 +86,12 @@ def _counted(examples, long_lines):
     return ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items())
 
 def _table_flags(generator, vocab, max_length, **flags):
-    "What was given about a generator, refused before examples are built"
+    "What was given about a generator; it and the vocabulary are looked at before examples are built"
+    from electra_nbdev.tokenizer import load_tokenizer, vocab_place
     given = {k: v for k,v in flags.items() if v is not None}
+    vocab_place(vocab)
     if generator:
         from electra_nbdev.replacements import check_generator
-        from electra_nbdev.tokenizer import load_tokenizer
         check_generator(generator, load_tokenizer(vocab), max_length, **{k: v for k,v in given.items() if k!='device'})
     elif given: raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
     return given
@@ -105,7 +107,7 @@ def _add_replacements(folder, generator, **how):
 @command
 def electra_plan(
     preset:str=None, # tiny, small, base or large (default: small; --budget chooses)
-    hparams:str=None, # JSON text or a JSON file, on top of the preset
+    hparams:str=None, # JSON text or a JSON file, on top of the preset; help lists the names
     data:str=None, # Examples for --measure (default: the embedded sample)
     device:str=None, # A GPU by name (t4, v100, a100, h100 ...), or cpu, cuda ... of this machine
     measure:bool=False, # Time some steps on this machine, for about half a minute
@@ -114,18 +116,19 @@ def electra_plan(
     precision:str=None, # fp32, bf16 or fp16, as for electra_pretrain
 ):
     "What a pre-training will cost: parameters, operations, memory, hours"
+    if hparams=='help': return _list_hparams(preset or 'small')
     from electra_nbdev.plan import make_plan
     found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price)
     print(found.report())
     return found
 
 # %% ../nbs/99_cli.ipynb #da7905f9
-@command
+@command(few='data out preset hparams steps minutes extend init body device')
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
     preset:str=None, # tiny, small, base or large (default: that of the run in --out, or of --init; else tiny)
-    hparams:str=None, # JSON text or a JSON file, on top of the preset
+    hparams:str=None, # JSON text or a JSON file, on top of the preset; help lists the names
     steps:int=None, # Steps of the whole run
     minutes:float=None, # Train for about so long instead
     extend:bool=False, # Train a finished run longer; needs a larger --steps
@@ -139,7 +142,9 @@ def electra_pretrain(
     carry_optimizer:bool=False, # With --init and the vocabulary of that run: take over its optimizer too
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
-    _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hparams)
+    if hparams=='help': return _list_hparams(preset or 'tiny')
+    _check_flags(steps, minutes, extend, body, init, carry_optimizer)
+    _check_values(preset, hparams, precision, log, data, out, body, init)
     from electra_nbdev import continue_pretraining as pre, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     _spare_threads(hp)
@@ -147,12 +152,10 @@ def electra_pretrain(
     how |= dict(given=recipe.read_hparams(hparams))
     if origin: learn = pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how)
     else: learn = pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how)
-    if learn.stopped and is_cli(): raise SystemExit(learn.exit_code)
-    if not learn.stopped: print(summary(learn))
-    return learn
+    return _ended(learn)
 
 # %% ../nbs/99_cli.ipynb #dd4248ee
-def _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hparams):
+def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
     "Refuse flags that contradict each other"
     if steps is not None and minutes is not None:
         raise InputError("--steps and --minutes were both given; give one of them")
@@ -165,9 +168,29 @@ def _check_flags(steps, minutes, extend, body, init, carry_optimizer, preset, hp
         raise InputError("--carry-optimizer takes over the optimizer of a run; name that run with --init")
     if body and init:
         raise InputError("--body and --init were both given; weights bring their body along, so leave one out")
-    from electra_nbdev import recipe
-    if not init: recipe.preset(preset or 'tiny', **recipe.given_hparams(hparams))
 
+# %% ../nbs/99_cli.ipynb #37e6c086
+def _check_values(preset, hparams, precision, log, data, out, body, init):
+    "Refuse what can be seen to be wrong without torch, which takes seconds to load"
+    from electra_nbdev import recipe
+    from electra_nbdev.engine import fields, models
+    given = recipe.given_hparams(hparams)
+    if not init: recipe.preset(preset or 'tiny', **given)
+    fields.check_precision(precision)
+    fields.check_loggers(log)
+    if data: models.check_examples(data)
+    if body: models.check_body(body)
+    if init and not init.startswith('hf:'): models.check_source(models.model_path(init))
+    if out: models.check_place_of_run(Path(out))
+
+def _list_hparams(name):
+    "Print the hyper-parameters of a preset"
+    from electra_nbdev.engine.fields import list_fields
+    from electra_nbdev.recipe import preset
+    print(f'Hyper-parameters of {name}:\n{list_fields(preset(name))}')
+
+
+# %% ../nbs/99_cli.ipynb #2f41493c
 def _origin(init):
     "Weights to begin with, if any are named"
     from transformers.utils.logging import disable_progress_bar
@@ -217,6 +240,12 @@ def summary(
     if bits and 'before' not in bits: good += f"\n{bits}"
     return f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}"
 
+def _ended(learn):
+    "Say how a run ended; one that was stopped has an exit code"
+    if not learn.stopped: print(summary(learn))
+    elif is_cli(): raise SystemExit(learn.exit_code)
+    return learn
+
 # %% ../nbs/99_cli.ipynb #1254c7f6
 @command
 def electra_evaluate(
@@ -225,6 +254,9 @@ def electra_evaluate(
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Metrics of both networks on held-out examples"
+    from electra_nbdev.engine.models import check_examples, check_run
+    check_run(run)
+    if data: check_examples(data)
     from electra_nbdev.runs import evaluate_run
     found = evaluate_run(run, data, device)
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
@@ -295,21 +327,25 @@ def _rerank(nbest, weights, out, opened):
     print(rerank_report(tuned.weight, tuned.bonus, found, f'with the weights in {weights}'))
     return found
 
+# %% ../nbs/99_cli.ipynb #3044bf80
+_FEW = 'task data_dir model out csv text_column pair_column label_column dev hparams trials device'
+_RENAMED = dict(text='text_column', pair='pair_column', label='label_column', preset='recipe')
+
 # %% ../nbs/99_cli.ipynb #aead5b1e
-@command
+@command(few=_FEW, renamed=_RENAMED)
 def electra_finetune(
     task:SomeNames=None, # cola, mnli ... of GLUE, chunk, squad, newsqa ... of MRQA; joined by + they share a network
     data_dir:str=None, # Folder with a folder for each task, or hf:glue, hf:rajpurkar/squad_v2, hf:mrqa ...
     model:str='tiny', # A run, a Hugging Face folder, hf:name, or tiny, the model of the package
     out:str='runs/finetune', # Folder for the results, a folder for each task
     csv:str=None, # A table of your own in place of --data-dir: .csv, .tsv or .jsonl; --task may name it
-    text:str=None, # With --csv: column of the text
-    pair:str=None, # With --csv: column of a second text
-    label:str=None, # With --csv: column of the class or number
+    text_column:str=None, # With --csv: column of the text
+    pair_column:str=None, # With --csv: column of a second text
+    label_column:str=None, # With --csv: column of the class or number
     regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and have decimals)
     dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
-    preset:str='official', # official or paper
-    hparams:str=None, # JSON text or a JSON file, on top of the preset
+    recipe:str='official', # Learning rates and decay of the official code or of the paper: official or paper
+    hparams:str=None, # JSON text or a JSON file, on top of the recipe; help lists the names
     trials:int=None, # Runs that differ in their seed (default: num_trials, 1)
     seed:int=None, # Of the first trial
     predict_test:bool=False, # Predict the test sets, and pack them for the leaderboard
@@ -320,45 +356,77 @@ def electra_finetune(
     compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
 ):
     "Fine-tune on tasks and evaluate; run again, it continues where it stopped"
-    columns = dict(text=text, pair=pair, label=label, dev=dev, regression=regression)
+    if hparams=='help': return _list_finetuning(recipe)
+    columns = dict(text=text_column, pair=pair_column, label=label_column, dev=dev, regression=regression)
     _check_table(task, data_dir, csv, predict_test, columns)
-    from electra_nbdev.trials import finetune_tasks
-    how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision, compile)
-    tasks = [_table_task(csv, task, skip_bad_rows, **columns)] if csv else _names(task)
-    return _print_results(finetune_tasks(model, tasks, data_dir, out, skip_bad_rows, **how), out, predict_test)
+    how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile)
+    tasks = _tasks(None if eval_only else model, task, data_dir, csv, columns, skip_bad_rows)
+    return _print_results(_run_tasks(model, tasks, data_dir, out, skip_bad_rows, **how), out, predict_test)
 
 # %% ../nbs/99_cli.ipynb #e9afcc16
-def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, preset, device, precision, compile):
+def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile):
     "What a fine-tuning call changes"
     if eval_only and compile:
         raise InputError("--compile is about training, which --eval-only leaves out; give one of them")
     if eval_only and predict_test:
         raise InputError("--eval-only evaluates on dev sets; leave it out for --predict-test, finished trials are kept")
+    from electra_nbdev.engine.fields import check_precision
+    from electra_nbdev.finetune_recipe import finetune_preset
     from electra_nbdev.recipe import given_hparams
+    check_precision(precision)
     given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
                           do_train=False if eval_only else None)
-    from electra_nbdev.glue import PEERS
-    return given | dict(preset=preset, device=device, precision=precision, compile=compile, peers=PEERS)
+    finetune_preset(recipe, **given) # refuses typos
+    return given | dict(preset=recipe, device=device, precision=precision, compile=compile)
 
-def _names(task):
-    "Names of tasks, of any kind"
-    import electra_nbdev.qa, electra_nbdev.tagging # register theirs
-    return [task] if isinstance(task, str) else task
+def _list_finetuning(recipe):
+    "Print the hyper-parameters of fine-tuning"
+    from electra_nbdev.engine.fields import list_fields
+    from electra_nbdev.finetune_recipe import finetune_preset
+    print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
 
 # %% ../nbs/99_cli.ipynb #234cc9f4
 def _check_table(task, data_dir, csv, predict_test, columns):
     "Refuse flags that contradict each other"
-    given = [f'--{k}' for k,v in columns.items() if v or v is False]
+    flags = {k: f'--{k}' if k in ('dev', 'regression') else f'--{k}-column' for k in columns}
+    given = [flags[k] for k,v in columns.items() if v or v is False]
     if not csv:
         if given: raise InputError(f"{given[0]} is about a table, which is not there; give it with --csv")
         if task and data_dir: return
-        raise InputError("--task and --data-dir are needed, or a table with --csv, --text and --label")
-    lacking = [o for o in ('--text', '--label') if o not in given]
+        raise InputError("--task and --data-dir are needed, or a table with --csv, --text-column and "
+                         "--label-column")
+    lacking = [o for o in ('--text-column', '--label-column') if o not in given]
     if lacking: raise InputError(f"--csv needs the names of its columns; give {' and '.join(lacking)}")
     if data_dir: raise InputError("--csv and --data-dir were both given; give one of them")
     if predict_test: raise InputError("a table has no test set; predict a file with electra_predict")
     if isinstance(task, list) and len(task)>1: raise InputError("a table is one task; give --task one name")
 
+def _check_columns(tables, columns):
+    "Refuse a table without a column, by its first row"
+    from electra_nbdev.tables import check_table
+    for o in tables:
+        if o: check_table(o, [columns[k] for k in ('text', 'pair', 'label') if columns[k]])
+
+# %% ../nbs/99_cli.ipynb #6838a1ef
+def _tasks(model, task, data_dir, csv, columns, skip_bad):
+    "The tasks; a model, a name, a folder or a column that is not there is refused before torch is loaded"
+    from electra_nbdev.finetune_recipe import check_task, encoder_folder
+    if model and not model.startswith('hf:'): encoder_folder(model)
+    names = [task] if isinstance(task, str) else task
+    if not csv:
+        for name in names:
+            for o in name.split('+'): check_task(o, data_dir)
+        return names
+    if not skip_bad: _check_columns([csv, columns['dev']], columns)
+    return [_table_task(csv, task, skip_bad, **columns)]
+
+def _run_tasks(*args, **how):
+    "Fine-tune, with what others report in the picture"
+    from electra_nbdev.glue import PEERS
+    from electra_nbdev.trials import finetune_tasks
+    return finetune_tasks(*args, peers=PEERS, **how)
+
+# %% ../nbs/99_cli.ipynb #5a1f51af
 def _table_task(csv, task, skip_bad, text, pair, label, dev, regression):
     "The task of a table, described"
     from electra_nbdev.task_data import text_task
@@ -395,6 +463,8 @@ def electra_predict(
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
+    from electra_nbdev.finetune_recipe import check_finetuned
+    check_finetuned(model)
     import electra_nbdev.glue, electra_nbdev.qa, electra_nbdev.tagging # their kinds of tasks
     from electra_nbdev.finetune import predict_file
     from electra_nbdev.tables import as_table
@@ -403,11 +473,11 @@ def electra_predict(
     return found
 
 # %% ../nbs/99_cli.ipynb #a8f7e54f
-@command
+@command(renamed=dict(dst='out'))
 def electra_convert(
     src:Several, # A run, one or two Hugging Face folders, hf:name, a TensorFlow checkpoint, or an .npz
-    dst:Required, # Folder to write, or an .npz for official names; must not exist yet
-    hparams:str=None, # JSON text or a JSON file: what weights do not tell, such as the number of heads
+    out:Required, # Folder to write, or an .npz for official names; must not exist yet
+    hparams:str=None, # JSON text or a JSON file: what weights do not tell, such as the heads; help lists the names
     missing:str='embeddings', # A missing network shares the embeddings of the other, or is fresh
     license:str=None, # Of the weights, for the card (default: that of the source's card)
     language:str=None, # Of the text, such as en, for the card (default: that of the source's card)
@@ -415,9 +485,24 @@ def electra_convert(
     private:bool=False, # With --push: only you see the repository
 ):
     "Open networks of any format; write them for transformers, for this library, or under official names"
+    if hparams=='help': return _list_hparams('small')
+    if private and not push: raise InputError("--private is about a repository on the hub; name it with --push")
+    _check_conversion(src, out, hparams, missing)
     from electra_nbdev.convert import convert_weights
     from electra_nbdev.glue import glue_facts
-    if private and not push: raise InputError("--private is about a repository on the hub; name it with --push")
-    out = convert_weights(src, dst, hparams, missing, glue_facts(), push, private, license=license, language=language)
-    print(f'{out.report()}\nIn {dst}' + (f' and on the hub as hf:{push}' if push else ''))
-    return out
+    found = convert_weights(src, out, hparams, missing, glue_facts(), push, private, license=license, language=language)
+    print(f'{found.report()}\nIn {out}' + (f' and on the hub as hf:{push}' if push else ''))
+    return found
+
+# %% ../nbs/99_cli.ipynb #d6aa3b66
+def _check_conversion(src, out, hparams, missing):
+    "Refuse what can be seen to be wrong without torch"
+    from electra_nbdev.engine import files, models
+    from electra_nbdev.engine.fields import known_hparams
+    from electra_nbdev.hparams import ELSEWHERE, PretrainHParams
+    from electra_nbdev.recipe import given_hparams
+    files.check_new(out)
+    models.check_missing(missing)
+    known_hparams(PretrainHParams, given_hparams(hparams), ELSEWHERE)
+    for o in [src] if isinstance(src, str) else src:
+        if not str(o).startswith('hf:'): models.check_source(models.model_path(o))

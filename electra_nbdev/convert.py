@@ -23,7 +23,7 @@ from .engine.tf_checkpoint import official_name
 from .engine.weights import SLOTS, head_name
 from .engine.checkpoint import rng_state, save_checkpoint
 from .monitor import as_lines, plot_history, read_history
-from .engine.files import (InputError, atomic_file, atomic_folder, build_lock, one_line,
+from .engine.files import (InputError, atomic_file, atomic_folder, build_lock, check_new, one_line,
                                         remove_leftovers)
 from .engine.models import max_input, quiet_loading
 from .recipe import differences, preset, read_hparams, save_hparams, save_networks
@@ -285,8 +285,7 @@ def convert_weights(
     if push and dst.suffix=='.npz': raise InputError("--push uploads a folder; give one in place of the .npz")
     with build_lock(dst):
         remove_leftovers(dst.absolute().parent, glob.escape(dst.name)) # of a conversion that was killed
-        if dst.is_file() or dst.is_dir() and any(dst.iterdir()):
-            raise InputError(f"{dst} exists already; choose a name that does not")
+        check_new(dst)
         if push: make_repository(push, private) # before the long work: an error is told now
         out = open_pretrained(src, hparams, missing)
         out.tasks = tasks | out.tasks

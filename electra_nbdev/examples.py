@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 
 # %% auto #0
 __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard', 'is_built', 'work_path', 'work_folder',
-           'assemble', 'example_recipe', 'build_examples', 'Examples', 'load_examples']
+           'assemble', 'check_rules', 'example_recipe', 'build_examples', 'Examples', 'load_examples']
 
 # %% ../nbs/data/12_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
@@ -17,9 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import torch
-from datasets import Dataset, Features, List, Value, concatenate_datasets, load_from_disk
-from datasets.arrow_writer import ArrowWriter
 from fastcore.basics import chunked, patch, store_attr
 from pyarrow.compute import list_value_length
 from safetensors import SafetensorError
@@ -28,6 +25,7 @@ from safetensors.numpy import load_file, save_file
 from . import __version__
 from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
                                         digest, one_line, remove_leftovers)
+from .engine.models import check_examples
 from .recipe import PretrainHParams
 from .text import chunks, part_lines, source_facts
 from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
@@ -115,6 +113,7 @@ def examples_of(
 # %% ../nbs/data/12_examples.ipynb #bf76e041
 def _features(vocab_size):
     "Columns of the examples, in the smallest integers that hold them"
+    from datasets import Features, List, Value # takes half a second, which a wrong argument does not need
     ids = 'uint16' if vocab_size<=2**16 else 'int32'
     return Features(input_ids=List(Value(ids)), segment_a_length=Value('int32'))
 
@@ -122,6 +121,7 @@ _GROUP = 1000 # Examples that are written at once
 
 def _write_arrow(path, features, examples, fingerprint):
     "Write examples to an Arrow file, complete or absent, and count them"
+    from datasets.arrow_writer import ArrowWriter
     examples = iter(examples)
     with atomic_file(path) as f, ArrowWriter(features=features, stream=f, fingerprint=fingerprint) as writer:
         while group := list(islice(examples, _GROUP)):
@@ -190,6 +190,7 @@ def _report_losses(tok, token_counts, counts, long_lines):
 
 def _fill_folder(folder, work, part, recipe, counts):
     "An examples folder from the shards of a part"
+    from datasets import Dataset, concatenate_datasets
     ds = concatenate_datasets([Dataset.from_file(str(o)) for o in sorted((work/part).glob('*.arrow'))])
     with no_bars(): ds.save_to_disk(folder, num_shards=1)
     token_counts = _count_tokens(ds, recipe['vocab_size'])
@@ -304,8 +305,15 @@ def assemble(
     shutil.rmtree(work_path(out, recipe), ignore_errors=True)
 
 # %% ../nbs/data/12_examples.ipynb #8a89dad8
-def _check_rules(max_length, held_out, long_lines, **_):
+def check_rules(
+    max_length:int, # Tokens of an example
+    held_out:float, # Fraction of the documents
+    long_lines:str, # `split` or `official`
+    num_proc:int=1, # Processes
+    **_, # Other rules, any value of which makes sense
+):
     "Refuse numbers that make no sense"
+    if num_proc<1: raise InputError(f"num_proc is {num_proc}; it has to be at least 1")
     if max_length<5: raise InputError(f"max_length is {max_length}; an example has at least 5 tokens")
     if not 0<=held_out<1:
         raise InputError(f"held_out is {held_out}; it is a fraction of the documents, at least 0 and below 1")
@@ -320,7 +328,7 @@ def example_recipe(
 )->dict: # What `data.json` stores
     "All that decides about the examples: rules, tokenizer and text"
     rules = dict(zip(RULES, rules))
-    _check_rules(**rules)
+    check_rules(**rules)
     sources = [o | {'name': Path(o['name']).name} for o in source_facts(corpus)]
     return dict(**rules, tokenizer=fingerprint(tok), vocab_size=len(tok), sources=sources)
 
@@ -338,7 +346,7 @@ def build_examples(
     long_lines:str='split', # What does not fit begins the next example; `official`: it is dropped
 )->Path: # The folder
     "Build the examples of a corpus; continues where an interrupted build stopped"
-    if num_proc<1: raise InputError(f"num_proc is {num_proc}; it has to be at least 1")
+    check_rules(max_length, held_out, long_lines, num_proc)
     out,tok = Path(out),load_tokenizer(vocab)
     rules = max_length, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
     recipe = example_recipe(corpus, tok, *rules)
@@ -352,6 +360,7 @@ class Examples:
     def __init__(self,
         path, # Folder that `build_examples` wrote
     ):
+        from datasets import load_from_disk
         self.path = Path(path)
         facts = json.loads((self.path/'data.json').read_bytes())
         self.recipe,self.counts = facts['recipe'],facts['counts']
@@ -389,6 +398,7 @@ def __getitem__(self:Examples,
     idxs, # Numbers of examples: one, an array, list, tensor or slice
 ): # `input_ids` (bs, width), padded, and `segment_a_length` (bs,)
     "Read some examples as tensors"
+    import torch
     if isinstance(idxs, slice): idxs = range(*idxs.indices(len(self)))
     idxs = np.atleast_1d(np.asarray(idxs, dtype=np.int64))
     try: ids,a = self._gather(idxs)
@@ -450,7 +460,7 @@ def load_examples(
 )->Examples:
     "Open examples, checked against a recipe"
     path = Path(path)
-    if not (path/'data.json').is_file(): raise InputError(f"{path} holds no examples; build them with electra_data")
+    check_examples(path)
     try:
         examples = Examples(path)
         examples.dataset.data.validate()

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 
 # %% auto #0
 __all__ = ['TaskNetwork', 'TaskLoss', 'task_groups', 'TaskTensors', 'SumLoss', 'SharedLoss', 'GatherOutputs', 'TaskMetrics',
-           'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'save_model', 'finetuned_folder',
-           'load_finetuned', 'predict_file', 'Feature', 'Task', 'TextExample', 'TextTask', 'open_task', 'register',
-           'FinetuneHParams', 'finetune_preset', 'InputError', 'TextTaskDataLoaders', 'text_task']
+           'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'save_model', 'load_finetuned', 'predict_file',
+           'Feature', 'Task', 'TextExample', 'TextTask', 'open_task', 'register', 'FinetuneHParams', 'finetune_preset',
+           'InputError', 'TextTaskDataLoaders', 'text_task']
 
 # %% ../nbs/finetuning/42_finetune.ipynb #610e642e
 import json
@@ -37,18 +37,19 @@ from torch.nn.utils.rnn import pad_sequence
 from .engine.fields import check_choice
 from .engine.checkpoint import read_tensors
 from .engine.files import InputError, atomic_write, one_line, suggest
-from .engine.models import device_of, max_input, model_path, quiet_loading
+from .engine.models import device_of, max_input, quiet_loading
 from .engine.ranks import AverageGradients, OwnDropout, n_processes, summed
 from .engine.weights import head_name, read_tasks
 from .engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, print_line,
                                            progress_bars)
-from .finetune_recipe import FinetuneHParams, encoder_tokenizer, finetune_preset, open_encoder
+from .finetune_recipe import (FinetuneHParams, check_finetuned, encoder_tokenizer, finetune_preset,
+                                           open_encoder, register)
 from .generator import hidden_states
 from .optimizer import electra_optimizer, param_depth, param_groups
 from .schedule import ClipNorm, LinearWarmupDecay
 from .tables import PREDICTION_FORMS
 from .task_data import Rows, TaskDataLoaders, TextTaskDataLoaders, finetune_dls, n_steps, text_task
-from .tasks import Feature, Task, TextExample, TextTask, open_task, register
+from .tasks import Feature, Task, TextExample, TextTask, open_task
 from .tokenizer import check_pieces, warn_unknown, watched, write_tokenizer
 
 # %% ../nbs/finetuning/42_finetune.ipynb #8287b32e
@@ -358,7 +359,7 @@ def save_model(
     facts = dict(tasks=tasks, hparams=asdict(learn.hp))
     (folder/'tasks.json').write_text(json.dumps(facts, indent=1), encoding='utf-8')
 
-# %% ../nbs/finetuning/42_finetune.ipynb #45cece41
+# %% ../nbs/finetuning/42_finetune.ipynb #2206eb85
 def _task_of(facts, where):
     "A task as it was saved"
     if facts['kind'] not in Task.kinds:
@@ -367,18 +368,6 @@ def _task_of(facts, where):
     try: return Task.kinds[facts['kind']](**settings)
     except (TypeError, ValueError, LookupError) as e:
         raise InputError(f"{where}/tasks.json has settings that no {facts['kind']} has: {one_line(e)}") from None
-
-def finetuned_folder(
-    folder, # Folder of a task, or its `model`, or hf:name; or a folder that holds a single task
-)->Path|None:
-    "Where the files of a fine-tuned model are, if there is one"
-    folder = model_path(folder)
-    for o in (folder/'model', folder):
-        if (o/'tasks.json').is_file(): return o
-    inside = sorted(o.parent for o in folder.glob('*/model/tasks.json'))
-    if len(inside)>1:
-        raise InputError(f"{folder} holds several models; give one of {', '.join(str(o.parent) for o in inside)}")
-    return inside[0] if inside else None
 
 # %% ../nbs/finetuning/42_finetune.ipynb #460f0d12
 def _load_heads(heads, path):
@@ -391,8 +380,7 @@ def load_finetuned(
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
 )->FinetuneLearner: # To predict with
     "Open a fine-tuned model"
-    where = finetuned_folder(folder)
-    if where is None: raise InputError(f"{folder} holds no fine-tuned model; give a folder that electra_finetune wrote")
+    where = check_finetuned(folder)
     saved, hparams = read_tasks(where)
     tasks, hp = {n: _task_of(o, where) for n,o in saved.items()}, finetune_preset(**hparams)
     encoder = open_encoder(where, replace(hp, model_hparam_overrides={}, from_scratch=False))

@@ -18,10 +18,10 @@ from fastcore.basics import patch
 
 from .engine.files import InputError, atomic_folder, suggest
 from .finetune import load_finetuned, predict_file
-from .finetune_recipe import FinetuneHParams
+from .finetune_recipe import FinetuneHParams, check_task, official_name, task_folder
 from .tables import from_hub, part_of
 from .task_data import text_task
-from .tasks import TextExample, TextTask, official_name, register, task_folder, write_indexed
+from .tasks import TextExample, TextTask, write_indexed
 from .engine.rows import BadRows, text_lines
 from .trials import run_trials
 
@@ -169,9 +169,8 @@ def glue_task(
 )->GlueTask:
     "A task of GLUE with its data"
     name = official_name(name)
-    if name=='ax':
-        raise InputError("ax has no training data: the model of mnli predicts it; give --task mnli with --predict-test")
-    if name not in LAYOUTS: raise InputError(f"there is no task {name!r} in GLUE.{suggest(name, LAYOUTS)}")
+    if name not in (*LAYOUTS, 'ax'): raise InputError(f"there is no task {name!r} in GLUE.{suggest(name, LAYOUTS)}")
+    check_task(name, data_dir)
     layout, hub, dev, test = LAYOUTS[name], str(data_dir).startswith('hf:'), ('dev',), ('test',)
     folder = None if hub else task_folder(data_dir, name)
     source = partial(_of_hub, str(data_dir)[3:], layout) if hub else partial(_of_folder, folder, layout, skip_bad)
@@ -190,8 +189,7 @@ def glue_facts()->dict: # {name: its part of tasks.json}
     "What tasks.json would hold of the tasks of GLUE"
     return {o: dict(kind='TextTask', settings=_of_layout(TextTask, o).settings()) for o in LAYOUTS}
 
-for _name,_layout in LAYOUTS.items(): register(_name, glue_task, [_layout.file])
-register('ax', glue_task, ['diagnostic', 'glue-ax'])
+
 
 # %% ../nbs/finetuning/44_glue.ipynb #9dd297b3
 FILES = ['CoLA', 'SST-2', 'MRPC', 'STS-B', 'QQP', 'MNLI-m', 'MNLI-mm', 'QNLI', 'RTE', 'WNLI', 'AX']

@@ -29,7 +29,8 @@ from .engine.weights import (Weights, drop_copies, from_official, has_encoder, h
 from .engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of, unfinished
 from .electra import Electra
 from .engine.files import InputError
-from .engine.models import check_sizes, complete_network, load_pretrained, model_path
+from .engine.models import (check_missing, check_sizes, check_source, complete_network, load_pretrained,
+                                         model_path)
 from .recipe import SIZES, PretrainHParams, body_config, build_networks, given_hparams, preset
 from .tokenizer import check_pieces, load_tokenizer, open_tokenizer
 
@@ -153,9 +154,7 @@ def prepare_missing(
     missing:str, # `embeddings` or `fresh`
 ):
     "Prepare for a network that is not there"
-    if missing not in ('embeddings', 'fresh'):
-        raise InputError(f"missing is {missing!r}; allowed: embeddings (a network that is not there shares those "
-                         "of the other), fresh (it shares nothing)")
+    check_missing(missing)
     disc = has_encoder(w.tensors, 'discriminator.electra')
     gen = has_encoder(w.tensors, 'generator.electra') or has_encoder(w.tensors, 'generator.ltr')
     if disc and gen or w.recipe: return
@@ -314,8 +313,8 @@ def read_folder(
     networks, hparams = saved_networks(folder), folder/'hparams.json'
     if not networks and (folder/'config.json').is_file(): networks = [folder]
     if not networks or unfinished(folder):
-        if (folder/'checkpoints').is_dir(): return read_checkpoint(folder)
-        raise InputError(f"{folder} holds no model; give a run, a Hugging Face folder, or a TensorFlow checkpoint")
+        check_source(folder)
+        return read_checkpoint(folder)
     recipe = given_hparams(hparams) if hparams.is_file() else {}
     read = read_body if recipe.get('body') else read_network
     w = joined([read_towers(o) if (o/'towers').is_dir() else read(o) for o in networks], folder)

@@ -22,8 +22,8 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from .discriminator import IGNORE, disc_nll
-from .engine.fields import check_choice
-from .engine.files import InputError, atomic_file, atomic_write
+from .engine.fields import check_loggers
+from .engine.files import atomic_file, atomic_write
 from .engine.ranks import summed
 from .engine.training import count_updates, finder_of, print_line
 from .optimizer import ElectraOptimizer
@@ -418,12 +418,9 @@ def loggers(
     hp, # Recipe, for the logger's record
 )->list: # fastai callbacks
     "fastai's experiment loggers by name"
-    known, found = dict(tensorboard=_tensorboard, wandb=_wandb), []
-    for name in names:
-        check_choice('--log', name, known)
-        try: found.append(known[name](out, hp))
-        except ImportError: raise InputError(f"--log {name} needs the package {name}: pip install {name}") from None
-    return found
+    check_loggers(names)
+    known = dict(tensorboard=_tensorboard, wandb=_wandb)
+    return [known[o](out, hp) for o in names]
 
 # %% ../nbs/pretraining/21_monitor.ipynb #834de3bb
 def _tensorboard(out, hp):

@@ -24,8 +24,8 @@ from .electra import Electra
 from .engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state,
                                              only_writer, rng_state, save_checkpoint, saved_networks, set_rng_state,
                                              tensors_of)
-from .engine.files import InputError, atomic_write, check_free, file_name, remove_leftovers, versions
-from .engine.models import device_of
+from .engine.files import InputError, atomic_write, file_name, remove_leftovers, versions
+from .engine.models import check_place_of_run, check_run, device_of
 from .engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from .engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
                                            progress_bars)
@@ -316,7 +316,7 @@ def check_known(
     given=(), # Names of the hyper-parameters that the user has set
 ):
     "Refuse what does not fit the run that is there, if any, before the sample is built, which takes minutes"
-    check_free(out, 'a run', 'hparams.json')
+    check_place_of_run(out)
     if not (out/'hparams.json').is_file():
         if extend: raise InputError(f"--extend trains a run longer, and {out} holds none; give its folder with --out")
     elif data is None:
@@ -481,8 +481,7 @@ def evaluate_run(
 )->dict: # Metrics, as in `08_metrics`
     "Evaluate the newest state of a run on held-out examples"
     run = Path(run)
-    if not (run/'hparams.json').is_file():
-        raise InputError(f"{run} holds no run; give the folder that electra_pretrain wrote")
+    check_run(run)
     hp = replace(load_hparams(run/'hparams.json'), train_batch_size=1, grad_accumulation=1) # held-out text may be short
     facts, device, (tensors, _) = _facts(run)['data'], device_of(device), newest_state(run)
     if not facts:

@@ -26,13 +26,13 @@ from torch import Tensor, nn
 
 from .engine.files import InputError, atomic_write
 from .finetune import load_finetuned, predict_file
-from .finetune_recipe import FinetuneHParams
+from .finetune_recipe import FinetuneHParams, task_folder
 from .generator import gather_positions
 from .passages import row_ends
 from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, marked, read_tagged,
                                    spans_of, tags_of)
 from .tables import from_hub, part_of, read_table, refuse_columns
-from .tasks import Feature, Task, dense, encode_texts, register, task_folder
+from .tasks import Feature, Task, dense, encode_texts
 from .engine.rows import BadRows
 from .trials import run_trials
 
@@ -309,8 +309,6 @@ def _of_hub(name, where, skip_bad):
     splits = (ds.get(o) for o in ('train', 'validation', 'test'))
     task = tag_task(name, *splits, 'tokens', 'chunk_tags', skip_bad=skip_bad)
     return replace(task, word=0) # files to predict are not from the hub
-
-register('chunk', chunk_task, ['conll2000'])
 
 # %% ../nbs/finetuning/50_tagging.ipynb #ba94373a
 class TagPrediction(NamedTuple):

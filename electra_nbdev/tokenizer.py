@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/tokenizer.html.md"""
 
 # %% auto #0
 __all__ = ['SPECIALS', 'PROCESS_START', 'SMALLEST', 'LARGEST', 'wordpiece', 'check_vocab', 'read_vocab', 'special_token_ids',
-           'word_starts', 'vocab_list', 'tokenizer_kind', 'open_tokenizer', 'check_pieces', 'load_tokenizer',
-           'text_backend', 'encode_lines', 'be_a_worker', 'in_processes', 'unknown_id', 'warn_unknown_share',
-           'warn_unknown', 'write_tokenizer', 'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for',
-           'train_vocab']
+           'word_starts', 'vocab_list', 'tokenizer_kind', 'open_tokenizer', 'check_pieces', 'vocab_place',
+           'load_tokenizer', 'text_backend', 'encode_lines', 'be_a_worker', 'in_processes', 'unknown_id',
+           'warn_unknown_share', 'warn_unknown', 'write_tokenizer', 'fingerprint', 'save_tokenizer', 'watched',
+           'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
 
 # %% ../nbs/data/11_tokenizer.ipynb #31e2a030
 import json, math, os, re, sys, time, warnings
@@ -30,9 +30,9 @@ from fastcore.parallel import parallel
 from fastprogress.fastprogress import progress_bar
 from tokenizers import Tokenizer, normalizers
 from tokenizers.trainers import WordPieceTrainer
-from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from .engine.files import InputError, atomic_folder, check_free, digest, one_line, os_error
+from .engine.models import check_folder, model_path, refuse_code
 from .text import as_corpus, chunks
 
 # %% ../nbs/data/11_tokenizer.ipynb #d6c6f64a
@@ -41,14 +41,16 @@ def wordpiece(
     lower_case:bool=True, # Lower-case the text
     strip_accents:bool=True, # Remove accents; only done when lower-casing
     compose:bool=False, # Compose characters afterwards (NFC), which BERT does not
-)->PreTrainedTokenizerFast:
+): # A `PreTrainedTokenizerFast`
     "The tokenizer of BERT and ELECTRA over a vocabulary"
+    from transformers import BertTokenizerFast # loads torch, which a wrong argument does not need
     tok = BertTokenizerFast(vocab=vocab, do_lower_case=lower_case, strip_accents=lower_case and strip_accents,
                             model_max_length=512)
     return _composing(tok) if compose else tok
 
 def _composing(tok):
     "A tokenizer of BERT with NFC as its last normalisation; BERT's own class would forget it when it is opened again"
+    from transformers import PreTrainedTokenizerFast
     backend = tok.backend_tokenizer
     backend.normalizer = normalizers.Sequence([backend.normalizer, normalizers.NFC()])
     kept = dict(model_max_length=512, model_input_names=tok.model_input_names, do_lower_case=tok.do_lower_case)
@@ -132,9 +134,9 @@ def tokenizer_kind(
 # %% ../nbs/data/11_tokenizer.ipynb #d4589316
 def open_tokenizer(
     where, # Folder of a Hugging Face tokenizer, or its name on the hub
-)->PreTrainedTokenizerFast:
+): # A `PreTrainedTokenizerFast`
     "Open and check a tokenizer of any kind"
-    from electra_nbdev.engine.models import check_folder, refuse_code # imports torch
+    from transformers import AutoTokenizer
     if Path(where).is_dir(): check_folder(Path(where))
     try: tok = AutoTokenizer.from_pretrained(str(where), trust_remote_code=False)
     except Exception as e:
@@ -169,20 +171,31 @@ def check_pieces(
                      "they do not belong together")
 
 # %% ../nbs/data/11_tokenizer.ipynb #03ac7fa6
+def vocab_place(
+    path, # What should be a vocabulary
+)->Path: # A folder for `open_tokenizer`, or a file for `read_vocab`
+    "Where a vocabulary is; refused if there is none by the names of the files"
+    path = _vocab_of(path)
+    if path.is_dir():
+        if any(path.glob('tokenizer*.json')): return path
+        known = any(o.suffix in ('.json', '.model') for o in path.iterdir())
+        if known and not (path/'vocab.txt').is_file(): return path
+        path = path/'vocab.txt'
+    if path.suffix=='.json': raise InputError(f"{path} is no vocab.txt; give its folder")
+    if path.is_file(): return path
+    raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
+                     "electra_vocab wrote, a run, or tiny, the model of the package")
+
+
+# %% ../nbs/data/11_tokenizer.ipynb #cf54f84b
 def load_tokenizer(
     path, # Folder of a tokenizer, of a run, of a model or of examples; `hf:name`; `tiny`; or a `vocab.txt`
     lower_case:bool|None=None, # For a bare `vocab.txt`: lower-case the text; None: unless many pieces have capitals
     strip_accents:bool=True, # For a bare `vocab.txt`: remove accents when lower-casing
-)->PreTrainedTokenizerFast:
+): # A `PreTrainedTokenizerFast`
     "Open and check a tokenizer"
-    path = _vocab_of(path)
-    if path.is_dir():
-        if any(path.glob('tokenizer*.json')) or not (path/'vocab.txt').is_file(): return open_tokenizer(path)
-        path = path/'vocab.txt'
-    if path.suffix=='.json': raise InputError(f"{path} is no vocab.txt; give its folder")
-    if not path.is_file():
-        raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
-                         "electra_vocab wrote, a run, or tiny, the model of the package")
+    path = vocab_place(path)
+    if path.is_dir(): return open_tokenizer(path)
     vocab = read_vocab(path)
     if lower_case is None and not (lower_case := not _has_capitals(vocab)):
         print(f"NOTE: {path} has many pieces with capitals, so text keeps capitals and accents", flush=True)
@@ -197,9 +210,7 @@ def _has_capitals(vocab):
 def _vocab_of(path):
     "Where the vocabulary of a run, of a model or of examples is"
     path = Path(path)
-    if not path.exists():
-        from electra_nbdev.engine.models import model_path # imports torch
-        path = model_path(path)
+    if not path.exists(): path = model_path(path)
     return next((path/o for o in ('discriminator', 'electric', 'generator', 'vocab') if (path/o).is_dir()), path)
 
 # %% ../nbs/data/11_tokenizer.ipynb #50cb1ce7
@@ -432,6 +443,16 @@ def _vocab_size_of(n):
     return size
 
 # %% ../nbs/data/11_tokenizer.ipynb #c3085606
+def check_vocab_size(
+    out, # Folder to write
+    vocab_size:int|None=None, # Pieces, special tokens included
+):
+    "Refuse a folder that holds something else, and fewer pieces than letters"
+    check_free(out, 'a vocabulary', *_FILES)
+    if vocab_size is not None and vocab_size<100:
+        raise InputError(f"vocab_size is {vocab_size}; it has to be at least 100")
+
+# %% ../nbs/data/11_tokenizer.ipynb #9467c8c1
 def train_vocab(
     corpus, # What `chunks` reads
     out, # Folder to write
@@ -439,11 +460,9 @@ def train_vocab(
     lower_case:bool=True, # Lower-case the text
     strip_accents:bool=True, # Remove accents when lower-casing
     min_frequency:int=2, # Pieces seen less often are not made
-)->PreTrainedTokenizerFast:
+): # A `PreTrainedTokenizerFast`
     "Train a WordPiece vocabulary and save its tokenizer"
-    check_free(out, 'a vocabulary', *_FILES) # before any work is done
-    if vocab_size is not None and vocab_size<100:
-        raise InputError(f"vocab_size is {vocab_size}; it has to be at least 100")
+    check_vocab_size(out, vocab_size) # before any work is done
     how, specials = [lower_case, strip_accents], {o:i for i,o in enumerate(SPECIALS)}
     raw, bare = _characters(corpus), wordpiece(specials, *how)
     size = vocab_size or _vocab_size_of(raw.total())

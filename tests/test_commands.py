@@ -433,3 +433,95 @@ def test_cards_say_which_network_fills_masks(home, tmp_path):
         card = (run/'discriminator/README.md').read_text()
         assert 'It fills no masks' in card and 'the folder `../generator`' in card
         assert "for `pipeline('fill-mask')`" in (run/'generator/README.md').read_text()
+
+ALONE = """
+import runpy, shlex, sys
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('torch', 'transformers', 'fastai', 'datasets'): raise RuntimeError(name)
+sys.meta_path.insert(0, Refused())
+sys.argv = shlex.split(sys.argv[1])
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+TABLE = 'electra_finetune --csv rows.csv --out found'
+PRETRAIN = 'electra_pretrain --out r2'
+SOON = { # what is wrong, by the command, and the line
+    'electra_vocab --corpus tales.txt --vocab-size 3 --out v2': 'at least 100',
+    'electra_vocab --corpus tales.txt --format some --out v2': 'allowed: text, jsonl',
+    'electra_vocab --corpus rows.csv --field nothing --out v2': 'nothing',
+    'electra_vocab --corpus tales.txt --out precious': 'something else',
+    'electra_data --corpus tales.txt --vocab precious --out e2': 'there is no vocabulary',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --max-length 3': 'at least 5',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --held-out 2': 'below 1',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --long-lines some': 'official',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --num-proc 0': 'at least 1',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --top 3': '--replace-with',
+    f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
+    f"{PRETRAIN} --hparams '{{\"mask_probs\": 0.2}}'": 'Did you mean `mask_prob`?',
+    f"{PRETRAIN} --hparams '{{\"mask_prob\": 15}}'": 'at most 0.9',
+    f'{PRETRAIN} --hparams nowhere.json': 'where there is nothing',
+    f'{PRETRAIN} --steps 5 --minutes 1': 'one of them',
+    f'{PRETRAIN} --precision fp8': 'bf16', f'{PRETRAIN} --log tensorbord': 'tensorboard',
+    f'{PRETRAIN} --device quantum': 'quantum', f'{PRETRAIN} --data precious': 'holds no examples',
+    f'{PRETRAIN} --body precious': 'no config.json', f'{PRETRAIN} --init precious': 'holds no model',
+    'electra_pretrain --out precious': 'something else',
+    'electra_plan --preset tiniest': 'Did you mean `tiny`?', 'electra_plan --device a1000': 'is one of t4, v100',
+    "electra_plan --hparams '{\"mask_probs\": 0.2}'": 'Did you mean `mask_prob`?',
+    'electra_plan --budget 3': '--budget', 'electra_plan --price -1 --device a100': '--price',
+    'electra_plan --precision fp8': 'bf16', 'electra_plan --data precious --measure': 'holds no examples',
+    'electra_evaluate --run precious': 'holds no run',
+    'electra_evaluate --run run --data precious': 'holds no examples',
+    'electra_finetune --task colla --data-dir precious': 'Did you mean `cola`?',
+    'electra_finetune --task cola --data-dir precious': 'has no folder for cola',
+    'electra_finetune --task cola': '--data-dir', 'electra_finetune --task cola --data-dir nowhere': 'nowhere',
+    f'{TABLE} --text-column texts --label-column kind': 'Did you mean `text`?',
+    f'{TABLE} --text-column text --label-column kinds': 'Did you mean `kind`?',
+    f'{TABLE} --text-column text --label-column kind --recipe small': 'official, paper',
+    f'{TABLE} --text-column text --label-column kind --precision fp8': 'bf16',
+    f'{TABLE} --text-column text --label-column kind --model precious': 'holds no model',
+    f"{TABLE} --text-column text --label-column kind --hparams '{{\"learn_rate\": 1}}'": '`learning_rate`?',
+    'electra_predict --model precious --input rows.csv': 'no fine-tuned model',
+    'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
+    'electra_convert --src run --out c2 --missing some': 'embeddings',
+    "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`'}
+
+def alone(line, cwd):
+    "A command in a process of its own, in which torch, transformers, fastai and datasets cannot be imported"
+    name, _, rest = line.partition(' ')
+    return subprocess.run([sys.executable, '-c', ALONE, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True,
+                          text=True)
+
+@pytest.mark.parametrize('line', SOON)
+def test_no_is_said_before_torch_is_imported(home, line):
+    (home/'precious').mkdir(exist_ok=True)
+    write(home/'precious/thesis.txt', tales())
+    write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
+    said = alone(line, home)
+    assert said.returncode==2 and SOON[line] in said.stderr.splitlines()[-1], said.stderr
+    assert 'Traceback' not in said.stderr
+
+COMMANDS = 'vocab data plan pretrain evaluate score finetune predict convert'.split()
+
+@pytest.mark.parametrize('name', COMMANDS)
+def test_help_and_version_need_no_torch(home, name):
+    from electra_nbdev import __version__
+    assert alone(f'electra_{name} --version', home).stdout=='electra_nbdev ' + __version__ + '\n'
+    short, long = (alone(f'electra_{name} {o}', home).stdout for o in ('--help', '--help-all'))
+    def flags(text): return {o.split()[0] for o in text.splitlines() if o.startswith('  --')}
+    assert flags(short)<=flags(long)
+    if name=='pretrain': assert len(flags(short))==12 and '--carry-optimizer' in flags(long)-flags(short)
+
+@pytest.mark.parametrize('name,word', [('pretrain', 'mask_prob '), ('plan', 'mask_prob '), ('convert', 'mask_prob '),
+                                       ('finetune', 'layerwise_lr_decay ')])
+def test_hyper_parameters_are_listed(home, name, word):
+    said = alone(f'electra_{name} --hparams help' + ' --src run --out b'*(name=='convert'), home)
+    assert said.returncode==0 and word in said.stdout, said.stderr
+
+def test_flags_of_before_are_known(home):
+    "By their names of 0.2; a function takes them too"
+    from electra_nbdev import cli
+    said = alone(f'{TABLE} --text texts --label=kind --preset paper', home)
+    assert said.returncode==2 and 'Did you mean `text`?' in said.stderr, said.stderr
+    with pytest.raises(ValueError, match='exists already'): cli.electra_convert('tiny', dst=home)
+    with pytest.raises(ValueError, match='no column `texts`'):
+        cli.electra_finetune(csv=home/'rows.csv', text='texts', label='kind')

@@ -9,6 +9,7 @@ from torch import nn
 from conftest import GOLDEN
 from electra_nbdev import cli, plan
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.memory import MemoryCounter, operations_counter
 from electra_nbdev.recipe import build_networks, preset
 
 @pytest.mark.parametrize('name,change,row', [
@@ -22,14 +23,13 @@ def test_operations_are_those_of_a_real_step():
     from fastai.callback.core import Callback
     from fastai.data.core import DataLoaders
     from fastai.data.load import DataLoader
-    from torch.utils.flop_counter import FlopCounterMode
     from electra_nbdev.masking import SpecialTokenIds
     from electra_nbdev.pretrain import electra_learner
     hp = preset('small', train_batch_size=4, max_seq_length=32, vocab_size=300, num_train_steps=1, num_warmup_steps=1)
     ids = torch.randint(5, 300, (4, 32))
     dl = DataLoader(list(zip(ids)), bs=4)
     learn = electra_learner(DataLoaders(dl, dl, device='cpu'), hp, special_ids=SpecialTokenIds(0, 2, 3, 4))
-    counter = FlopCounterMode(display=False)
+    counter = operations_counter()
     class Count(Callback):
         order = 100
         def before_train(self): counter.__enter__()
@@ -48,6 +48,62 @@ def test_every_objective_has_a_cost(change, gpu):
     weights = sum(p.numel() for p in model.parameters())*4
     assert 3*weights < cost.memory < 3*weights+100*2**20 and cost.flops>6*4*32*2*12*256**2/2
 
+LAYERS = dict(num_hidden_layers=2) # enough to count
+COUNTED = [('tiny', {}), ('tiny', dict(max_seq_length=128, train_batch_size=128)),
+           ('small', dict(train_batch_size=8, eval_batch_size=8)),
+           ('small', dict(train_batch_size=64, vocab_size=5000)),
+           ('small', dict(max_seq_length=256, train_batch_size=8, eval_batch_size=4, generator_hidden_size=.5)),
+           ('base', dict(train_batch_size=4, eval_batch_size=8)),
+           ('large', dict(train_batch_size=2, eval_batch_size=2))]
+
+@pytest.mark.parametrize('name,change', COUNTED)
+@pytest.mark.parametrize('gpu', [False, True])
+@pytest.mark.parametrize('bf16', [False, True])
+def test_formulas_equal_what_is_counted(name, change, gpu, bf16):
+    "Operations exactly; the most memory, which depends on the order of what is freed, nearly"
+    hp = preset(name, **change)
+    if name!='tiny': hp = replace(hp, model_hparam_overrides=LAYERS)
+    how = hp.train_batch_size, hp.max_seq_length, gpu
+    count, formula = plan._fake_cost(hp, *how, bf16), plan.StepCost(0., *plan.step_memory(hp, *how, bf16))
+    assert plan.step_flops(hp, *how)==count.flops
+    process, expected = (plan.process_memory(o, 0. if gpu else plan.LIBRARIES) for o in (formula, count))
+    assert process==pytest.approx(expected, rel=.04)
+
+@pytest.mark.parametrize('name', plan.PRESETS)
+def test_parameters_are_those_of_the_networks(name):
+    for change in (dict(), dict(generator_layers=.5), dict(generator_hidden_size=.5), dict(vocab_size=100)):
+        hp = preset(name, **change)
+        assert plan.has_formula(hp) and plan.parameters(hp)==plan.counted_parameters(hp)
+
+@pytest.mark.parametrize('change', [dict(electra_objective=False), dict(gdes=True), dict(uniform_generator=True),
+    dict(two_tower_generator=True), dict(untied_generator=False), dict(temperature=2.), dict(generator_hidden_size=.7),
+    dict(model_hparam_overrides=dict(hidden_size=250)), dict(model_hparam_overrides=dict(hiden_size=256)),
+    dict(max_seq_length=600)])
+def test_what_no_formula_covers_is_counted(change):
+    assert not plan.has_formula(preset('small', **change))
+
+def test_sizes_that_are_repeated_for_speed():
+    from electra_nbdev import generator
+    from electra_nbdev.engine import fast_cpu
+    assert (plan.LOGITS, plan.CHUNK)==(generator.LOGITS, fast_cpu.LOGITS_CHUNK)
+
+@pytest.mark.parametrize('flags', ['--device cpu', '--device a100', '--device h100 --price 2'])
+def test_the_plans_of_all_presets_need_no_torch(flags, tmp_path):
+    "In a process each, in which torch, transformers, fastai and datasets cannot be imported"
+    from test_commands import alone
+    for name in plan.PRESETS:
+        said = alone(f'electra_plan --preset {name} {flags}', tmp_path)
+        assert said.returncode==0 and 'parameters' in said.stdout, said.stderr
+    assert alone('electra_plan --budget 24h --device a100', tmp_path).returncode==0
+
+@pytest.mark.timing
+def test_the_plans_of_all_presets_take_less_than_three_seconds(tmp_path):
+    import time
+    from test_commands import alone
+    start = time.perf_counter()
+    for name in plan.PRESETS: alone(f'electra_plan --preset {name}', tmp_path)
+    assert time.perf_counter()-start<3
+
 def test_moments_live_while_activations_do():
     from torch._subclasses.fake_tensor import FakeTensorMode
     from electra_nbdev.masking import SpecialTokenIds
@@ -55,14 +111,14 @@ def test_moments_live_while_activations_do():
     hp = preset('tiny', length_schedule=(), max_seq_length=128, train_batch_size=16, eval_batch_size=1,
                 unigram_noise=0.)
     objective = objective_callbacks(hp, SpecialTokenIds(0, 1, 2, 3))[1]
-    with FakeTensorMode(allow_non_fake_inputs=True), plan.MemoryCounter() as first:
+    with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as first:
         model = plan.fake_networks(hp)
         plan._fake_step(hp, model, objective, plan._fake_batch(hp, 16, 128), False)
     moments = 2*4*sum(p.numel() for p in model.parameters())
-    assert plan.step_cost(hp).memory==pytest.approx(first.peak+moments, rel=.01)
+    assert plan.step_cost(hp).memory==pytest.approx(first.peak+moments, rel=.02)
 
 def test_a_large_batch_is_extrapolated():
-    hp = preset('small', train_batch_size=192, vocab_size=1000, max_seq_length=32)
+    hp = preset('small', train_batch_size=192, vocab_size=1000, max_seq_length=32, gdes=True)
     found, exact = plan.step_cost(hp), plan._fake_cost(hp, 192, 32, False, False)
     assert found.flops==pytest.approx(exact.flops, rel=1e-6) and found.memory==pytest.approx(exact.memory, rel=.02)
     parts = plan.step_cost(replace(hp, grad_accumulation=3))
@@ -71,7 +127,7 @@ def test_a_large_batch_is_extrapolated():
 def a_choice(): return torch.tensor([1, 2])[torch.tensor([True, False])]
 
 def test_memory_of_real_tensors():
-    with plan.MemoryCounter() as memory, torch.no_grad():
+    with MemoryCounter() as memory, torch.no_grad():
         a = torch.zeros(1000)
         b = (a+1)[:10] # a view keeps all of its storage
         assert memory.now==8000
@@ -79,7 +135,7 @@ def test_memory_of_real_tensors():
         gc.collect()
         assert memory.now==4000 and len(b)==10
         assert a_choice().tolist()==[1] # real numbers stay what they are
-    with plan.MemoryCounter(4000) as memory: kept = torch.zeros(999), torch.zeros(1000)
+    with MemoryCounter(4000) as memory: kept = torch.zeros(999), torch.zeros(1000)
     assert memory.peak==4000 and len(kept)==2
 
 def test_fake_networks_share_what_real_ones_share():

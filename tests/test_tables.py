@@ -94,9 +94,9 @@ FLAGS = {
     '--csv one.csv --text question --label about': "all training rows of one have the label 'pet'",
     '--csv open.csv --text question --label about': 'open.csv line 3: unexpected end of data; is a quot',
     '--csv twice.csv --text question --label about': 'twice.csv has several columns `question`',
-    '--task cola --data-dir model --label about': '--label is about a table',
+    '--task cola --data-dir model --label about': '--label-column is about a table',
     '--task cola --data-dir model --regression false': '--regression is about a table',
-    '--task cola': '--task and --data-dir are needed, or a table with --csv, --text and --label',
+    '--task cola': 'or a table with --csv, --text-column and --label-column',
 }
 
 @pytest.mark.parametrize('flags', FLAGS)

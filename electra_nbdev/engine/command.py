@@ -9,44 +9,77 @@ __all__ = ['Required', 'SomeNames', 'Several', 'command']
 
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, os, re, sys, time, warnings
-from functools import wraps
+from argparse import SUPPRESS
+from functools import partial, wraps
 from importlib.resources import files
+from inspect import currentframe, signature
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.docments import docments
-from fastcore.script import call_parse, is_cli
+from fastcore.script import _cli_func, _is_script_run, anno_parser, is_cli, set_ctx
 
+from .. import __version__
 from .files import SHIPPED, InputError, suggest
 
 # %% ../../nbs/engine/98_command.ipynb #73b44d93
 def command(
-    f, # Function with docments
+    f=None, # Function with docments
+    *,
+    few:str='', # Names of the arguments that `--help` shows, where `--help-all` shows the rest; empty: all
+    renamed:dict={}, # {former name of an argument: its name}; both are taken
 ): # The function; as a program, its command line
-    "`call_parse` whose users see their mistakes as one line and exit code 2"
+    "A function that is a command line where a script calls it without arguments"
+    if f is None: return partial(command, few=few, renamed=renamed)
     @wraps(f)
-    def run(*args, **kwargs):
-        if not is_cli(cmd): return f(*args, **kwargs)
-        _quieten()
-        try:
-            _check_places(f, kwargs)
-            if f.__name__!='electra_plan': _check_device(kwargs.get('device')) # a plan takes other machines' too
-            return f(*args, **kwargs)
-        except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
-        except (MemoryError, RuntimeError) as e:
-            if why := _out_of_memory(e):
-                cure, code = _LESS_MEMORY.get(f.__name__, 'use a machine with more memory'), 2
-            elif why := _lost(e): cure, code = 'the same command continues from what is saved', 1
-            else: raise
-            found = f'{f.__name__}: {why}; {cure}'
-        except KeyboardInterrupt:
-            found = f'\n{f.__name__}: stopped; type the same command again to continue from what is saved'
-            code = 130
-        if code==2 and _rank(): time.sleep(10) # process 0 says the same, and its launcher ends the others
-        print(found, file=sys.stderr, flush=True)
-        raise SystemExit(code)
-    cmd = call_parse(run)
+    def cmd(*args, **kwargs):
+        if not (args or kwargs or is_cli()) and _is_script_run(currentframe().f_back):
+            with set_ctx(_cli_func, f): _in_terminal(f, (), _parsed(f, few.split(), renamed))
+            return
+        kwargs = {renamed.get(k, k): v for k,v in kwargs.items()}
+        return _in_terminal(f, args, kwargs) if is_cli(cmd) else f(*args, **kwargs)
     return cmd
+
+# %% ../../nbs/engine/98_command.ipynb #2b4d62f9
+def _in_terminal(f, args, kwargs):
+    "Run a command; its mistakes are one line, and an exit code"
+    _quieten()
+    try:
+        _check_places(f, kwargs)
+        if f.__name__!='electra_plan': _check_device(kwargs.get('device')) # a plan takes other machines' too
+        return f(*args, **kwargs)
+    except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
+    except (MemoryError, RuntimeError) as e:
+        if why := _out_of_memory(e):
+            cure, code = _LESS_MEMORY.get(f.__name__, 'use a machine with more memory'), 2
+        elif why := _lost(e): cure, code = 'the same command continues from what is saved', 1
+        else: raise
+        found = f'{f.__name__}: {why}; {cure}'
+    except KeyboardInterrupt:
+        found = f'\n{f.__name__}: stopped; type the same command again to continue from what is saved'
+        code = 130
+    if code==2 and _rank(): time.sleep(10) # process 0 says the same, and its launcher ends the others
+    print(found, file=sys.stderr, flush=True)
+    raise SystemExit(code)
+
+# %% ../../nbs/engine/98_command.ipynb #886c61c1
+def _parsed(f, few, renamed):
+    "What the command line says"
+    parser, argv = anno_parser(f), [_by_new_name(o, renamed) for o in sys.argv[1:]]
+    shown = '--help-all' in argv or not few
+    for o in parser._actions:
+        o.help = re.sub(r' [(]default: (False|[(][)])[)]$', '', o.help)
+        if not shown and o.dest not in ('help', *few): o.help = SUPPRESS
+    parser.add_argument('--help-all', action='help', help='show all flags' if few else SUPPRESS)
+    parser.add_argument('--version', action='version', version=f'electra_nbdev {__version__}', help='show the version')
+    found = vars(parser.parse_args(argv))
+    return {k: v for k,v in found.items() if k in signature(f).parameters}
+
+def _by_new_name(arg, renamed):
+    "An argument of a command line, a former flag under its name of today"
+    flag, eq, value = arg.partition('=')
+    old = flag.removeprefix('--').replace('-', '_')
+    return f"--{renamed[old].replace('_', '-')}{eq}{value}" if flag.startswith('--') and old in renamed else arg
 
 # %% ../../nbs/engine/98_command.ipynb #61e0d2db
 Required = Annotated[str, {'opt': True, 'required': True}]
@@ -72,7 +105,7 @@ def _check_places(f, given):
     for flag in _PLACES.get(f.__name__, '').split():
         value = given.get(flag) or []
         for name in [value] if isinstance(value, str) else value:
-            if _leads_somewhere(name): continue
+            if _leads_somewhere(name) or (flag, name)==('hparams', 'help'): continue
             folder = Path(name).expanduser().parent
             takes, shown = docments(f)[flag], flag.replace('_', '-')
             known = [*(os.listdir(folder) if folder.is_dir() else []), *(SHIPPED if 'tiny' in takes else [])]
@@ -80,7 +113,7 @@ def _check_places(f, given):
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
 
 def _check_device(name):
-    "Refuse a device that is not there before the imports that take longer than torch's"
+    "Refuse a device that is not there"
     if not name: return
     from electra_nbdev.engine.models import check_device
     check_device(name)

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/files.html.md"""
 
 # %% auto #0
 __all__ = ['SHIPPED', 'InputError', 'suggest', 'one_line', 'file_name', 'read_json', 'atomic_file', 'atomic_write', 'os_error',
-           'atomic_folder', 'check_free', 'remove_leftovers', 'take_lock', 'build_lock', 'file_facts', 'known_facts',
-           'digest', 'digest_of', 'versions', 'cache_dir']
+           'atomic_folder', 'check_free', 'check_new', 'remove_leftovers', 'take_lock', 'build_lock', 'file_facts',
+           'known_facts', 'digest', 'digest_of', 'versions', 'cache_dir']
 
 # %% ../../nbs/engine/86_files.ipynb #63a7c421
 import difflib, errno, hashlib, json, os, re, secrets, shutil, stat, tempfile, warnings
@@ -183,6 +183,14 @@ def check_free(
     if not folder.is_dir() or any(any(folder.glob(o)) for o in names): return
     if any(not re.fullmatch(r'\.lock|\..*\.(tmp|old)', o.name) for o in folder.iterdir()):
         raise InputError(f"{folder} holds something else than {what}; choose another folder")
+
+def check_new(
+    path, # File or folder that is to be written
+):
+    "Refuse a name that a file or a folder with something in it has"
+    path = Path(path)
+    if path.is_file() or path.is_dir() and any(path.iterdir()):
+        raise InputError(f"{path} exists already; choose a name that does not")
 
 # %% ../../nbs/engine/86_files.ipynb #ed0b0744
 def remove_leftovers(

@@ -24,7 +24,7 @@ from fastai.torch_core import apply, find_bs, to_device
 from fastcore.basics import patch
 from torch import nn
 
-from .fields import check_choice
+from .fields import check_precision
 from .files import InputError, one_line
 
 # %% ../../nbs/engine/95_training.ipynb #cd6719e0
@@ -241,7 +241,7 @@ def precision_callbacks(
 )->list: # Callbacks
     "What makes a learner train in a precision"
     modes = {'fp32': None, 'bf16': AMPMode.BF16, 'fp16': AMPMode.FP16}
-    check_choice('--precision', name or 'auto', [*modes, 'auto'])
+    check_precision(name)
     if name in (None, 'auto'): name = default_precision(device)
     _check_half(modes[name], device)
     return [DeviceMixedPrecision(modes[name])] if modes[name] else []
