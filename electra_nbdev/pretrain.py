@@ -260,6 +260,7 @@ def _callbacks(hp, ours, out):
     return [*cbs, LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power),
             EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
 
+# %% ../nbs/pretraining/22_pretrain.ipynb #0bjec71v
 def _objective(named, given):
     "Masking and objective of a recipe, but what the user has given instead"
     masking, *objective = objective_callbacks(*named)

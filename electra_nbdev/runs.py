@@ -401,8 +401,8 @@ def _within(minutes, hp, dls, amp, given):
     return with_steps(short, steps_within(minutes, short, dls, amp))
 
 # %% ../nbs/pretraining/23_runs.ipynb #c4a7d5e1
-_ENCODER = ("An encoder to fine-tune, which `AutoModel` opens. It fills no masks: under `pipeline('fill-mask')` it would "
-            "get a new head with random weights. ")
+_ENCODER = ("An encoder to fine-tune, which `AutoModel` opens. It fills no masks: under `pipeline('fill-mask')` it "
+            "would get a new head with random weights. ")
 _USES = dict(
     discriminator=_ENCODER + "`AutoModelForPreTraining` adds the head that tells replaced tokens from original ones.",
     electric=_ENCODER + "`electra_score` of electra_nbdev computes its energies.",
