@@ -110,7 +110,7 @@ def stop_in_second_trial():
 def test_a_stopped_command_goes_on(home):
     said = typed(f'{TRAIN} --task cola --out stopped --trials 3', home, stop_in_second_trial)
     assert said.code==130 and 'stopped' in said.err
-    assert sorted(o.name for o in (home/'stopped/cola').iterdir())==['model', 'results.json', 'trial-0']
+    assert sorted(o.name for o in (home/'stopped/cola').iterdir())==['.lock', 'model', 'results.json', 'trial-0']
     assert typed(f'{TRAIN} --task cola --out stopped --trials 3', home).code==0
     assert json.loads((home/'stopped/cola/results.json').read_text())['trials'].keys()=={'0', '1', '2'}
 
