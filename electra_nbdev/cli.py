@@ -61,15 +61,25 @@ def electra_data(
     format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.examples import check_rules, load_examples
+    from electra_nbdev.examples import load_examples
     from electra_nbdev.text import Corpus
-    check_rules(max_length, held_out, long_lines, num_proc)
+    _check_building(Corpus(corpus, field, format), skip_bad_rows, max_length, held_out, long_lines, num_proc)
     how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
     examples = load_examples(_build(Corpus(corpus, field, format), vocab, out, tasks, max_length, num_proc, rules))
     print(_counted(examples, long_lines), 'in', examples.path)
     if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
     return examples
+
+# %% ../nbs/99_cli.ipynb #280f0421
+def _check_building(corpus, skip_bad, *rules):
+    "Refuse rules that make no sense, and a corpus whose first file cannot be read as it is described"
+    from electra_nbdev.examples import check_rules
+    from electra_nbdev.text import chunks, text_files
+    check_rules(*rules)
+    first = text_files(corpus)[0]
+    if skip_bad or str(first).startswith('hf:'): return
+    for o in chunks(replace(corpus, files=first))[0].lines(): return
 
 # %% ../nbs/99_cli.ipynb #253ae42d
 def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from datasets import Dataset, Features, List, Value, concatenate_datasets, load_from_disk
 from fastai.callback.core import Callback
 from fastcore.basics import patch, store_attr
 from fastprogress.fastprogress import progress_bar
@@ -93,6 +92,7 @@ def candidate_probs(
 # %% ../nbs/data/17_replacements.ipynb #d88a3603
 def _columns(vocab_size):
     "Columns of the table; candidates of all positions follow one another"
+    from datasets import Features, List, Value # takes a tenth of a second
     ids = 'uint16' if vocab_size<=2**16 else 'int32'
     return Features(positions=List(Value('uint16')), ids=List(Value(ids)), log_probs=List(Value('float16')),
                     original=List(Value('float16')), shown=List(Value('uint8')))
@@ -116,6 +116,7 @@ _SHARD, _TOKENS = 2**13, 2**14 # Examples of a shard; tokens that the generator 
 
 def _write_shard(folder, generator, examples, numbers, facts):
     "A shard of the table, complete or absent"
+    from datasets import Dataset
     columns, n = _columns(examples.recipe['vocab_size']), max(1, _TOKENS//examples.width)
     table, covered, positions = [[] for _ in columns], 0., 0
     for i in range(0, len(numbers), n):
@@ -129,6 +130,7 @@ def _write_shard(folder, generator, examples, numbers, facts):
 # %% ../nbs/data/17_replacements.ipynb #daeaf4f9
 def _write_table(generator, examples, facts):
     "The table of one folder of examples, from shards that a stopped command has left"
+    from datasets import concatenate_datasets, load_from_disk
     out, work, n = examples.path/'replacements', examples.path/'.replacements.building', len(examples)
     if _is_done(out, facts, n): return
     if not (work/'facts.json').is_file() or json.loads((work/'facts.json').read_bytes())!=facts:
@@ -169,6 +171,7 @@ def _facts(folder):
 # %% ../nbs/data/17_replacements.ipynb #847029b3
 def _open_table(folder, n):
     "Facts and rows of a table for `n` examples"
+    from datasets import load_from_disk
     facts = _facts(folder)
     try:
         table = load_from_disk(str(folder.absolute())).with_format('arrow')

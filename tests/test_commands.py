@@ -455,6 +455,7 @@ SOON = { # what is wrong, by the command, and the line
     'electra_data --corpus tales.txt --vocab vocab --out e2 --held-out 2': 'below 1',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --long-lines some': 'official',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --num-proc 0': 'at least 1',
+    'electra_data --corpus rows.csv --field nothing --vocab vocab --out e2': 'nothing',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --top 3': '--replace-with',
     f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
     f"{PRETRAIN} --hparams '{{\"mask_probs\": 0.2}}'": 'Did you mean `mask_prob`?',
@@ -525,3 +526,28 @@ def test_flags_of_before_are_known(home):
     with pytest.raises(ValueError, match='exists already'): cli.electra_convert('tiny', dst=home)
     with pytest.raises(ValueError, match='no column `texts`'):
         cli.electra_finetune(csv=home/'rows.csv', text='texts', label='kind')
+
+def processor_seconds(line, cwd):
+    "Of a command, whatever runs beside it; the least of three"
+    def once():
+        before = os.times()
+        alone(line, cwd)
+        after = os.times()
+        return after.children_user+after.children_system - before.children_user-before.children_system
+    return min(once() for _ in range(3))
+
+@pytest.mark.timing
+@pytest.mark.parametrize('line', ['electra_pretrain --preset tiniest', 'electra_evaluate --run precious',
+                                  f'{TABLE} --text-column texts --label-column kind'])
+def test_no_is_said_within_half_a_second(home, line):
+    (home/'precious').mkdir(exist_ok=True)
+    write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
+    assert processor_seconds(line, home)<.5
+
+@pytest.mark.timing
+def test_pretrain_adds_little_to_its_libraries():
+    "A star import of it, after torch, transformers and fastai; the least of three"
+    code = ('import time, torch, transformers; from fastai.basics import *; start = time.process_time()\n'
+            'from electra_nbdev.pretrain import *; print(time.process_time()-start)')
+    def seconds(): return float(subprocess.check_output([sys.executable, '-W', 'ignore', '-c', code]))
+    assert min(seconds() for _ in range(3))<.5
