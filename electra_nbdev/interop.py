@@ -202,9 +202,15 @@ def assemble(
     left = {*w.tensors} - {*taken}
     unused = sorted(o for o in left if o not in state or not torch.equal(state[o], w.tensors[o])) + w.others
     if w.tokenizer: check_pieces(w.tokenizer, hp.vocab_size, w.where)
-    moments = {k: v for k,v in w.moments.items() if k.rpartition('/')[0] in taken}
-    facts = vars(w) | dict(tensors={}, moments=moments, notes=w.notes+_notes(hp, unused, w))
+    facts = vars(w) | dict(tensors={}, moments=_moments(w, taken, hp), notes=w.notes+_notes(hp, unused, w))
     return Pretrained(**facts, model=model, hp=hp, taken=taken, made=made, unused=unused)
+
+def _moments(w, taken, hp):
+    "Moments of the weights that were taken; a bias correction has to know their updates, which official files lack"
+    moments = {k: v for k,v in w.moments.items() if k.rpartition('/')[0] in taken}
+    if not hp.bias_correction: return moments
+    unknown = [k for k,v in moments.items() if k.endswith('/step') and v==2**24]
+    return moments | {k: torch.tensor(float(w.step)) for k in unknown}
 
 # %% ../nbs/using/32_interop.ipynb #b8abac9e
 def _check_generator(w, model):

@@ -216,7 +216,7 @@ def test_a_tokenizer_without_a_special_token(name, corpus, tmp_path):
     assert left_beside(tmp_path/'rows')==[]
 
 def test_a_folder_without_a_tokenizer(corpus, tmp_path):
-    match = f'{corpus} does not open as a tokenizer .*; give a folder that electra_vocab'
+    match = f'there is no vocabulary at {corpus}/vocab.txt; give a vocab.txt, a folder that electra_vocab wrote'
     refuse(match, corpus, corpus, tmp_path/'rows')
 
 def test_a_slow_tokenizer(corpus, tmp_path):

@@ -117,8 +117,10 @@ def test_tensorboard_by_name(made, tmp_path):
 def test_wandb_by_name(made, tmp_path, monkeypatch):
     "The run is opened with the recipe as its configuration (a stand-in for the package, which is not a requirement)"
     import sys, types
+    from importlib.machinery import ModuleSpec
     seen = {}
     wandb = types.ModuleType('wandb')
+    wandb.__spec__ = ModuleSpec('wandb', None)
     wandb.init = lambda **kw: seen.update(kw)
     callback = types.ModuleType('fastai.callback.wandb')
     callback.WandbCallback = lambda **kw: seen.update(kw) or 'callback'
