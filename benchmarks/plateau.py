@@ -53,10 +53,10 @@ def main():
     p.add_argument('--out', type=Path, default=default, help='results')
     args = p.parse_args()
     before = json.loads(args.out.read_text()) if args.out.is_file() else dict(found={}, cpus=[])
-    found, cpus = before['found'], sorted({*before['cpus'], cpu()})
+    found, cpus = {o: before['found'].get(o, {}) for o in VARIANTS}, sorted({*before['cpus'], cpu()})
     for seed in range(args.seeds):
         for name,change in VARIANTS.items():
-            if str(seed) in found.setdefault(name, {}): continue
+            if str(seed) in found[name]: continue
             start, hp = time.process_time(), preset('tiny', seed=seed, num_eval_steps=24, **change)
             steps = args.tokens//(hp.train_batch_size*hp.max_seq_length)
             hp = replace(sized(hp, steps), save_checkpoints_steps=-(-steps//6))
