@@ -1,11 +1,14 @@
 "One thread and no network for every test and for the commands it types; where the golden numbers are"
-import os
+import os, warnings
 from pathlib import Path
 import pytest
 
 if not hasattr(os, 'fork'): # Windows: what a command does in a fork of this process is tested elsewhere
     def no_fork(): pytest.skip("needs os.fork, which this system lacks")
     os.fork = no_fork
+
+# The commands of a user run in forks: warnings, which pytest makes errors, are messages there
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=warnings.resetwarnings)
 
 os.environ.update(OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', MPLBACKEND='Agg')
 

@@ -299,6 +299,7 @@ def test_predict_takes_a_list_for_a_batch(learn):
     with pytest.raises(InputError, match='list of texts'): learn.dls.test_dl('red')
     with pytest.raises(InputError, match="no task 'tags'"): learn.predict('red', task='tags')
 
+@pytest.mark.filterwarnings('ignore:Precision is ill-defined') # scikit-learn's, of a label that is not predicted
 def test_interpretation(learn, shown):
     learn.fit(1, 1e-3)
     scores = learn.scores

@@ -176,6 +176,7 @@ def test_golden_defaults(name):
 
 METRICS = info('metrics/classification_tagging')
 
+@pytest.mark.filterwarnings('ignore:A single label was found') # scikit-learn's: no correlation, which is compared
 @pytest.mark.parametrize('i', range(len(METRICS['classification'])))
 def test_golden_classification_metrics(i):
     case = METRICS['classification'][i]

@@ -25,8 +25,6 @@ from electra_nbdev.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 from test_score import PIECES
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* of the tokens are .UNK.")
-
 LINES = ['The cat sat on the mat.', '', "  the cat's mat ", 'mat', '\u200b', 'the cat sat on the mat . '*9]
 
 PAIRS = dict(a=('the cat sat.', 'the sat cat on.'), b=('the sat cat on.', 'the cat sat.'))

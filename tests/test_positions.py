@@ -15,8 +15,6 @@ from electra_nbdev.tokenizer import wordpiece
 from test_finetune_fastai import table
 from test_score import PIECES, bpe
 
-pytestmark = pytest.mark.filterwarnings('ignore:.* of the tokens are .UNK.')
-
 BODY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 
 def assert_truncation_fits(folder, n):
