@@ -10,6 +10,7 @@ import torch
 from fastai.callback.core import Callback, CancelFitException
 from fastai.callback.fp16 import AMPMode
 from fastai.torch_core import to_device
+from packaging.version import Version
 from torch import tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_map_only
@@ -38,6 +39,9 @@ from official import SPECIAL_IDS, loaders
 from test_finetune import electra_folder, glue_files
 from test_qa import squad
 from test_tagging import columns, sentence
+
+pytestmark = pytest.mark.skipif(Version(torch.__version__).release<(2, 13),
+                                reason="older versions of torch look for a driver")
 
 READING = HostCopy, DataDependentOutputException, DynamicOutputShapeException
 DIMS = dict(embedding_size=16, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
