@@ -291,13 +291,13 @@ def trial(self:Plan,
 @patch
 def run(self:Plan)->Trials:
     "All trials that are not there yet, and the predictions of the test sets; no other process may write there"
-    with nullcontext() if rank() else only_writer(self.out): return self._run()
+    rows = read_rows(self.tasks, self.tok, self.hp, self.examples) # refuses before anything is written
+    self.examples = None # free their memory
+    with nullcontext() if rank() else only_writer(self.out): return self._run(rows)
 
 @patch
-def _run(self:Plan):
+def _run(self:Plan, rows):
     if not rank(): remove_leftovers(self.out)
-    rows = read_rows(self.tasks, self.tok, self.hp, self.examples)
-    self.examples = None # free their memory
     self.facts['rows'] = rows_facts(rows)
     check_facts(Trials(self.out), self.facts)
     if self.hp.log_examples: finetune_dls(self.tasks, rows['train'], rows['dev'], self.tok, self.hp).train.show_batch()
