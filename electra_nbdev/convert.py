@@ -9,7 +9,7 @@ __all__ = ['official_arrays', 'resume_state', 'card_data', 'model_card', 'facts_
            'make_repository', 'push_folder', 'write_folder', 'convert_weights']
 
 # %% ../nbs/using/33_convert.ipynb #10a16cf5
-import glob, json
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,8 +23,7 @@ from .engine.tf_checkpoint import official_name
 from .engine.weights import SLOTS, head_name
 from .engine.checkpoint import rng_state, save_checkpoint
 from .monitor import as_lines, plot_history, read_history
-from .engine.files import (InputError, atomic_file, atomic_folder, build_lock, check_new, one_line,
-                                        remove_leftovers)
+from .engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from .engine.models import max_input, quiet_loading
 from .recipe import differences, preset, read_hparams, save_hparams, save_networks
 from .interop import Pretrained, open_pretrained
@@ -284,7 +283,6 @@ def convert_weights(
     dst = Path(dst)
     if push and dst.suffix=='.npz': raise InputError("--push uploads a folder; give one in place of the .npz")
     with build_lock(dst):
-        remove_leftovers(dst.absolute().parent, glob.escape(dst.name)) # of a conversion that was killed
         check_new(dst)
         if push: make_repository(push, private) # before the long work: an error is told now
         out = open_pretrained(src, hparams, missing)

@@ -26,7 +26,7 @@ from transformers import AutoModelForMaskedLM
 from .engine.checkpoint import unfinished
 from .engine.fields import check_choice
 from .engine.fast_cpu import with_unread_masks
-from .engine.files import InputError, atomic_file
+from .engine.files import InputError, atomic_file, build_lock
 from .engine.models import complete_network, device_of, model_folder, quiet_loading
 from .electra import Electra
 from .electric import cloze_nll
@@ -224,7 +224,8 @@ def jsonl_rows(
     "Write rows to a JSONL file, which is complete or absent"
     if not out: yield lambda row: None
     else:
-        with atomic_file(out) as f: yield lambda row: f.write((json.dumps(row, ensure_ascii=False)+'\n').encode())
+        with build_lock(out), atomic_file(out) as f:
+            yield lambda row: f.write((json.dumps(row, ensure_ascii=False)+'\n').encode())
 
 # %% ../nbs/using/31_likelihood.ipynb #b1ad39e0
 def _portions(lines, n=4096, chars=2**20):

@@ -31,7 +31,7 @@ from fastprogress.fastprogress import progress_bar
 from tokenizers import Tokenizer, normalizers
 from tokenizers.trainers import WordPieceTrainer
 
-from .engine.files import InputError, atomic_folder, check_free, digest, one_line, os_error
+from .engine.files import InputError, atomic_folder, build_lock, check_free, digest, one_line, os_error
 from .engine.models import check_folder, model_path, refuse_code
 from .text import as_corpus, chunks
 
@@ -351,7 +351,7 @@ def save_tokenizer(
     if any((folder/o).is_file() for o in _FILES) and fingerprint(load_tokenizer(folder))!=fingerprint(tok):
         raise InputError(f"{folder} holds another vocabulary; choose another folder, or delete this one")
     try:
-        with atomic_folder(folder) as tmp: write_tokenizer(tok, tmp)
+        with build_lock(folder), atomic_folder(folder) as tmp: write_tokenizer(tok, tmp)
     except OSError as e:
         raise OSError(e.errno, f"{e.strerror}: {folder} could not be written and nothing of it is left; "
                                "free some space or choose another disk") from e

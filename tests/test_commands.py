@@ -382,6 +382,13 @@ def test_disk_full_while_building(home):
     bad(home, 'electra_data --corpus tales.txt --vocab vocab --out e2 --max-length 16', 'e2', setup=small_disk)
     bad(home, 'electra_vocab --corpus tales.txt --out v2 --vocab-size 120', 'v2', setup=small_disk)
 
+@pytest.mark.parametrize('line,left', [
+    ('electra_vocab --corpus tales.txt --out v3 --vocab-size 120', '.v3.a1b2c3d4.tmp'),
+    ('electra_score --text tales.txt --device cpu --out s3.jsonl', '.s3.jsonl.a1b2c3d4.tmp')])
+def test_what_a_killed_command_was_writing_is_cleared(home, line, left):
+    write(home/left, 'half of it')
+    assert typed(line, home).code==0 and not (home/left).exists()
+
 @pytest.mark.parametrize('name', ['out', 'out.npz'])
 def test_disk_full_while_converting(home, tmp_path, name):
     "One line, nothing is left of it, and the same command converts when there is space"

@@ -10,7 +10,7 @@ __all__ = ['SHIPPED', 'InputError', 'suggest', 'one_line', 'file_name', 'read_js
            'known_facts', 'digest', 'digest_of', 'versions', 'cache_dir']
 
 # %% ../../nbs/engine/86_files.ipynb #63a7c421
-import difflib, errno, hashlib, json, os, re, secrets, shutil, stat, tempfile, warnings
+import difflib, errno, glob, hashlib, json, os, re, secrets, shutil, stat, tempfile, warnings
 from contextlib import contextmanager, suppress, nullcontext
 from fnmatch import fnmatch
 from importlib.metadata import version
@@ -229,9 +229,10 @@ def take_lock(
 def build_lock(
     path, # What is about to be written
 ):
-    "Wait while another process on this machine writes the same path"
+    "Wait while another process on this machine writes the same path, and clear what a killed one left of it"
     file = Path(tempfile.gettempdir())/f'electra_nbdev-{digest(str(Path(path).absolute()))}.lock'
     with take_lock(file, path):
+        remove_leftovers(Path(path).absolute().parent, glob.escape(Path(path).name))
         try: yield
         finally:
             with suppress(PermissionError): file.unlink(missing_ok=True) # Windows deletes no open file
