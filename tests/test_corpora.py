@@ -143,3 +143,8 @@ def test_the_line_where_damage_begins(tmp_path):
     numbers = ''.join(f'{random.Random(i).random()}\n' for i in range(999))
     (tmp_path/'a.txt.gz').write_bytes(gzip.compress(numbers.encode())[:-99])
     with pytest.raises(InputError, match=r'damaged after line 9\d\d'): docs(tmp_path/'a.txt.gz')
+
+def test_texts_of_a_damaged_arrow_file(tmp_path):
+    "The file opens, and one of its texts is no UTF-8"
+    (tmp_path/'a.arrow').write_bytes(arrow().replace('Ærø'.encode(), b'\xc3\xc3r\xc3\xc3'))
+    with pytest.raises(InputError, match='a.arrow is no arrow file, or a damaged one: .*UTF8'): docs(tmp_path/'a.arrow')

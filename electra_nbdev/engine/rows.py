@@ -196,7 +196,10 @@ def column_texts(
     try:
         if form=='parquet': batches = _parquet_batches(path, field, start, end)
         else: batches = _arrow_batches(path, field)
-        for o in batches: yield from o.column(0).to_pylist()
+        for o in batches:
+            texts = o.column(0)
+            texts.validate(full=True) # damaged places need not be where a reader looks
+            yield from texts.to_pylist()
     except (pa.ArrowException, OSError) as e:
         if getattr(e, 'errno', None): raise
         raise InputError(f"{path} is no {form} file, or a damaged one: {one_line(e)}") from None
