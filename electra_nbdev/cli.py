@@ -293,7 +293,7 @@ def electra_score(
     asked = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
     if candidates and not choices: raise InputError("--candidates are for the blank of --choices; give both")
     if weights and not nbest: raise InputError("--weights are for the lists of --nbest; give both")
-    if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
+    _check_scoring(asked, model, by, out)
     from electra_nbdev import choices as blanks, likelihood, score
     if asked=='show': return _show(score.score_tokens(score.load_scorer(model or 'tiny', vocab, device), show), color)
     if asked=='choices': return blanks.score_choices(choices, candidates, out, model or 'tiny', by, vocab, device)
@@ -305,6 +305,14 @@ def electra_score(
     return found
 
 # %% ../nbs/99_cli.ipynb #32864ed6
+def _check_scoring(asked, model, by, out):
+    "Refuse what can be seen to be wrong without torch"
+    if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
+    from electra_nbdev.engine import fields, models
+    if by: fields.check_choice('--by', by, fields.WAYS if asked=='choices' else fields.WAYS[2:])
+    if model and not model.startswith('hf:'): models.check_source(models.model_path(model))
+
+# %% ../nbs/99_cli.ipynb #5c0a1e02
 def _only(**asked):
     "The one argument that was given"
     given = [k for k,v in asked.items() if v is not None]

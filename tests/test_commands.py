@@ -489,6 +489,8 @@ SOON = { # what is wrong, by the command, and the line
     f'{TABLE} --text-column text --label-column kind --model precious': 'holds no model',
     f"{TABLE} --text-column text --label-column kind --hparams '{{\"learn_rate\": 1}}'": '`learning_rate`?',
     'electra_predict --model precious --input rows.csv': 'no fine-tuned model',
+    'electra_score --text tales.txt --by some': 'allowed: towers, energy, passes',
+    'electra_score --text tales.txt --model precious': 'holds no model',
     'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
     'electra_convert --src run --out c2 --missing some': 'embeddings',
     "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`'}

@@ -90,7 +90,7 @@ def check_source(
 ):
     "Refuse a folder that holds no model"
     if not (folder := Path(src)).is_dir(): return
-    if any(folder.glob('*.index')) or (folder/'checkpoints').is_dir(): return # TensorFlow's; a run in training
+    if any(folder.glob('*.index')) or (folder/'hparams.json').is_file(): return # TensorFlow's; a run in training
     networks = [folder/o/'config.json' for o in ('', 'discriminator', 'electric', 'generator')]
     if any(o.is_file() for o in (*networks, folder/'tasks.json', folder/'model'/'tasks.json')): return
     raise InputError(f"{folder} holds no model; give a run, a Hugging Face folder, or a TensorFlow checkpoint")
