@@ -95,12 +95,15 @@ def _counted(examples, long_lines):
     why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if examples.counts['dropped_tokens'] else {}
     return ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items())
 
+# %% ../nbs/99_cli.ipynb #4a3b9acb
 def _table_flags(generator, vocab, max_length, **flags):
     "What was given about a generator; it and the vocabulary are looked at before examples are built"
+    from electra_nbdev.engine.fields import check_candidates
     from electra_nbdev.tokenizer import load_tokenizer, vocab_place
     given = {k: v for k,v in flags.items() if v is not None}
     vocab_place(vocab)
     if generator:
+        check_candidates(flags['top'], flags['mask_prob'])
         from electra_nbdev.replacements import check_generator
         check_generator(generator, load_tokenizer(vocab), max_length, **{k: v for k,v in given.items() if k!='device'})
     elif given: raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
@@ -154,7 +157,7 @@ def electra_pretrain(
     "Pre-train ELECTRA; run again, it continues where it stopped"
     if hparams=='help': return _list_hparams(preset or 'tiny')
     _check_flags(steps, minutes, extend, body, init, carry_optimizer)
-    _check_values(preset, hparams, precision, log, data, out, body, init)
+    _check_values(preset, hparams, seed, precision, log, data, out, body, init)
     from electra_nbdev import continue_pretraining as pre, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     _spare_threads(hp)
@@ -180,19 +183,26 @@ def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
         raise InputError("--body and --init were both given; weights bring their body along, so leave one out")
 
 # %% ../nbs/99_cli.ipynb #37e6c086
-def _check_values(preset, hparams, precision, log, data, out, body, init):
+def _check_values(preset, hparams, seed, precision, log, data, out, body, init):
     "Refuse what can be seen to be wrong without torch, which takes seconds to load"
     from electra_nbdev import recipe
     from electra_nbdev.engine import fields, models
-    given = recipe.given_hparams(hparams)
+    given = recipe.given_hparams(hparams, seed=seed)
     if not init: recipe.preset(preset or 'tiny', **given)
     fields.check_precision(precision)
     fields.check_loggers(log)
-    if data: models.check_examples(data)
+    if data: models.check_examples(data, given)
     if body: models.check_body(body)
     if init and not init.startswith('hf:'): models.check_source(models.model_path(init))
     if out: models.check_place_of_run(Path(out))
+    if out and (there := Path(out)/'hparams.json').is_file(): _check_same(out, recipe.load_hparams(there), given)
 
+def _check_same(out, was, given):
+    "Refuse hyper-parameters that the run that is there does not have"
+    from electra_nbdev.recipe import LENGTH, preset, refuse_other
+    refuse_other(out, was, preset(**vars(was) | given), LENGTH)
+
+# %% ../nbs/99_cli.ipynb #53bc50a3
 def _list_hparams(name):
     "Print the hyper-parameters of a preset"
     from electra_nbdev.engine.fields import list_fields
@@ -378,7 +388,7 @@ def electra_finetune(
     columns = dict(text=text_column, pair=pair_column, label=label_column, dev=dev, regression=regression)
     _check_table(task, data_dir, csv, predict_test, columns)
     how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile)
-    tasks = _tasks(None if eval_only else model, task, data_dir, csv, columns, skip_bad_rows)
+    tasks = _tasks(None if eval_only else model, task, data_dir, out, csv, columns, skip_bad_rows)
     return _print_results(_run_tasks(model, tasks, data_dir, out, skip_bad_rows, **how), out, predict_test)
 
 # %% ../nbs/99_cli.ipynb #e9afcc16
@@ -426,17 +436,17 @@ def _check_columns(tables, columns):
         if o: check_table(o, [columns[k] for k in ('text', 'pair', 'label') if columns[k]])
 
 # %% ../nbs/99_cli.ipynb #6838a1ef
-def _tasks(model, task, data_dir, csv, columns, skip_bad):
+def _tasks(model, task, data_dir, out, csv, columns, skip_bad):
     "The tasks; a model, a name, a folder or a column that is not there is refused before torch is loaded"
+    from electra_nbdev.engine.files import check_free
     from electra_nbdev.finetune_recipe import check_task, encoder_folder
     if model and not model.startswith('hf:'): encoder_folder(model)
-    names = [task] if isinstance(task, str) else task
-    if not csv:
-        for name in names:
-            for o in name.split('+'): check_task(o, data_dir)
-        return names
+    names = [task] if isinstance(task, str) else task or [Path(csv).stem]
+    folders = names if csv else ['+'.join(check_task(o, data_dir) for o in name.split('+')) for name in names]
+    for o in folders: check_free(Path(out)/o, 'trials', 'trial-*')
+    if not csv: return names
     if not skip_bad: _check_columns([csv, columns['dev']], columns)
-    return [_table_task(csv, task, skip_bad, **columns)]
+    return [_table_task(csv, names[0], skip_bad, **columns)]
 
 def _run_tasks(*args, **how):
     "Fine-tune, with what others report in the picture"
@@ -445,10 +455,9 @@ def _run_tasks(*args, **how):
     return finetune_tasks(*args, peers=PEERS, **how)
 
 # %% ../nbs/99_cli.ipynb #5a1f51af
-def _table_task(csv, task, skip_bad, text, pair, label, dev, regression):
+def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
     "The task of a table, described"
     from electra_nbdev.task_data import text_task
-    name = task if isinstance(task, str) else task[0] if task else Path(csv).stem
     task = text_task(name, csv, dev, None, text, pair, label, regression, skip_bad=skip_bad)
     classes = task.labels or ()
     shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')
@@ -481,14 +490,29 @@ def electra_predict(
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
-    from electra_nbdev.finetune_recipe import check_finetuned
-    check_finetuned(model)
+    _check_prediction(model, input, out, task, skip_bad_rows)
     import electra_nbdev.glue, electra_nbdev.qa, electra_nbdev.tagging # their kinds of tasks
     from electra_nbdev.finetune import predict_file
     from electra_nbdev.tables import as_table
     found = predict_file(model, input, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
     return found
+
+# %% ../nbs/99_cli.ipynb #999afbe2
+def _check_prediction(model, path, out, task, skip_bad):
+    "Refuse what can be seen to be wrong without torch"
+    from electra_nbdev.engine import fields, models
+    from electra_nbdev.finetune_recipe import check_finetuned, task_named
+    from electra_nbdev.tables import COLUMN_FORMS, FORMATS, PREDICTION_FORMS, check_table
+    tasks, _ = models.read_tasks(check_finetuned(model))
+    kind, settings = task_named(task, tasks).values()
+    if out:
+        known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
+        fields.check_choice(f'the ending of --out {out}', Path(out).suffix, known)
+    if kind!='TextTask' or Path(path).suffix not in FORMATS: return
+    columns = [o for o in settings.get('columns', ()) if o]
+    check_table(path, ['text'] if Path(path).suffix=='.txt' and len(columns)==1 else columns, skip_bad)
+
 
 # %% ../nbs/99_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'))

@@ -25,7 +25,7 @@ from safetensors.numpy import load_file, save_file
 from . import __version__
 from .engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
                                         digest, one_line, remove_leftovers)
-from .engine.models import check_examples
+from .engine.models import check_examples, check_fitting
 from .recipe import PretrainHParams
 from .text import chunks, part_lines, source_facts
 from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
@@ -448,10 +448,7 @@ def check(self:Examples,
     hp:PretrainHParams, # Recipe that is about to use the examples
 ):
     "Refuse a recipe that asks for another vocabulary or another length"
-    for name,has in (('vocab_size', self.recipe['vocab_size']), ('max_seq_length', self.width)):
-        if (asked := getattr(hp, name))!=has:
-            raise InputError(f"the examples in {self.path} have {name} {has}, the recipe asks for {asked}; "
-                             f"set the hparam `{name}` to {has}, or build other examples with electra_data")
+    check_fitting(self.path, self.recipe, vars(hp))
 
 # %% ../nbs/data/12_examples.ipynb #493ebfcc
 def load_examples(

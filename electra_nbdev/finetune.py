@@ -36,14 +36,14 @@ from torch.nn.utils.rnn import pad_sequence
 # %% ../nbs/finetuning/42_finetune.ipynb #2da9f326
 from .engine.fields import check_choice
 from .engine.checkpoint import read_tensors
-from .engine.files import InputError, atomic_write, one_line, suggest
-from .engine.models import device_of, max_input, quiet_loading
+from .engine.files import InputError, atomic_write, one_line
+from .engine.models import device_of, max_input, quiet_loading, read_tasks
 from .engine.ranks import AverageGradients, OwnDropout, n_processes, summed
-from .engine.weights import head_name, read_tasks
+from .engine.weights import head_name
 from .engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, print_line,
                                            progress_bars)
 from .finetune_recipe import (FinetuneHParams, check_finetuned, encoder_tokenizer, finetune_preset,
-                                           open_encoder, register)
+                                           open_encoder, register, task_named)
 from .generator import hidden_states
 from .optimizer import electra_optimizer, param_depth, param_groups
 from .schedule import ClipNorm, LinearWarmupDecay
@@ -246,13 +246,6 @@ def fit_recipe(self:FinetuneLearner):
 
 # %% ../nbs/finetuning/42_finetune.ipynb #b57db44c
 @patch
-def _task(self:FinetuneLearner, name):
-    "A task by name, the first if None"
-    name = next(iter(self.tasks)) if name is None else name
-    if name in self.tasks: return self.tasks[name]
-    raise InputError(f"the model has no task {name!r}; it has {', '.join(self.tasks)}.{suggest(name, self.tasks)}")
-
-@patch
 def outputs(self:FinetuneLearner,
     name:str, # Task
     features:list, # Features
@@ -271,7 +264,7 @@ def predict(self:FinetuneLearner,
     task:str|None=None, # Name of the task, the first if None
 ): # For a `TextTask` a `Prediction`; a list of them for a list
     "The prediction for a text, or for each text of a list"
-    task, one = self._task(task), text[0] if len(text)==1 else text
+    task, one = task_named(task, self.tasks), text[0] if len(text)==1 else text
     batch = isinstance(one, list) and task.list_is_batch
     if batch and not one: return []
     features = task.features(task.unlabelled(one if batch else [one]), self.tok, self.hp)
@@ -320,7 +313,7 @@ def plot_confusion_matrix(self:FinetuneLearner,
     ax=None, # Axes to draw on
 ):
     "Labels against predictions of the validation set"
-    task = self._task(task)
+    task = task_named(task, self.tasks)
     if not isinstance(task, TextTask) or not task.labels:
         raise InputError(f"{task.name} has no classes of texts to draw; use show_results")
     features = self.dls.valid.dataset.features[task.name]
@@ -400,7 +393,7 @@ def predict_file(
 )->pd.DataFrame: # A row for each example
     "Predict a file with a fine-tuned model"
     learn = load_finetuned(model, device)
-    task = learn._task(task)
+    task = task_named(task, learn.tasks)
     forms = PREDICTION_FORMS | task.forms
     if out: check_choice(f'the ending of --out {out}', Path(out).suffix, forms)
     features = task.features(task.read(path, skip_bad), learn.tok, learn.hp)

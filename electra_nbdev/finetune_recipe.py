@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune_recipe.h
 # %% auto #0
 __all__ = ['REFUSED', 'FINETUNE_PRESETS', 'OPENERS', 'KINDS', 'FinetuneHParams', 'task_defaults', 'finetune_preset', 'register',
            'find_task', 'official_name', 'task_folder', 'check_task', 'encoder_folder', 'finetuned_folder',
-           'check_finetuned', 'open_encoder', 'encoder_tokenizer', 'open_model', 'settle_recipe']
+           'check_finetuned', 'task_named', 'open_encoder', 'encoder_tokenizer', 'open_model', 'settle_recipe']
 
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #8be9fdf2
 from dataclasses import dataclass, field, replace
@@ -238,6 +238,15 @@ def check_finetuned(
     "Refuse a folder without a fine-tuned model"
     if where := finetuned_folder(folder): return where
     raise InputError(f"{folder} holds no fine-tuned model; give a folder that electra_finetune wrote")
+
+def task_named(
+    name:str|None, # Of a task; None: the first
+    tasks:dict, # {name: task} of a fine-tuned model
+):
+    "A task of a fine-tuned model"
+    if name is None: return next(iter(tasks.values()))
+    if name in tasks: return tasks[name]
+    raise InputError(f"the model has no task {name!r}; it has {', '.join(tasks)}.{suggest(name, tasks)}")
 
 # %% ../nbs/finetuning/39_finetune_recipe.ipynb #6b8383c8
 def _newest(run, encoder):

@@ -24,13 +24,12 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from .engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
-from .engine.weights import (Weights, drop_copies, from_official, has_encoder, head_name, read_tasks,
-                                          sizes_of)
+from .engine.weights import Weights, drop_copies, from_official, has_encoder, head_name, sizes_of
 from .engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of, unfinished
 from .electra import Electra
 from .engine.files import InputError
 from .engine.models import (check_missing, check_sizes, check_source, complete_network, load_pretrained,
-                                         model_path)
+                                         model_path, read_tasks)
 from .recipe import SIZES, PretrainHParams, body_config, build_networks, given_hparams, preset
 from .tokenizer import check_pieces, load_tokenizer, open_tokenizer
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from .discriminator import corrupt, disc_labels, is_replaced
 from .electra import Objective
+from .engine.fields import check_candidates
 from .engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of, one_line
 from .engine.models import complete_network, device_of, max_input, model_folder
 from .engine.random import KeyedRandom
@@ -214,6 +215,7 @@ def check_generator(
     mask_prob:float=.15, # As for `add_replacements`
 )->nn.Module: # The generator
     "Open a generator, and refuse what does not fit the examples"
+    check_candidates(top, mask_prob)
     generator, own = open_generator(model)
     most = max_input(generator)
     if fingerprint(own)!=fingerprint(tok) or generator.config.vocab_size<len(tok):
@@ -221,8 +223,7 @@ def check_generator(
                          f"build them with --vocab {model}")
     if most and width>most:
         raise InputError(f"{model} reads {most} tokens, the examples have {width}; use --max-length {most} or less")
-    if not 2<=top<=len(tok): raise InputError(f"--top is {top}; a position has 2 to {len(tok)} candidates")
-    if not .01<=mask_prob<=.9: raise InputError(f"--mask-prob is {mask_prob}; it is between 0.01 and 0.9")
+    if top>len(tok): raise InputError(f"--top is {top}; the vocabulary has {len(tok)} pieces")
     return generator
 
 # %% ../nbs/data/17_replacements.ipynb #378e7bc8

@@ -31,7 +31,7 @@ from .generator import gather_positions
 from .passages import row_ends
 from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, marked, read_tagged,
                                    spans_of, tags_of)
-from .tables import from_hub, part_of, read_table, refuse_columns
+from .tables import COLUMN_FORMS, from_hub, part_of, read_table, refuse_columns
 from .tasks import Feature, Task, dense, encode_texts
 from .engine.rows import BadRows
 from .trials import run_trials
@@ -403,7 +403,7 @@ def write_dev(self:TagTask,
 
 def _in_columns(answers): return conll_text([dict(words=o['words'], tags=o['tags']) for o in answers])
 
-TagTask.forms = {'.txt': _in_columns, '.conll': _in_columns}
+TagTask.forms = dict.fromkeys(COLUMN_FORMS, _in_columns)
 
 # %% ../nbs/finetuning/50_tagging.ipynb #23b2c838
 @patch

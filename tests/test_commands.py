@@ -464,6 +464,8 @@ SOON = { # what is wrong, by the command, and the line
     'electra_data --corpus tales.txt --vocab vocab --out e2 --num-proc 0': 'at least 1',
     'electra_data --corpus rows.csv --field nothing --vocab vocab --out e2': 'nothing',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --top 3': '--replace-with',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --top 1': 'at least 2',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --mask-prob 15': 'between 0.01 and 0.9',
     f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
     f"{PRETRAIN} --hparams '{{\"mask_probs\": 0.2}}'": 'Did you mean `mask_prob`?',
     f"{PRETRAIN} --hparams '{{\"mask_prob\": 15}}'": 'at most 0.9',
@@ -473,12 +475,16 @@ SOON = { # what is wrong, by the command, and the line
     f'{PRETRAIN} --device quantum': 'quantum', f'{PRETRAIN} --data precious': 'holds no examples',
     f'{PRETRAIN} --body precious': 'no config.json', f'{PRETRAIN} --init precious': 'holds no model',
     'electra_pretrain --out precious': 'something else',
+    f"{PRETRAIN} --data examples --hparams '{{\"max_seq_length\": 64}}'": 'have max_seq_length 16',
+    'electra_pretrain --data examples --out run --seed 7': 'another recipe: seed is 0, asked for 7',
+    "electra_pretrain --data examples --out run --hparams '{\"mask_prob\": 0.4}'": 'mask_prob is 0.3, asked for 0.4',
     'electra_plan --preset tiniest': 'Did you mean `tiny`?', 'electra_plan --device a1000': 'is one of t4, v100',
     "electra_plan --hparams '{\"mask_probs\": 0.2}'": 'Did you mean `mask_prob`?',
     'electra_plan --budget 3': '--budget', 'electra_plan --price -1 --device a100': '--price',
     'electra_plan --precision fp8': 'bf16', 'electra_plan --data precious --measure': 'holds no examples',
     'electra_evaluate --run precious': 'holds no run',
     'electra_evaluate --run run --data precious': 'holds no examples',
+    f'{TABLE} --text-column text --label-column kind --out . --task precious': 'something else than trials',
     'electra_finetune --task colla --data-dir precious': 'Did you mean `cola`?',
     'electra_finetune --task cola --data-dir precious': 'has no folder for cola',
     'electra_finetune --task cola': '--data-dir', 'electra_finetune --task cola --data-dir nowhere': 'nowhere',
@@ -491,6 +497,10 @@ SOON = { # what is wrong, by the command, and the line
     'electra_predict --model precious --input rows.csv': 'no fine-tuned model',
     'electra_score --text tales.txt --by some': 'allowed: towers, energy, passes',
     'electra_score --text tales.txt --model precious': 'holds no model',
+    'electra_predict --model tuned --input rows.csv --out p.xml': 'allowed: .jsonl, .tsv, .csv',
+    'electra_predict --model tuned --input rows.csv --task colla': "no task 'colla'; it has moods",
+    'electra_predict --model tuned --input rows.csv': 'no column `mood`',
+    'electra_predict --model tuned --input nowhere.csv': 'nowhere.csv',
     'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
     'electra_convert --src run --out c2 --missing some': 'embeddings',
     "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`'}
@@ -506,6 +516,9 @@ def test_no_is_said_before_torch_is_imported(home, line):
     (home/'precious').mkdir(exist_ok=True)
     write(home/'precious/thesis.txt', tales())
     write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
+    task = dict(kind='TextTask', settings=dict(name='moods', columns=['mood', None]))
+    (home/'tuned').mkdir(exist_ok=True)
+    write(home/'tuned/tasks.json', json.dumps(dict(tasks=dict(moods=task), hparams={})))
     said = alone(line, home)
     assert said.returncode==2 and SOON[line] in said.stderr.splitlines()[-1], said.stderr
     assert 'Traceback' not in said.stderr

@@ -214,7 +214,7 @@ def test_refused(made, tmp_path):
     with pytest.raises(InputError, match='has no generator; give a finished run'): open_generator(d/'vocab')
     with pytest.raises(InputError, match='has another vocabulary than the examples'):
         add_replacements(d/'examples', 'tiny')
-    with pytest.raises(InputError, match='--top is 1; a position has 2 to'): add_replacements(d/'examples', d/'run', 1)
+    with pytest.raises(InputError, match='--top is 1; .* at least 2'): add_replacements(d/'examples', d/'run', 1)
     with pytest.raises(InputError, match='--mask-prob is 2'): add_replacements(d/'examples', d/'run', mask_prob=2)
     with pytest.raises(InputError, match='needs --data'): open_examples(None, hp)
 

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/fields.html.md"""
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'LOGGERS', 'WAYS', 'ranged', 'fits', 'check_fields', 'check_choice', 'check_precision', 'check_loggers',
-           'known_hparams', 'list_fields']
+           'check_candidates', 'known_hparams', 'list_fields']
 
 # %% ../../nbs/engine/94_fields.ipynb #be1c07cd
 import json
@@ -83,6 +83,17 @@ def check_loggers(
     for o in names:
         check_choice('--log', o, LOGGERS)
         if not find_spec(o): raise InputError(f"--log {o} needs the package {o}: pip install {o}")
+
+# %% ../../nbs/engine/94_fields.ipynb #1bfb9ac1
+def check_candidates(
+    top:int|None=None, # Candidates of a position; None: the default
+    mask_prob:float|None=None, # Fraction of the tokens that get candidates; None: the default
+):
+    "Refuse numbers of replacements that make no sense"
+    if top is not None and top<2: raise InputError(f"--top is {top}; a position has at least 2 candidates")
+    if mask_prob is not None and not .01<=mask_prob<=.9:
+        raise InputError(f"--mask-prob is {mask_prob}; it is between 0.01 and 0.9")
+
 
 # %% ../../nbs/engine/94_fields.ipynb #d977f3e5
 def known_hparams(

@@ -6,16 +6,16 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 
 # %% auto #0
 __all__ = ['HUB_FILES', 'DEVICES', 'shipped', 'hub_folder', 'model_path', 'model_folder', 'check_run', 'check_examples',
-           'check_place_of_run', 'check_source', 'check_missing', 'devices', 'check_device', 'device_of',
-           'quiet_loading', 'check_sizes', 'check_folder', 'refuse_code', 'load_pretrained', 'complete_network',
-           'max_input', 'check_body', 'body_of']
+           'check_fitting', 'check_place_of_run', 'check_source', 'check_missing', 'read_tasks', 'devices',
+           'check_device', 'device_of', 'quiet_loading', 'check_sizes', 'check_folder', 'refuse_code',
+           'load_pretrained', 'complete_network', 'max_input', 'check_body', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
-from .files import SHIPPED, InputError, check_free, one_line, read_json, suggest
+from .files import SHIPPED, InputError, check_free, file_name, one_line, read_json, suggest
 
 # %% ../../nbs/engine/91_models.ipynb #c1724f58
 def shipped(
@@ -73,11 +73,25 @@ def check_run(
 
 def check_examples(
     path, # What should be examples
+    hparams:dict={}, # Hyper-parameters that the user gave
 ):
-    "Refuse a folder without examples"
-    if (Path(path)/'data.json').is_file(): return
-    raise InputError(f"{path} holds no examples; build them with electra_data")
+    "Refuse a folder without examples, and hyper-parameters that they do not have"
+    facts = Path(path)/'data.json'
+    if not facts.is_file(): raise InputError(f"{path} holds no examples; build them with electra_data")
+    if isinstance(was := read_json(facts).get('recipe'), dict): check_fitting(path, was, hparams)
 
+def check_fitting(
+    path, # Folder of examples
+    recipe:dict, # What they were built with
+    hparams:dict, # Hyper-parameters, or some of them
+):
+    "Refuse a recipe that asks for another vocabulary or another length than examples have"
+    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length').items():
+        if name not in hparams or key not in recipe or hparams[name]==recipe[key]: continue
+        raise InputError(f"the examples in {path} have {name} {recipe[key]}, the recipe asks for {hparams[name]}; "
+                         f"set the hparam `{name}` to {recipe[key]}, or build other examples with electra_data")
+
+# %% ../../nbs/engine/91_models.ipynb #932cd0ff
 def check_place_of_run(
     out, # Where a run is to be written, or goes on
 ):
@@ -102,6 +116,20 @@ def check_missing(
     if missing in ('embeddings', 'fresh'): return
     raise InputError(f"missing is {missing!r}; allowed: embeddings (a network that is not there shares those "
                      "of the other), fresh (it shares nothing)")
+
+# %% ../../nbs/engine/91_models.ipynb #ae57e9cc
+def read_tasks(
+    folder:Path, # With a tasks.json
+)->tuple[dict,dict]: # {task: `kind`, `settings`}, the recipe of their training
+    "What a fine-tuned model says of its tasks"
+    path = folder/'tasks.json'
+    facts = read_json(path)
+    tasks, hparams = facts.get('tasks'), facts.get('hparams', {})
+    def known(o): return isinstance(o, dict) and isinstance(o.get('kind'), str) and isinstance(o.get('settings'), dict)
+    if not (isinstance(tasks, dict) and all(map(known, tasks.values())) and isinstance(hparams, dict)):
+        raise InputError(f"{path} is no description of tasks: each has a `kind` and `settings`")
+    for o in tasks: file_name(o, f"a task in {path}")
+    return tasks, hparams
 
 # %% ../../nbs/engine/91_models.ipynb #b200dd98
 def devices()->list: # Names
