@@ -16,7 +16,8 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from .engine.files import InputError, build_lock
-from .examples import assemble, build_shard, example_recipe, is_built, work_folder, work_path
+from .examples import (assemble, build_shard, example_recipe, is_built, shards_kept, work_folder,
+                                    work_path)
 from .text import chunks
 from .tokenizer import be_a_worker, in_processes, load_tokenizer
 
@@ -90,6 +91,7 @@ def build_in_tasks(
     build = ExampleTasks(corpus, vocab, out, *rules)
     parent = None if num_proc==1 else os.getpid()
     run = partial(_run_task, build=build, tasks=tasks, logs=str(build.work/f'tasks-{tasks}'), parent=parent)
-    if build.chunks: in_processes(run, range(tasks), num_proc)
-    build.make_folder()
+    with shards_kept(build.out, build.recipe):
+        if build.chunks: in_processes(run, range(tasks), num_proc)
+        build.make_folder()
     return Path(out)

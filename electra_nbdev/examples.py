@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 
 # %% auto #0
 __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard', 'is_built', 'work_path', 'work_folder',
-           'assemble', 'check_rules', 'example_recipe', 'build_examples', 'Examples', 'load_examples']
+           'shards_kept', 'assemble', 'check_rules', 'example_recipe', 'build_examples', 'Examples', 'load_examples']
 
 # %% ../nbs/data/12_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
@@ -252,7 +252,10 @@ def _say_others(out, work):
 
 # %% ../nbs/data/12_examples.ipynb #9409ecd0
 @contextmanager
-def _shards_kept(out, recipe):
+def shards_kept(
+    out:Path, # Folder to write
+    recipe:dict, # From `example_recipe`
+):
     "A build that fails leaves its finished shards, and names the disk where it is the reason"
     work = work_path(out, recipe)
     try: yield
@@ -283,7 +286,7 @@ def _check_counts(corpus, train, held_out=None):
 # %% ../nbs/data/12_examples.ipynb #c5bebfac
 def _build(jobs, tok, out, recipe, num_proc):
     "Shards, then one folder"
-    with _shards_kept(out, recipe):
+    with shards_kept(out, recipe):
         work = work_folder(out, recipe, tok)
         counts = _build_shards(jobs, work, recipe, num_proc)
         if not counts['train']['examples']: shutil.rmtree(work) # shards of nothing

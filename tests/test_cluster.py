@@ -164,6 +164,7 @@ def test_an_undecodable_line(tmp_path, capfd):
     with pytest.raises(InputError, match='b.txt, line 2 is not UTF-8'):
         build_in_tasks(tmp_path/'?.txt', VOCAB, tmp_path/'rows', 2, 2)
     assert capfd.readouterr().err==''
+    assert sorted(o.name for o in tmp_path.iterdir())==['a.txt', 'b.txt'] # no shards of it
 
 @pytest.mark.parametrize('numbers', [(0, 1), (2, 0)])
 def test_numbers(corpus, tmp_path, numbers):
