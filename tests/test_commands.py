@@ -1,5 +1,5 @@
 "The commands as a user types them, right and wrong"
-import json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
+import errno, json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -432,6 +432,49 @@ def test_disk_full_while_training(beside):
     one_line(typed(line, d, small_disk))
     assert not [o for o in d.rglob('*') if o.suffix=='.tmp' or 'step-' in o.name]
     assert typed(line, d).code==0 and (d/'run/discriminator/model.safetensors').is_file()
+
+def disk_gone_after(n):
+    "A setup in which every flush after so many fails, as where a cable was pulled"
+    flush, left = os.fsync, iter(range(n))
+    def fails(fd):
+        if next(left, None) is None: raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return flush(fd)
+    def setup(): os.fsync = fails
+    return setup
+
+def contents(folder):
+    return {str(o.relative_to(folder)): o.read_bytes() for o in sorted(folder.rglob('*')) if o.is_file()}
+
+@pytest.mark.parametrize('line,step', [('electra_data --corpus tales.txt --vocab vocab --out o/made --max-length 16', 2),
+                                       ('electra_convert --src run --out o/made', 16),
+                                       ('electra_convert --src run --out o/made.npz', 1)])
+def test_a_disk_that_goes_away(home, tmp_path, line, step):
+    "At whatever flush: one line, what has the name is whole, and the same command gives the same bytes"
+    for o in ('tales.txt', 'vocab', 'run'): (tmp_path/o).symlink_to(home/o)
+    assert typed(line, tmp_path).code==0
+    whole = contents(tmp_path/'o')
+    for n in range(0, 100, step):
+        shutil.rmtree(tmp_path/'o')
+        (tmp_path/'o').mkdir()
+        said = typed(line, tmp_path, disk_gone_after(n))
+        if said.code==0: break
+        assert said.code==2 and 'Input/output error' in said.err.splitlines()[-1], said
+        again = typed(line, tmp_path)
+        assert again.code==0 or 'exists already' in again.err, again
+        assert contents(tmp_path/'o')==whole
+    assert n>=step
+
+@pytest.mark.parametrize('n', [0, 3, 8])
+def test_a_disk_that_goes_away_while_training(beside, tmp_path, n):
+    "The same command goes on from the last checkpoint, to the same weights"
+    d, line = beside
+    line = line.replace('--steps 10', '--steps 20')
+    assert typed(line.replace('--out run', '--out whole'), d).code==0
+    said = typed(line, d, disk_gone_after(n))
+    assert said.code==2 and 'Input/output error' in said.err.splitlines()[-1], said
+    assert typed(line, d).code==0
+    for o in ('discriminator', 'generator'):
+        assert (d/'run'/o/'model.safetensors').read_bytes()==(d/'whole'/o/'model.safetensors').read_bytes()
 
 def test_cards_say_which_network_fills_masks(home, tmp_path):
     "In the folder that a pipeline opens, of a run and of what is converted"
