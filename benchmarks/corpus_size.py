@@ -4,7 +4,8 @@
 worker; each build has a process of its own. The files of `--text` are repeated under other names until the size is
 reached. CPU seconds are those of the process and its children, so other programs on the machine hardly change them.
 `plan`, `shards` and `folder` are the parts of the tasks' path: chunks and digests, one pass over the text for each
-part, and joining the shards. Memory is the most of the process that is not a file on disk."""
+part, and joining the shards. Memory is the most of the process that is not a file on disk. `--forms MB` builds the same
+documents, a row each, from one file of every other form."""
 import argparse, json, os, resource, sys, tempfile, time
 from pathlib import Path
 from subprocess import run
@@ -14,6 +15,7 @@ from data import peak_during
 
 VOCAB = Path(__file__).parents[1]/'electra_nbdev/models/electra-tiny-en/discriminator'
 HELD_OUT = .02
+PATHS, FORMS = ('one', 'tasks'), ('text', 'jsonl', 'jsonl.gz', 'csv', 'parquet')
 
 def write_texts(source, folder, mb):
     "The text files of a folder, under new names, until they have so many megabytes"
@@ -23,6 +25,18 @@ def write_texts(source, folder, mb):
         text = files[n%len(files)].read_bytes()[:left].decode(errors='ignore').encode()
         (folder/f'{n:05}.txt').write_bytes(text)
         left, n = max(0, left-max(1, len(text))), n+1
+
+def write_rows(text, form, folder):
+    "The documents of text files as rows of one file"
+    import gzip
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+    docs = [doc for o in sorted(text.glob('*.txt')) for doc in o.read_text().split('\n\n') if doc.strip()]
+    folder.mkdir()
+    path, lines = folder/f'rows.{form}', ''.join(json.dumps(dict(text=o))+'\n' for o in docs).encode()
+    if form=='csv': csv.write_csv(pa.table(dict(text=docs)), path)
+    elif form=='parquet': parquet.write_table(pa.table(dict(text=docs)), path)
+    else: path.write_bytes(gzip.compress(lines) if form.endswith('.gz') else lines)
 
 def cpu_seconds():
     "Of this process and of those that it has waited for"
@@ -47,7 +61,7 @@ def build(path, text, out):
     seconds = {}
     for name in ('__init__', 'make_folder'): timed(ExampleTasks, name, seconds)
     def make():
-        if path=='one': build_examples(text, VOCAB, out, held_out=HELD_OUT)
+        if path!='tasks': build_examples(text, VOCAB, out, held_out=HELD_OUT)
         else: build_in_tasks(text, VOCAB, out, 4, 1, 128, True, 0, False, HELD_OUT)
     start = cpu_seconds()
     memory = peak_during(make)
@@ -65,27 +79,38 @@ def apart(*args):
     done = run([sys.executable, __file__, '--one', *map(str, args)], check=True, stdout=-1, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
+def forms(folder, mb):
+    "A build of the text files, and one of their documents in every other form"
+    for o in FORMS[1:]: write_rows(folder/'text', o, folder/o)
+    return [dict(mb=mb, path=o, **apart(o, folder/o, folder/f'{o}-examples')) for o in FORMS]
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--one', nargs=3, help='path, text and out of one build; for the processes')
     p.add_argument('--text', default=os.environ.get('ELECTRA_TEXT', ''), help='folder of .txt files')
     p.add_argument('--sizes', default='1,10,100,1000', help='megabytes of text')
+    p.add_argument('--forms', type=int, metavar='MB', help='build so much text in every form, and nothing else')
     p.add_argument('--work', help='folder for scratch files, of four times the largest size')
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'corpus_size.json', help='results')
     args = p.parse_args()
     if args.one: return print(json.dumps(build(args.one[0], *map(Path, args.one[1:]))))
-    rows = []
-    for mb in map(int, args.sizes.split(',')):
+    size = sum(o.stat().st_size for o in text_folder(args).rglob('*.txt'))
+    setting = f'{size/1e6:.0f} MB of English, repeated under other file names; held out {HELD_OUT}; length 128'
+    sizes, rows = [args.forms] if args.forms else map(int, args.sizes.split(',')), []
+    for mb in sizes:
         with tempfile.TemporaryDirectory(dir=args.work) as d:
-            write_texts(text_folder(args), Path(d)/'text', mb)
-            for path in ('one', 'tasks'):
-                rows.append(dict(mb=mb, path=path, **apart(path, Path(d)/'text', Path(d)/path)))
-                print(rows[-1], flush=True)
-        size = sum(o.stat().st_size for o in text_folder(args).rglob('*.txt'))
-        setting = f'{size/1e6:.0f} MB of English, repeated under other file names; held out {HELD_OUT}; length 128'
-        args.out.write_text(json.dumps(dict(cpu=cpu(), setting=setting, rows=rows), indent=1)+'\n')
+            d = Path(d)
+            write_texts(text_folder(args), d/'text', mb)
+            rows += forms(d, mb) if args.forms else [dict(mb=mb, path=o, **apart(o, d/'text', d/o)) for o in PATHS]
+        keep(args, dict(cpu=cpu(), setting=setting, rows=rows))
     table(('MB', 'path', 'CPU s', 'million tokens', 'CPU s/million', 'peak MB', 'peak, added'),
           [(o['mb'], o['path'], o['cpu_s'], o['tokens']/1e6, o['s_per_million'], o['peak_mb'], o['more_mb'])
            for o in rows])
+
+def keep(args, found):
+    "Write results; those of forms stand beside those of sizes"
+    there = json.loads(args.out.read_text()) if args.out.is_file() else {}
+    found = there | dict(forms=found) if args.forms else found | {k: there[k] for k in ('forms',) if k in there}
+    args.out.write_text(json.dumps(found, indent=1)+'\n')
 
 if __name__=='__main__': main()

@@ -445,9 +445,9 @@ def disk_gone_after(n):
 def contents(folder):
     return {str(o.relative_to(folder)): o.read_bytes() for o in sorted(folder.rglob('*')) if o.is_file()}
 
-@pytest.mark.parametrize('line,step', [('electra_data --corpus tales.txt --vocab vocab --out o/made --max-length 16', 2),
-                                       ('electra_convert --src run --out o/made', 16),
-                                       ('electra_convert --src run --out o/made.npz', 1)])
+@pytest.mark.parametrize('line,step', [
+    ('electra_data --corpus tales.txt --vocab vocab --out o/made --max-length 16', 2),
+    ('electra_convert --src run --out o/made', 16), ('electra_convert --src run --out o/made.npz', 1)])
 def test_a_disk_that_goes_away(home, tmp_path, line, step):
     "At whatever flush: one line, what has the name is whole, and the same command gives the same bytes"
     for o in ('tales.txt', 'vocab', 'run'): (tmp_path/o).symlink_to(home/o)
