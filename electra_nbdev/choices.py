@@ -9,7 +9,7 @@ __all__ = ['BLANK', 'original_scores', 'masked_scores', 'Chooser', 'load_chooser
            'read_choices', 'choose', 'choice_accuracy', 'write_choices', 'score_choices']
 
 # %% ../nbs/using/34_choices.ipynb #8dbf2c8b
-import json, os, re
+import json, re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -194,8 +194,6 @@ def score_choices(
         found = rank_choices(load_chooser(*how), choices, [candidates] if isinstance(candidates, str) else candidates)
         for o,score in found: print(f'{score:.3f}\t{o}')
         return found
-    if not os.path.isfile(choices):
-        raise InputError(f"there is no file {choices[:60]!r}; give one, or a text with a blank ___ and --candidates")
     rows = read_choices(choices)
     rows = choose(load_chooser(*how), rows)
     if out: write_choices(rows, out)

@@ -157,7 +157,7 @@ def electra_pretrain(
     "Pre-train ELECTRA; run again, it continues where it stopped"
     if hparams=='help': return _list_hparams(preset or 'tiny')
     _check_flags(steps, minutes, extend, body, init, carry_optimizer)
-    _check_values(preset, hparams, seed, precision, log, data, out, body, init)
+    _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init)
     from electra_nbdev import continue_pretraining as pre, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     _spare_threads(hp)
@@ -183,7 +183,7 @@ def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
         raise InputError("--body and --init were both given; weights bring their body along, so leave one out")
 
 # %% ../nbs/99_cli.ipynb #37e6c086
-def _check_values(preset, hparams, seed, precision, log, data, out, body, init):
+def _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init):
     "Refuse what can be seen to be wrong without torch, which takes seconds to load"
     from electra_nbdev import recipe
     from electra_nbdev.engine import fields, models
@@ -195,6 +195,7 @@ def _check_values(preset, hparams, seed, precision, log, data, out, body, init):
     if body: models.check_body(body)
     if init and not init.startswith('hf:'): models.check_source(models.model_path(init))
     if out: models.check_place_of_run(Path(out))
+    if extend: recipe.check_longer(out or f"runs/{given.get('model_name', 'electra')}", steps)
     if out and (there := Path(out)/'hparams.json').is_file(): _check_same(out, recipe.load_hparams(there), given)
 
 def _check_same(out, was, given):
@@ -303,7 +304,7 @@ def electra_score(
     asked = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
     if candidates and not choices: raise InputError("--candidates are for the blank of --choices; give both")
     if weights and not nbest: raise InputError("--weights are for the lists of --nbest; give both")
-    _check_scoring(asked, model, by, out)
+    _check_scoring(asked, text or choices, candidates, model, by, out)
     from electra_nbdev import choices as blanks, likelihood, score
     if asked=='show': return _show(score.score_tokens(score.load_scorer(model or 'tiny', vocab, device), show), color)
     if asked=='choices': return blanks.score_choices(choices, candidates, out, model or 'tiny', by, vocab, device)
@@ -315,10 +316,13 @@ def electra_score(
     return found
 
 # %% ../nbs/99_cli.ipynb #32864ed6
-def _check_scoring(asked, model, by, out):
+def _check_scoring(asked, source, candidates, model, by, out):
     "Refuse what can be seen to be wrong without torch"
     if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
-    from electra_nbdev.engine import fields, models
+    from electra_nbdev.engine import fields, models, rows
+    if asked=='text': rows.check_texts(source)
+    if asked=='choices' and not candidates and not Path(source).is_file():
+        raise InputError(f"there is no file {source[:60]!r}; give one, or a text with a blank ___ and --candidates")
     if by: fields.check_choice('--by', by, fields.WAYS if asked=='choices' else fields.WAYS[2:])
     if model and not model.startswith('hf:'): models.check_source(models.model_path(model))
 

@@ -34,7 +34,7 @@ from .generator import hidden_states, masked_logits
 from .masking import Inputs
 from .recipe import kept_folder, load_networks
 from .score import Scorer, max_tokens, model_tokenizer, open_in_training, saved_recipe, windows
-from .engine.rows import json_lines, text_lines
+from .engine.rows import check_texts, json_lines, text_lines
 from .tokenizer import special_token_ids, text_backend, warn_unknown
 
 # %% ../nbs/using/31_likelihood.ipynb #279a1dd6
@@ -246,6 +246,7 @@ def score_text(
     say:Callable=print, # Gets a line for each text
 ):
     "Score every line of a file"
+    check_texts(path)
     with jsonl_rows(out) as write:
         for lines in _portions(o for _,o in text_lines(path)):
             for r in pseudo_log_likelihood(model, lines):

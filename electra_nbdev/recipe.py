@@ -8,7 +8,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/recipe.html.md""
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'LENGTH', 'FREE', 'preset', 'lengths_for', 'stretched',
            'with_length', 'with_steps', 'shortened', 'body_config', 'build_networks', 'objective_callbacks',
            'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
-           'refuse_other', 'kept_folder', 'save_networks', 'load_networks', 'load_weights', 'PretrainHParams', 'SIZES']
+           'refuse_other', 'check_longer', 'kept_folder', 'save_networks', 'load_networks', 'load_weights',
+           'PretrainHParams', 'SIZES']
 
 # %% ../nbs/pretraining/20_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -366,6 +367,18 @@ def refuse_other(
     what = '; '.join(f'{k} is {a!r}, asked for {b!r}' for k,(a,b) in diff.items())
     longer = "" if set(diff)-set(LENGTH) else ", or train longer with --extend and more --steps"
     raise InputError(f"{out} holds a run of another recipe: {what}; choose another --out{longer}")
+
+
+# %% ../nbs/pretraining/20_recipe.ipynb #5e1a8b69
+def check_longer(
+    out, # Where a run should be
+    steps:int, # Of the longer run
+):
+    "Refuse to train a run longer that is not there, or has more steps"
+    if not (there := Path(out)/'hparams.json').is_file():
+        raise InputError(f"--extend trains a run longer, and {out} holds none; give its folder with --out")
+    if (most := load_hparams(there).num_train_steps)>steps:
+        raise InputError(f"{out} has {most} steps already; --extend needs a larger --steps, not {steps}")
 
 
 # %% ../nbs/pretraining/20_recipe.ipynb #82f81b2b

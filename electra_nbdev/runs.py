@@ -32,8 +32,8 @@ from .engine.training import (compile_callbacks, finder_of, is_compiled, precisi
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
 from .pretrain import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                     open_examples, steps_within, time_steps, with_special_ids)
-from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, load_hparams, load_weights, preset, read_hparams,
-                                  refuse_other, save_hparams, save_networks, shortened, with_steps)
+from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, check_longer, load_hparams, load_weights, preset,
+                                  read_hparams, refuse_other, save_hparams, save_networks, shortened, with_steps)
 from .replacements import examples_for
 from .tokenizer import watched
 
@@ -236,9 +236,6 @@ def check_resumable(
     "Check a recipe against the run that is there"
     _check_origin(out, data, init or {})
     there = load_hparams(out/'hparams.json')
-    if extend and hp.num_train_steps<there.num_train_steps:
-        raise InputError(f"{out} has {there.num_train_steps} steps already; "
-                         f"--extend needs a larger --steps, not {hp.num_train_steps}")
     if keep_length: hp = replace(hp, **{o: getattr(there, o) for o in LENGTH})
     if there.length_schedule==SHORT_RUN and not {'length_schedule', 'max_seq_length'} & set(given):
         hp = replace(hp, length_schedule=SHORT_RUN) # a time that was short
@@ -309,9 +306,8 @@ def check_known(
 ):
     "Refuse what does not fit the run that is there, if any, before the sample is built, which takes minutes"
     check_place_of_run(out)
-    if not (out/'hparams.json').is_file():
-        if extend: raise InputError(f"--extend trains a run longer, and {out} holds none; give its folder with --out")
-    elif data is None:
+    if extend: check_longer(out, hp.num_train_steps)
+    if data is None and (out/'hparams.json').is_file():
         _check_sample(out)
         if not hp.body: check_resumable(out, hp, _facts(out)['data'], minutes is not None, extend, init, given)
 

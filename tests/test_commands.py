@@ -538,6 +538,11 @@ SOON = { # what is wrong, by the command, and the line
     f'{TABLE} --text-column text --label-column kind --model precious': 'holds no model',
     f"{TABLE} --text-column text --label-column kind --hparams '{{\"learn_rate\": 1}}'": '`learning_rate`?',
     'electra_predict --model precious --input rows.csv': 'no fine-tuned model',
+    'electra_score --text rows.jsonl': 'looks like JSON lines',
+    'electra_score --choices nowhere.jsonl': 'nowhere.jsonl',
+    'electra_score --nbest rows.jsonl --weights nowhere.json': 'where there is nothing',
+    'electra_pretrain --extend --steps 50 --out nowhere': 'nowhere holds none',
+    'electra_pretrain --extend --steps 5 --out run --data examples': 'needs a larger --steps, not 5',
     'electra_score --text tales.txt --by some': 'allowed: towers, energy, passes',
     'electra_score --text tales.txt --model precious': 'holds no model',
     'electra_predict --model tuned --input rows.csv --out p.xml': 'allowed: .jsonl, .tsv, .csv',
@@ -559,6 +564,7 @@ def test_no_is_said_before_torch_is_imported(home, line):
     (home/'precious').mkdir(exist_ok=True)
     write(home/'precious/thesis.txt', tales())
     write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
+    write(home/'rows.jsonl', '{"text": "a good day"}\n')
     task = dict(kind='TextTask', settings=dict(name='moods', columns=['mood', None]))
     (home/'tuned').mkdir(exist_ok=True)
     write(home/'tuned/tasks.json', json.dumps(dict(tasks=dict(moods=task), hparams={})))

@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/rows.html.md"""
 # %% auto #0
 __all__ = ['TABLES', 'FORMATS', 'compression_of', 'file_kind', 'unpacked', 'damage_as_os_error', 'file_blocks', 'byte_lines',
            'decoded', 'BadRows', 'text_lines', 'json_row', 'json_lines', 'delimited', 'column_texts', 'lacking',
-           'format_of', 'looks_like', 'check_prose', 'members', 'blocks_of']
+           'format_of', 'looks_like', 'check_prose', 'check_texts', 'members', 'blocks_of']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import bz2, csv, json, lzma, re, tarfile
@@ -296,6 +296,14 @@ def check_prose(
     if what := looks_like(head):
         cure = _CURES.get(what, 'take the text out of it')
         raise InputError(f"{where} looks like {what}: {cure}; if it is prose all the same, give --format text")
+
+def check_texts(
+    path, # File of texts, one a line
+):
+    "Refuse a file of something else"
+    with open(path, 'rb') as f: what = looks_like(f.read(2**16))
+    if what in ('CSV', 'TSV') and format_of(path)=='text': return # sentences with as many commas
+    if what: raise InputError(f"{path} looks like {what}; it has to hold text, one a line")
 
 # %% ../../nbs/engine/90_rows.ipynb #62f79722
 def members(
