@@ -219,7 +219,8 @@ def _folds(lists):
     "Part of each list, by the hash of its reference"
     found = np.array([crc32(o.reference.encode())%FOLDS for o in lists])
     if len(set(found))>1: return found
-    raise InputError(f"{len(lists)} lists are too few to tune weights on; give more of them")
+    n = len({o.reference for o in lists})
+    raise InputError(f"{n} different references in {len(lists)} lists are too few to tune weights on; give more of them")
 
 def rerank(
     lists:list, # From `read_nbest`, with references
