@@ -220,7 +220,7 @@ def _folds(lists):
     found = np.array([crc32(o.reference.encode())%FOLDS for o in lists])
     if len(set(found))>1: return found
     n = len({o.reference for o in lists})
-    raise InputError(f"{n} different references in {len(lists)} lists are too few to tune weights on; give more of them")
+    raise InputError(f"{n} different references in {len(lists)} lists are too few to tune weights on; give more")
 
 def rerank(
     lists:list, # From `read_nbest`, with references
