@@ -28,8 +28,8 @@ def learner(name, bs, sl, n, **hparams):
 
 def building(text):
     "Seconds to build examples under the official rule"
-    from electra_nbdev.tokenizer import train_vocab
-    try: from electra_nbdev.examples import build_examples
+    from electra_nbdev.data.tokenizer import train_vocab
+    try: from electra_nbdev.data.examples import build_examples
     except ImportError: from electra_nbdev.data import build_examples
     official = dict(long_lines='official') if 'long_lines' in signature(build_examples).parameters else {}
     tmp = tempfile.TemporaryDirectory()
@@ -46,8 +46,8 @@ def finetuning():
     "Seconds of a training step of a fine-tuning learner"
     import numpy as np
     from transformers import ElectraConfig, ElectraModel
-    from electra_nbdev import finetune as ft
-    from electra_nbdev.tasks import Feature, TextTask
+    from electra_nbdev.finetuning import finetune as ft
+    from electra_nbdev.finetuning.tasks import Feature, TextTask
     rng = np.random.default_rng(0)
     lens = np.clip(rng.lognormal(np.log(25), .6, 160), 5, 128).astype(int)
     rows = [Feature([CLS, *rng.integers(1000, VOCAB, k-2).tolist(), SEP], k, int(rng.integers(2)), None) for k in lens]
@@ -57,7 +57,7 @@ def finetuning():
     cfg = ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=256, num_attention_heads=4,
                         intermediate_size=1024)
     try: from electra_nbdev.engine.fast_cpu import with_packed_dropout
-    except ImportError: from electra_nbdev.electra import with_packed_dropout
+    except ImportError: from electra_nbdev.method.electra import with_packed_dropout
     times = step_times()
     learn = ft.finetune_learner(dls, with_packed_dropout(ElectraModel(cfg)), hp, cbs=[times])
     learn.remove_cb(learn.task_metrics)

@@ -107,7 +107,7 @@ def attempt(seed, scripts, vocab):
 
 def wrong_documents(path, wanted):
     "How the documents of a file differ from those it was made of"
-    from electra_nbdev.text import chunks
+    from electra_nbdev.data.text import chunks
     found = [d for c in chunks(path, chunk_bytes=999) for d in c.documents()]
     return '' if found==wanted else f'{len(found)} documents, not the {len(wanted)} it was made of'
 
@@ -116,7 +116,7 @@ def main():
     p.add_argument('--corpora', type=int, default=500, help='how many (500)')
     p.add_argument('--seed', type=int, default=0, help='of the first (0)')
     args, scripts, counts, bad = p.parse_args(), hostile.prepare(), Counter(), 0
-    import electra_nbdev.cluster, electra_nbdev.examples
+    import electra_nbdev.data.cluster, electra_nbdev.data.examples
     vocab = hostile.GOOD/'run'/'discriminator'
     for seed in range(args.seed, args.seed+args.corpora):
         kind, wrong = attempt(seed, scripts, vocab)

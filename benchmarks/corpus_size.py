@@ -54,9 +54,9 @@ def timed(cls, name, seconds):
 
 def build(path, text, out):
     "One build: seconds, tokens, megabytes"
-    from electra_nbdev.cluster import ExampleTasks, build_in_tasks
-    from electra_nbdev.examples import build_examples, load_examples
-    from electra_nbdev.tokenizer import load_tokenizer
+    from electra_nbdev.data.cluster import ExampleTasks, build_in_tasks
+    from electra_nbdev.data.examples import build_examples, load_examples
+    from electra_nbdev.data.tokenizer import load_tokenizer
     load_tokenizer(VOCAB)
     seconds = {}
     for name in ('__init__', 'make_folder'): timed(ExampleTasks, name, seconds)

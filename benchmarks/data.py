@@ -54,13 +54,13 @@ def peak_during(f):
 def build(args):
     "What a side needs"
     os.environ['RAYON_NUM_THREADS'] = str(args.threads)
-    from electra_nbdev.tokenizer import load_tokenizer
+    from electra_nbdev.data.tokenizer import load_tokenizer
     path = Path(args.work)/(args.side if args.side.startswith('size') else 'text')
     return path, load_tokenizer(args.vocab), groups(path) if 'tokenizer' in args.side else None
 
 def measure(args, state):
     "Speed of a pass over the text, or the memory of one"
-    from electra_nbdev.examples import build_examples
+    from electra_nbdev.data.examples import build_examples
     path, tok, lines = state
     start = time.perf_counter()
     if lines:
@@ -77,7 +77,7 @@ def sizes(args): return [float(o) for o in args.sizes.split(',')]
 
 def prepare(args):
     "Texts and a vocabulary in the work folder"
-    from electra_nbdev.tokenizer import train_vocab
+    from electra_nbdev.data.tokenizer import train_vocab
     source, work = text_folder(args), Path(args.work)
     for name,mb in (('text', args.mb), *((f'size{o}', o) for o in sizes(args))): write_text(source, work/name, mb)
     if args.vocab: return

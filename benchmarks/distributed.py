@@ -13,14 +13,14 @@ BIN = Path(sys.executable).parent
 
 def prepare(args, work):
     "A vocabulary and examples of the text"
-    from electra_nbdev.examples import build_examples
-    from electra_nbdev.tokenizer import train_vocab
+    from electra_nbdev.data.examples import build_examples
+    from electra_nbdev.data.tokenizer import train_vocab
     train_vocab(text_folder(args), work/'vocab')
     return build_examples(text_folder(args), work/'vocab', work/'examples', max_length=args.sl)
 
 def speed(args, data, out, processes):
     "Tokens a second of a run"
-    from electra_nbdev.monitor import read_history
+    from electra_nbdev.pretraining.monitor import read_history
     every = max(args.steps//6, 1)
     hp = dict(train_batch_size=args.bs, eval_batch_size=args.bs, iterations_per_loop=every, num_eval_steps=2,
               save_checkpoints_steps=args.steps, num_warmup_steps=1)

@@ -29,12 +29,12 @@ def ours(args):
     from types import SimpleNamespace
     from transformers import ElectraConfig, ElectraModel
     from electra_nbdev.engine.fast_cpu import with_packed_dropout
-    from electra_nbdev.finetune import TaskLoss, TaskNetwork, task_groups
-    from electra_nbdev.finetune_recipe import finetune_preset
-    from electra_nbdev.optimizer import electra_optimizer
-    from electra_nbdev.schedule import clip_by_global_norm
-    from electra_nbdev.task_data import FinetuneDL
-    from electra_nbdev.tasks import Feature, TextTask
+    from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork, task_groups
+    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
+    from electra_nbdev.method.optimizer import electra_optimizer
+    from electra_nbdev.method.schedule import clip_by_global_norm
+    from electra_nbdev.finetuning.task_data import FinetuneDL
+    from electra_nbdev.finetuning.tasks import Feature, TextTask
     hp, tasks = finetune_preset('official', 'small', ['sst']), dict(sst=TextTask('sst', ('0', '1')))
     model = TaskNetwork(with_packed_dropout(ElectraModel(config(ElectraConfig))), tasks).train()
     opt, loss_func = electra_optimizer(task_groups(model, hp), hp.learning_rate, hp.weight_decay_rate), TaskLoss(tasks)

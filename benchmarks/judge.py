@@ -31,7 +31,7 @@ def exchanged(examples, n, seed):
 
 def found(scorer, cases):
     "For every sentence whether the odd word has the highest probability"
-    from electra_nbdev.score import score_tokens
+    from electra_nbdev.using.score import score_tokens
     def highest(text):
         v = score_tokens(scorer, text)
         i = v.probs.index(max(v.probs))
@@ -40,10 +40,10 @@ def found(scorer, cases):
 
 def held_out(run, examples):
     "Metrics on all held-out examples"
-    from electra_nbdev.batches import pretrain_dls
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data.batches import pretrain_dls
+    from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import electra_learner
-    from electra_nbdev.recipe import load_hparams, load_networks
+    from electra_nbdev.pretraining.recipe import load_hparams, load_networks
     width = examples.width
     hp = replace(load_hparams(run/'hparams.json'), max_seq_length=width, length_schedule=(), keep_checkpoints_at=(),
                  eval_batch_size=4096//width)
@@ -67,9 +67,9 @@ def main():
     if not args.text: raise SystemExit('give the folder that the models were trained on with --text')
     from scipy.stats import binomtest
     from electra_nbdev.engine.models import shipped
-    from electra_nbdev.examples import build_examples, load_examples
-    from electra_nbdev.score import load_scorer
-    from electra_nbdev.tokenizer import fingerprint
+    from electra_nbdev.data.examples import build_examples, load_examples
+    from electra_nbdev.using.score import load_scorer
+    from electra_nbdev.data.tokenizer import fingerprint
     runs = {o: Path(o) if Path(o).is_dir() else shipped(o) for o in args.models.split(',')}
     scorers = {k: load_scorer(o) for k,o in runs.items()}
     if len({fingerprint(o.tokenizer) for o in scorers.values()})>1:

@@ -168,8 +168,8 @@ def attempt(kind, rng, cwd, scripts):
 
 def prepare(d):
     "Text, vocabulary, examples, recipes and models for the commands, by the commands"
-    from electra_nbdev.examples import build_examples
-    from electra_nbdev.tokenizer import load_tokenizer
+    from electra_nbdev.data.examples import build_examples
+    from electra_nbdev.data.tokenizer import load_tokenizer
     good, lines = hostile.GOOD, (hostile.GOOD/'text.txt').read_text().split('\n\n')
     (d/'text').mkdir()
     for i in range(6): (d/'text'/f'{i}.txt').write_text('\n\n'.join(lines[i::6]*40))
@@ -189,7 +189,7 @@ def main():
     p.add_argument('--kills', type=int, default=200, help='how many, at least (200)')
     p.add_argument('--seed', type=int, default=0, help='of the moments (0)')
     args, scripts = p.parse_args(), hostile.prepare()
-    import electra_nbdev.cluster, datatrove.executor # what the commands import
+    import electra_nbdev.data.cluster, datatrove.executor # what the commands import
     tqdm.set_lock(threading.RLock()) # forks share the other one: one killed while it draws would stop the others
     with tempfile.TemporaryDirectory() as d: kill(args, Path(d), scripts)
 

@@ -23,7 +23,7 @@ def shuffled(sentence, rng):
 
 def word_order(model, text, n=SHUFFLED):
     "Share of the sentences of a text that are more probable than their words in random order"
-    from electra_nbdev.likelihood import pseudo_log_likelihood
+    from electra_nbdev.using.likelihood import pseudo_log_likelihood
     rng = random.Random(0)
     known = [o for o in END.sub(r'\1\n', text).splitlines() if 8<=len(o.split())<=20]
     known = [o for o in known if len(set(o.split()))>1]
@@ -51,8 +51,8 @@ def share(right):
 
 def one_word(model, path):
     "How often a sentence is more probable than with another word, and its word than four others for the blank"
-    from electra_nbdev.choices import Chooser, choose
-    from electra_nbdev.likelihood import pseudo_log_likelihood
+    from electra_nbdev.using.choices import Chooser, choose
+    from electra_nbdev.using.likelihood import pseudo_log_likelihood
     blanks = list(with_a_blank(path))
     filled = [text.replace('___', o) for text,word,others in blanks for o in (word, others[0])]
     scores = [o['score'] for o in pseudo_log_likelihood(model, filled)]
@@ -64,18 +64,18 @@ def one_word(model, path):
 
 def pairs(model, folder):
     "Accuracy on minimal pairs, by phenomenon and on all"
-    from electra_nbdev.likelihood import accuracies, read_pairs, score_pairs
+    from electra_nbdev.using.likelihood import accuracies, read_pairs, score_pairs
     return accuracies(score_pairs(model, read_pairs(folder))).to_dict('index')
 
 def lists(model, path):
     "Word error rates before and after re-ranking, and the change, with intervals"
-    from electra_nbdev.nbest import score_nbest
+    from electra_nbdev.using.nbest import score_nbest
     (weight, bonus), found = score_nbest(model, path)
     return found.to_dict('index') | dict(weight=weight, bonus=bonus)
 
 def measure(model, data):
     "Everything that can be measured with one way of scoring"
-    from electra_nbdev.sample_corpus import sample_corpus
+    from electra_nbdev.data.sample_corpus import sample_corpus
     found = dict(order_sample=word_order(model, (sample_corpus()/'held_out.txt').read_text()))
     if not data: return found
     found['order_wikitext'] = word_order(model, (data/'text/wikitext2.valid.detok.txt').read_text())
@@ -102,7 +102,7 @@ def rows(found):
 def main():
     args = arguments(__doc__, model=('electric', 'model'), data=('', 'folder with blimp/, nbest/, babylm/ and text/'),
                      out=(str(RESULTS/'electric.json'), 'results'))
-    from electra_nbdev.likelihood import load_likelihood
+    from electra_nbdev.using.likelihood import load_likelihood
     data = Path(args.data) if args.data else None
     found = {by: measure(load_likelihood(args.model, by, device='cpu'), data) for by in WAYS}
     table(('by', 'what', 'number', '95 %'), rows(found))

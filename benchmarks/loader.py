@@ -9,8 +9,8 @@ from common import arguments, ratio, rounds, serve, table, text_folder
 
 def ours(args):
     "Batches of `PretrainDL`"
-    from electra_nbdev.batches import PretrainDL
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data.batches import PretrainDL
+    from electra_nbdev.data.examples import load_examples
     dl = PretrainDL(load_examples(Path(args.work)/'examples'), bs=args.bs, shuffle=True)
     def batches():
         while True: yield from dl
@@ -46,8 +46,8 @@ def measure(args, batches):
 
 def prepare(args):
     "Examples of the text"
-    from electra_nbdev.examples import build_examples
-    from electra_nbdev.tokenizer import train_vocab
+    from electra_nbdev.data.examples import build_examples
+    from electra_nbdev.data.tokenizer import train_vocab
     work, text = Path(args.work), text_folder(args)
     train_vocab(text, work/'vocab')
     build_examples(text, work/'vocab', work/'examples')

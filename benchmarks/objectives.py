@@ -34,6 +34,13 @@ SETTINGS = {'1,024 tokens, not clipped, 2e-3': LARGE | FREE | dict(learning_rate
 CHOOSING, CHOOSING_SHARE = 9, 1/2 # Seed of the runs that choose a setting, their share of the operations
 TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
 SAMPLED = {'corpus sampled once': TABLE} # Only if named
+SCREENED = { # What ELECTRA's own settings do, each only if named
+    'ELECTRA, 15 % masked': dict(mask_prob=.15),
+    'ELECTRA, generator of a quarter': dict(generator_hidden_size=.25),
+    'ELECTRA, 15 %, a quarter': dict(mask_prob=.15, generator_hidden_size=.25),
+    'ELECTRA, weight 50': dict(disc_weight=50.),
+    'ELECTRA, noise fades': dict(unigram_noise_until=.6),
+    'ELECTRA, 1.4e-3': dict(learning_rate=1.4e-3)}
 GENERATOR, SHARE = dict(electra_objective=False, mask_prob=.15, unigram_noise=0.), 1/4 # Its part of the operations
 TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='accuracy') # Each with its measure
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram' # On held-out text, of those that an objective has
@@ -42,7 +49,7 @@ EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, wi
 def learner(hp, data, device):
     "A learner without advice"
     import torch
-    from electra_nbdev.batches import pretrain_dls
+    from electra_nbdev.data.batches import pretrain_dls
     from electra_nbdev.pretrain import electra_learner, open_examples
     torch.manual_seed(hp.seed)
     learn = electra_learner(pretrain_dls(*open_examples(data, hp), hp, device), hp)
@@ -86,9 +93,10 @@ def clock():
 def recipe(name, args, seed, setting):
     "The recipe of an objective"
     from electra_nbdev.pretrain import match_examples
-    from electra_nbdev.recipe import preset
-    from electra_nbdev.examples import load_examples
-    given = LENGTHS | (OBJECTIVES | SAMPLED)[name] | SETTINGS.get(setting, {}) | json.loads(args.hparams)
+    from electra_nbdev.pretraining.recipe import preset
+    from electra_nbdev.data.examples import load_examples
+    own = (OBJECTIVES | SAMPLED | SCREENED)[name]
+    given = LENGTHS | SETTINGS.get(setting, {}) | own | json.loads(args.hparams)
     hp = preset(args.preset, seed=seed, **given)
     return match_examples(hp, load_examples(args.data))
 
@@ -100,8 +108,8 @@ def sized(hp, steps):
 def sampled(name, args):
     "Examples with replacements, the same for all seeds; what their generator and those of an example have taken"
     import os, shutil
-    from electra_nbdev.examples import load_examples
-    from electra_nbdev.replacements import add_replacements
+    from electra_nbdev.data.examples import load_examples
+    from electra_nbdev.data.replacements import add_replacements
     hp, folder, generator = recipe(name, args, 0, None), args.work/'sampled', args.work/'generator'
     spent, data = trained_generator(hp, args, generator), folder/'examples'
     if not data.is_dir(): shutil.copytree(args.data, data, copy_function=os.link)
@@ -115,7 +123,7 @@ def sampled(name, args):
 
 def trained_generator(hp, args, folder):
     "Train a masked language model for its share of the operations; what it has taken"
-    from electra_nbdev.recipe import save_networks
+    from electra_nbdev.pretraining.recipe import save_networks
     facts = folder/'spent.json'
     if facts.is_file(): return json.loads(facts.read_text())
     hp = replace(hp, **GENERATOR, replacements_from_data=False, temperature=1., temperature_decay=None)
@@ -132,10 +140,10 @@ def operations_of_candidates(generator, data, mask_prob):
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
-    from electra_nbdev.examples import load_examples
-    from electra_nbdev.masking import make_inputs, mask_batch
-    from electra_nbdev.replacements import candidates_of, open_generator
-    from electra_nbdev.tokenizer import special_token_ids
+    from electra_nbdev.data.examples import load_examples
+    from electra_nbdev.method.masking import make_inputs, mask_batch
+    from electra_nbdev.data.replacements import candidates_of, open_generator
+    from electra_nbdev.data.tokenizer import special_token_ids
     (net, tok), examples, mode = open_generator(generator), load_examples(data), FlopCounterMode(display=False)
     special_ids = special_token_ids(tok)
     mb = mask_batch(make_inputs(*examples[:64], special_ids.pad), special_ids, mask_prob)
@@ -145,7 +153,7 @@ def operations_of_candidates(generator, data, mask_prob):
 
 def pretrain(name, args, seed, folder, setting, share=1.):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
-    from electra_nbdev.recipe import save_networks
+    from electra_nbdev.pretraining.recipe import save_networks
     hp, data = recipe(name, args, seed, setting), args.data
     if name=='MLM, run_mlm': return run_mlm.pretrain(hp, data, share*args.flops, PARTS, folder, args.device)
     spent, row = dict(flops=0, seconds=0), dict(flops=0, seconds=0)
@@ -169,8 +177,8 @@ def pretrain(name, args, seed, folder, setting, share=1.):
 
 def finetune(networks, tasks, args, seed, out, **hparams):
     "Scores of fine-tuned networks, {task: score}"
-    import electra_nbdev.glue, electra_nbdev.tagging # register the tasks
-    from electra_nbdev.trials import finetune_tasks
+    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.tagging # register the tasks
+    from electra_nbdev.finetuning.trials import finetune_tasks
     encoder = next(networks/o for o in ('discriminator', 'electric', 'generator') if (networks/o).is_dir())
     results = finetune_tasks(encoder, tasks, args.tasks, out, seed=seed, device=args.device, **hparams)
     return {t: r.summary()['tasks'][t][TASKS[t]]['mean'] for r,t in zip(results, tasks)}
@@ -208,8 +216,10 @@ def main():
     p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
     p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2],
                    help='a run of each objective for each (0 1 2); none: settings are chosen, and nothing else')
-    p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SAMPLED, default=[*OBJECTIVES], metavar='NAME',
-                   help='some of the objectives, in this order')
+    p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SAMPLED | SCREENED,
+                   default=[*OBJECTIVES], metavar='NAME', help='some of the objectives, in this order')
+    p.add_argument('--settings', nargs='+', choices=SETTINGS, default=[*SETTINGS], metavar='SETTING',
+                   help='some of the settings to choose from')
     p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')
     p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
@@ -228,7 +238,7 @@ def main():
     chosen = json.loads(args.choices.read_text())['choices'] if args.choices else {}
     for name in args.objectives:
         if name in chosen or name=='random weights': continue
-        for how in SETTINGS:
+        for how in args.settings:
             if how in finished()['choices'].get(name, {}): continue
             score, found = choice(name, args, how), finished()
             found['choices'].setdefault(name, {})[how] = score

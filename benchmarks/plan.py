@@ -15,9 +15,9 @@ RECIPES = dict(tiny=('tiny', 1500, {}), small=('small', 40, dict(train_batch_siz
 
 def recipe(name):
     "A recipe with two evaluations, and the vocabulary of the sample"
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import match_examples, sample_examples
-    from electra_nbdev.recipe import preset
+    from electra_nbdev.pretraining.recipe import preset
     size, steps, changes = RECIPES[name]
     warmup, every = dict(num_warmup_steps=max(1, steps//10)), dict(save_checkpoints_steps=steps//2, num_eval_steps=2)
     hp = preset(size, num_train_steps=steps, iterations_per_loop=10, **warmup, **every, **changes)
@@ -25,14 +25,14 @@ def recipe(name):
 
 def planned(name):
     "Seconds and megabytes by the plan"
-    from electra_nbdev.plan import measured_device, plan_run
+    from electra_nbdev.pretraining.plan import measured_device, plan_run
     hp = recipe(name)
     found = plan_run(hp, measured_device(hp, device='cpu'))
     return dict(seconds=found.seconds, memory=found.memory/2**20)
 
 def measured(name):
     "Seconds and megabytes of the run"
-    from electra_nbdev.batches import pretrain_dls
+    from electra_nbdev.data.batches import pretrain_dls
     from electra_nbdev.pretrain import electra_learner, open_examples
     hp = recipe(name)
     learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, 'cpu'), hp)

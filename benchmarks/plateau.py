@@ -28,7 +28,7 @@ MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram'
 def curve(hp):
     "Held-out metrics at six points of a training"
     import torch
-    from electra_nbdev.batches import pretrain_dls
+    from electra_nbdev.data.batches import pretrain_dls
     from electra_nbdev.pretrain import electra_learner, open_examples
     torch.manual_seed(hp.seed)
     learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, 'cpu'), hp)
@@ -45,7 +45,7 @@ def summary(found):
         yield name, ' '.join(f'{mean(o):.3f}' for o in points), f'{ends[0]:.3f}', f'{ends[1]:.2f}', len(runs)
 
 def main():
-    from electra_nbdev.recipe import preset
+    from electra_nbdev.pretraining.recipe import preset
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--tokens', type=int, default=3_000_000, help='tokens of each training (3000000)')
     p.add_argument('--seeds', type=int, default=3, help='trainings of each variant (3)')

@@ -123,7 +123,7 @@ def plain(bs, sl):
 def build(args, sides):
     "A side that is ready to measure, after two steps that warm up"
     import torch
-    import electra_nbdev.pretrain
+    import electra_nbdev.pretraining.learner
     from transformers import ElectraForMaskedLM, ElectraForPreTraining
     imported = memory()[0]
     torch.set_num_threads(args.threads)

@@ -16,10 +16,10 @@ NAMES = [f'{r}, {s}' for r in RECIPES for s in ('both networks', 'sampled once')
 
 def prepared(recipe, work):
     "Recipe and folder of examples with replacements; tokens a second of writing them"
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import match_examples, sample_examples
-    from electra_nbdev.recipe import build_networks, preset, save_networks
-    from electra_nbdev.replacements import add_replacements
+    from electra_nbdev.pretraining.recipe import build_networks, preset, save_networks
+    from electra_nbdev.data.replacements import add_replacements
     hp = preset(recipe, **RECIPES[recipe])
     train, held = sample_examples(hp)
     hp = match_examples(hp, load_examples(train))
@@ -38,13 +38,13 @@ def build(args):
     recipe, side = args.side.split(', ')
     hp, folder, written = prepared(recipe, Path(args.work)/recipe)
     hp = replace(hp, replacements_from_data=side=='sampled once')
-    from electra_nbdev.batches import pretrain_dls
+    from electra_nbdev.data.batches import pretrain_dls
     from electra_nbdev.pretrain import open_examples
     return hp, pretrain_dls(*open_examples(folder, hp), hp, 'cpu'), written
 
 def measure(args, state):
     "Tokens a second of some steps"
-    from electra_nbdev.pretrain import time_steps
+    from electra_nbdev.pretraining.learner import time_steps
     hp, dls, written = state
     n = args.tokens//(hp.train_batch_size*hp.max_seq_length)
     step, _ = time_steps(hp, dls, n=n)

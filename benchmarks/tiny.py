@@ -14,7 +14,7 @@ FIRST = dict(untied_generator=False, generator_hidden_size=.25, unigram_noise=0.
 
 def trials(tokens):
     "Recipes by name; to `short pieces first` each has one change more, the second also `tiny`'s rate and weight"
-    from electra_nbdev.recipe import preset
+    from electra_nbdev.pretraining.recipe import preset
     tiny = preset('tiny', num_eval_steps=8, **FIRST)
     whole = replace(tiny, length_schedule=(), initializer_range=.02)
     recipes = {'the paper in miniature': replace(whole, untied_generator=True, mask_prob=.15, disc_weight=50.),
@@ -36,8 +36,8 @@ def sized(hp, steps):
 def train(hp):
     "Curve of a trial: tokens read and what was reached on held-out documents"
     import torch
-    from electra_nbdev.batches import pretrain_dls
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data.batches import pretrain_dls
+    from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import electra_learner, sample_examples
     torch.manual_seed(hp.seed)
     learn = electra_learner(pretrain_dls(*(load_examples(o, hp) for o in sample_examples(hp)), hp, 'cpu'), hp)

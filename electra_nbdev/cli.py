@@ -33,8 +33,8 @@ def electra_vocab(
     format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
     "Train a WordPiece vocabulary on a corpus"
-    from electra_nbdev.text import Corpus
-    from electra_nbdev.tokenizer import train_vocab
+    from electra_nbdev.data.text import Corpus
+    from electra_nbdev.data.tokenizer import train_vocab
     tok = train_vocab(Corpus(corpus, field, format), out, vocab_size, lower_case, strip_accents, min_frequency)
     print(f"{len(tok):,} pieces in {out}")
     return tok
@@ -61,8 +61,8 @@ def electra_data(
     format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.examples import load_examples
-    from electra_nbdev.text import Corpus
+    from electra_nbdev.data.examples import load_examples
+    from electra_nbdev.data.text import Corpus
     _check_building(Corpus(corpus, field, format), skip_bad_rows, max_length, held_out, long_lines, num_proc)
     how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
@@ -74,8 +74,8 @@ def electra_data(
 # %% ../nbs/99_cli.ipynb #280f0421
 def _check_building(corpus, skip_bad, *rules):
     "Refuse rules that make no sense, and a corpus whose first file cannot be read as it is described"
-    from electra_nbdev.examples import check_rules
-    from electra_nbdev.text import chunks, text_files
+    from electra_nbdev.data.examples import check_rules
+    from electra_nbdev.data.text import chunks, text_files
     check_rules(*rules)
     first = text_files(corpus)[0]
     if skip_bad or str(first).startswith('hf:'): return
@@ -84,14 +84,14 @@ def _check_building(corpus, skip_bad, *rules):
 # %% ../nbs/99_cli.ipynb #253ae42d
 def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
     "The folder of examples, built in tasks if asked for"
-    from electra_nbdev.cluster import build_in_tasks
-    from electra_nbdev.examples import build_examples
+    from electra_nbdev.data.cluster import build_in_tasks
+    from electra_nbdev.data.examples import build_examples
     if tasks is None: return build_examples(corpus, vocab, out, max_length, num_proc, *rules)
     return build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
 
 def _counted(examples, long_lines):
     "What was read and built, and why tokens are missing"
-    from electra_nbdev.examples import WHY_DROPPED
+    from electra_nbdev.data.examples import WHY_DROPPED
     why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if examples.counts['dropped_tokens'] else {}
     return ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items())
 
@@ -99,19 +99,19 @@ def _counted(examples, long_lines):
 def _table_flags(generator, vocab, max_length, **flags):
     "What was given about a generator; it and the vocabulary are looked at before examples are built"
     from electra_nbdev.engine.fields import check_candidates
-    from electra_nbdev.tokenizer import load_tokenizer, vocab_place
+    from electra_nbdev.data.tokenizer import load_tokenizer, vocab_place
     given = {k: v for k,v in flags.items() if v is not None}
     vocab_place(vocab)
     if generator:
         check_candidates(flags['top'], flags['mask_prob'])
-        from electra_nbdev.replacements import check_generator
+        from electra_nbdev.data.replacements import check_generator
         check_generator(generator, load_tokenizer(vocab), max_length, **{k: v for k,v in given.items() if k!='device'})
     elif given: raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
     return given
 
 def _add_replacements(folder, generator, **how):
     "Write what may replace the tokens of examples, and print how much of the generator's probability that is"
-    from electra_nbdev.replacements import add_replacements
+    from electra_nbdev.data.replacements import add_replacements
     found = add_replacements(folder, generator, **how)
     print(f"{found['positions']:,} positions of the training examples with {found['top']} candidates each; "
           f"the best {found['top']//2} have {found['covered']:.1%} of the probability")
@@ -130,7 +130,7 @@ def electra_plan(
 ):
     "What a pre-training will cost: parameters, operations, memory, hours"
     if hparams=='help': return _list_hparams(preset or 'small')
-    from electra_nbdev.plan import make_plan
+    from electra_nbdev.pretraining.plan import make_plan
     found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price)
     print(found.report())
     return found
@@ -158,7 +158,7 @@ def electra_pretrain(
     if hparams=='help': return _list_hparams(preset or 'tiny')
     _check_flags(steps, minutes, extend, body, init, carry_optimizer)
     _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init)
-    from electra_nbdev import continue_pretraining as pre, recipe
+    from electra_nbdev.pretraining import continue_pretraining as pre, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     _spare_threads(hp)
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
@@ -185,7 +185,7 @@ def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
 # %% ../nbs/99_cli.ipynb #37e6c086
 def _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init):
     "Refuse what can be seen to be wrong without torch, which takes seconds to load"
-    from electra_nbdev import recipe
+    from electra_nbdev.pretraining import recipe
     from electra_nbdev.engine import fields, models
     given = recipe.given_hparams(hparams, seed=seed)
     if not init: recipe.preset(preset or 'tiny', **given)
@@ -200,14 +200,14 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
 
 def _check_same(out, was, given):
     "Refuse hyper-parameters that the run that is there does not have"
-    from electra_nbdev.recipe import LENGTH, preset, refuse_other
+    from electra_nbdev.pretraining.recipe import LENGTH, preset, refuse_other
     refuse_other(out, was, preset(**vars(was) | given), LENGTH)
 
 # %% ../nbs/99_cli.ipynb #53bc50a3
 def _list_hparams(name):
     "Print the hyper-parameters of a preset"
     from electra_nbdev.engine.fields import list_fields
-    from electra_nbdev.recipe import preset
+    from electra_nbdev.pretraining.recipe import preset
     print(f'Hyper-parameters of {name}:\n{list_fields(preset(name))}')
 
 
@@ -215,7 +215,7 @@ def _list_hparams(name):
 def _origin(init):
     "Weights to begin with, if any are named"
     from transformers.utils.logging import disable_progress_bar
-    from electra_nbdev.continue_pretraining import open_origin
+    from electra_nbdev.pretraining.continue_pretraining import open_origin
     if is_cli(): disable_progress_bar() # of saving a file
     return open_origin(init) if init else None
 
@@ -227,12 +227,12 @@ def _spare_threads(hp):
 # %% ../nbs/99_cli.ipynb #7ddf24d5
 def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     "Preset, or the run that is there < examples < hparams < flags; what `--steps` implies gives way to `--hparams`"
-    from electra_nbdev.continue_pretraining import restarted
+    from electra_nbdev.pretraining.continue_pretraining import restarted
     from electra_nbdev.engine.models import body_of
-    from electra_nbdev.examples import load_examples
-    from electra_nbdev.pretrain import match_examples
-    from electra_nbdev.recipe import load_hparams, read_hparams, resolve_hparams
-    from electra_nbdev.runs import with_steps
+    from electra_nbdev.data.examples import load_examples
+    from electra_nbdev.pretraining.learner import match_examples
+    from electra_nbdev.pretraining.recipe import load_hparams, read_hparams, resolve_hparams
+    from electra_nbdev.pretraining.runs import with_steps
     given = read_hparams(hparams)
     there = Path(out or f"runs/{given.get('model_name', 'electra')}")/'hparams.json'
     was = load_hparams(there) if there.is_file() and not (preset or body) else None
@@ -256,7 +256,7 @@ def summary(
     if 'disc_auc' in m:
         good += (f", discriminator AUC {m['disc_auc']:.3f} on its samples "
                  f"and {m['auc_unigram']:.3f} on unigram replacements")
-    from electra_nbdev.continue_pretraining import domain_report
+    from electra_nbdev.pretraining.continue_pretraining import domain_report
     bits = domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"
     return f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}"
@@ -278,7 +278,7 @@ def electra_evaluate(
     from electra_nbdev.engine.models import check_examples, check_run
     check_run(run)
     if data: check_examples(data)
-    from electra_nbdev.runs import evaluate_run
+    from electra_nbdev.pretraining.runs import evaluate_run
     found = evaluate_run(run, data, device)
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
     return found
@@ -305,7 +305,7 @@ def electra_score(
     if candidates and not choices: raise InputError("--candidates are for the blank of --choices; give both")
     if weights and not nbest: raise InputError("--weights are for the lists of --nbest; give both")
     _check_scoring(asked, text or choices, candidates, model, by, out)
-    from electra_nbdev import choices as blanks, likelihood, score
+    from electra_nbdev.using import choices as blanks, likelihood, score
     if asked=='show': return _show(score.score_tokens(score.load_scorer(model or 'tiny', vocab, device), show), color)
     if asked=='choices': return blanks.score_choices(choices, candidates, out, model or 'tiny', by, vocab, device)
     opened = partial(likelihood.load_likelihood, model or 'electric', by, vocab, device)
@@ -343,8 +343,8 @@ def _show(found, color):
 # %% ../nbs/99_cli.ipynb #5b1e7a92
 def _rerank(nbest, weights, out, opened):
     "Tune weights on lists with references, or apply tuned ones; `opened` opens the model"
-    from electra_nbdev.nbest import (apply_weights, check_tunable, read_nbest, read_weights, rerank_report,
-                                     score_nbest, weights_path)
+    from electra_nbdev.using.nbest import (apply_weights, check_tunable, read_nbest, read_weights, rerank_report,
+                                           score_nbest, weights_path)
     tuned, lists = read_weights(weights) if weights else None, read_nbest(nbest)
     if not tuned:
         check_tunable(lists)
@@ -403,8 +403,8 @@ def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, de
     if eval_only and predict_test:
         raise InputError("--eval-only evaluates on dev sets; leave it out for --predict-test, finished trials are kept")
     from electra_nbdev.engine.fields import check_precision
-    from electra_nbdev.finetune_recipe import finetune_preset
-    from electra_nbdev.recipe import given_hparams
+    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
+    from electra_nbdev.pretraining.recipe import given_hparams
     check_precision(precision)
     given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
                           do_train=False if eval_only else None)
@@ -414,7 +414,7 @@ def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, de
 def _list_finetuning(recipe):
     "Print the hyper-parameters of fine-tuning"
     from electra_nbdev.engine.fields import list_fields
-    from electra_nbdev.finetune_recipe import finetune_preset
+    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
 
 # %% ../nbs/99_cli.ipynb #234cc9f4
@@ -435,7 +435,7 @@ def _check_table(task, data_dir, csv, predict_test, columns):
 
 def _check_columns(tables, columns):
     "Refuse a table without a column, by its first row"
-    from electra_nbdev.tables import check_table
+    from electra_nbdev.finetuning.tables import check_table
     for o in tables:
         if o: check_table(o, [columns[k] for k in ('text', 'pair', 'label') if columns[k]])
 
@@ -443,7 +443,7 @@ def _check_columns(tables, columns):
 def _tasks(model, task, data_dir, out, csv, columns, skip_bad):
     "The tasks; a model, a name, a folder or a column that is not there is refused before torch is loaded"
     from electra_nbdev.engine.files import check_free
-    from electra_nbdev.finetune_recipe import check_task, encoder_folder
+    from electra_nbdev.finetuning.finetune_recipe import check_task, encoder_folder
     if model and not model.startswith('hf:'): encoder_folder(model)
     names = [task] if isinstance(task, str) else task or [Path(csv).stem]
     folders = names if csv else ['+'.join(check_task(o, data_dir) for o in name.split('+')) for name in names]
@@ -454,14 +454,14 @@ def _tasks(model, task, data_dir, out, csv, columns, skip_bad):
 
 def _run_tasks(*args, **how):
     "Fine-tune, with what others report in the picture"
-    from electra_nbdev.glue import PEERS
-    from electra_nbdev.trials import finetune_tasks
+    from electra_nbdev.finetuning.glue import PEERS
+    from electra_nbdev.finetuning.trials import finetune_tasks
     return finetune_tasks(*args, peers=PEERS, **how)
 
 # %% ../nbs/99_cli.ipynb #5a1f51af
 def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
     "The task of a table, described"
-    from electra_nbdev.task_data import text_task
+    from electra_nbdev.finetuning.task_data import text_task
     task = text_task(name, csv, dev, None, text, pair, label, regression, skip_bad=skip_bad)
     classes = task.labels or ()
     shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')
@@ -472,14 +472,14 @@ def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
 # %% ../nbs/99_cli.ipynb #b68facd5
 def _print_results(results, out, predict_test):
     "Print what was found, and where it is"
-    from electra_nbdev.trials import report
+    from electra_nbdev.finetuning.trials import report
     print(report(results, out))
     if predict_test: print(_submission(out))
     return results
 
 def _submission(out):
     "Pack the predictions of test sets, and name their place"
-    from electra_nbdev.glue import write_submission
+    from electra_nbdev.finetuning.glue import write_submission
     if path := write_submission(out): return f'Predictions for the leaderboard: {path}'
     return f'Predictions of the test sets: the folder predictions of each task in {out}'
 
@@ -495,9 +495,9 @@ def electra_predict(
 ):
     "Predict a file with a fine-tuned model"
     _check_prediction(model, input, out, task, skip_bad_rows)
-    import electra_nbdev.glue, electra_nbdev.qa, electra_nbdev.tagging # their kinds of tasks
-    from electra_nbdev.finetune import predict_file
-    from electra_nbdev.tables import as_table
+    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging # their tasks
+    from electra_nbdev.finetuning.finetune import predict_file
+    from electra_nbdev.finetuning.tables import as_table
     found = predict_file(model, input, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
     return found
@@ -506,8 +506,8 @@ def electra_predict(
 def _check_prediction(model, path, out, task, skip_bad):
     "Refuse what can be seen to be wrong without torch"
     from electra_nbdev.engine import fields, models
-    from electra_nbdev.finetune_recipe import check_finetuned, task_named
-    from electra_nbdev.tables import COLUMN_FORMS, FORMATS, PREDICTION_FORMS, check_table
+    from electra_nbdev.finetuning.finetune_recipe import check_finetuned, task_named
+    from electra_nbdev.finetuning.tables import COLUMN_FORMS, FORMATS, PREDICTION_FORMS, check_table
     tasks, _ = models.read_tasks(check_finetuned(model))
     kind, settings = task_named(task, tasks).values()
     if out:
@@ -534,8 +534,8 @@ def electra_convert(
     if hparams=='help': return _list_hparams('small')
     if private and not push: raise InputError("--private is about a repository on the hub; name it with --push")
     _check_conversion(src, out, hparams, missing)
-    from electra_nbdev.convert import convert_weights
-    from electra_nbdev.glue import glue_facts
+    from electra_nbdev.using.convert import convert_weights
+    from electra_nbdev.finetuning.glue import glue_facts
     found = convert_weights(src, out, hparams, missing, glue_facts(), push, private, license=license, language=language)
     print(f'{found.report()}\nIn {out}' + (f' and on the hub as hf:{push}' if push else ''))
     return found
@@ -545,8 +545,8 @@ def _check_conversion(src, out, hparams, missing):
     "Refuse what can be seen to be wrong without torch"
     from electra_nbdev.engine import files, models
     from electra_nbdev.engine.fields import known_hparams
-    from electra_nbdev.hparams import ELSEWHERE, PretrainHParams
-    from electra_nbdev.recipe import given_hparams
+    from electra_nbdev.pretraining.hparams import ELSEWHERE, PretrainHParams
+    from electra_nbdev.pretraining.recipe import given_hparams
     files.check_new(out)
     models.check_missing(missing)
     known_hparams(PretrainHParams, given_hparams(hparams), ELSEWHERE)

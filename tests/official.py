@@ -11,15 +11,15 @@ from fastai.callback.fp16 import AMPMode
 from torch import tensor
 
 from conftest import GOLDEN
-from electra_nbdev import electric, generator, masking
-from electra_nbdev.electra import JointLoss, MaskedLM, ReplaceTokens
-from electra_nbdev.electric import NoiseContrast
+from electra_nbdev.method import electric, generator, masking
+from electra_nbdev.method.electra import JointLoss, MaskedLM, ReplaceTokens
+from electra_nbdev.method.electric import NoiseContrast
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.masking import MaskTokens, SpecialTokenIds, candidates, make_inputs
-from electra_nbdev.optimizer import electra_optimizer, param_groups
+from electra_nbdev.method.masking import MaskTokens, SpecialTokenIds, candidates, make_inputs
+from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.recipe import PretrainHParams, build_networks, preset
-from electra_nbdev.schedule import ClipNorm
+from electra_nbdev.pretraining.recipe import PretrainHParams, build_networks, preset
+from electra_nbdev.method.schedule import ClipNorm
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=4, sep=5, mask=6)
 

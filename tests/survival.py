@@ -9,10 +9,10 @@ from fastai.torch_core import set_seed
 from safetensors.torch import load_file
 from tqdm import tqdm
 
-from electra_nbdev import runs # what a run imports, once for all the children
+from electra_nbdev.pretraining import runs # what a run imports, once for all the children
 from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
-from electra_nbdev.monitor import read_history
+from electra_nbdev.pretraining.monitor import read_history
 
 # Forks share the lock of tqdm, and one that is killed while it draws would stop the others
 tqdm.set_lock(threading.RLock())

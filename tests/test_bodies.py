@@ -18,18 +18,18 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
                           ElectraForPreTraining, ModernBertConfig, RobertaConfig, RobertaTokenizer)
 
 from electra_nbdev.cli import electra_pretrain
-from electra_nbdev.continue_pretraining import Origin, continue_pretraining
+from electra_nbdev.pretraining.continue_pretraining import Origin, continue_pretraining
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
-from electra_nbdev.generator import generator_config, hidden_states, masked_logits, segments_for
+from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
+from electra_nbdev.method.generator import generator_config, hidden_states, masked_logits, segments_for
 from electra_nbdev.pretrain import (ClipNorm, Electra, JointLoss, LinearWarmupDecay, MaskTokens, ReplaceTokens,
                                     build_examples, build_networks, electra_optimizer, load_examples, load_networks,
                                     param_groups, preset, train_vocab)
 from electra_nbdev.engine.models import body_of
-from electra_nbdev.runs import run_pretraining
-from electra_nbdev.score import load_scorer
-from electra_nbdev.tokenizer import special_token_ids
+from electra_nbdev.pretraining.runs import run_pretraining
+from electra_nbdev.using.score import load_scorer
+from electra_nbdev.data.tokenizer import special_token_ids
 
 SIZE = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2,
             max_position_embeddings=64)
@@ -209,7 +209,7 @@ def test_the_command_takes_a_folder(data, tmp_path, capsys):
                if k in ('max_seq_length', 'length_schedule', 'train_batch_size', 'eval_batch_size', 'num_eval_steps')}
     how = dict(data=str(data), hparams=hparams, device='cpu')
     with pytest.raises(KeyboardInterrupt):
-        import electra_nbdev.runs as runs
+        import electra_nbdev.pretraining.runs as runs
         real = runs.electra_learner
         try:
             runs.electra_learner = lambda *a, cbs=(), **kw: real(*a, cbs=[*cbs, Stop()], **kw)

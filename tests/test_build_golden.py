@@ -3,9 +3,9 @@ import json, random, struct
 from types import SimpleNamespace
 import numpy as np, pytest
 from conftest import GOLDEN
-from electra_nbdev.examples import ExampleBuilder, build_examples, encode_lines, examples_of, load_examples
-from electra_nbdev.text import TextChunk
-from electra_nbdev.tokenizer import load_tokenizer
+from electra_nbdev.data.examples import ExampleBuilder, build_examples, encode_lines, examples_of, load_examples
+from electra_nbdev.data.text import TextChunk
+from electra_nbdev.data.tokenizer import load_tokenizer
 
 BUILD = GOLDEN/'build'
 INFO = json.loads((BUILD/'examples.json').read_text(encoding='utf-8'))
@@ -135,7 +135,7 @@ def test_golden_through_the_disk(length, tok, tmp_path, monkeypatch):
     "What is read back is what the official builder makes of the same seed"
     run = next(k for k,o in INFO['runs'].items() if o['max_length']==length)
     replay = Replay([o for example in INFO['runs'][run]['random_outcomes'] for o in example])
-    monkeypatch.setattr('electra_nbdev.examples.random', SimpleNamespace(Random=lambda seed: replay))
+    monkeypatch.setattr('electra_nbdev.data.examples.random', SimpleNamespace(Random=lambda seed: replay))
     how = dict(max_length=length, long_lines='official')
     ids,a = load_examples(build_examples(BUILD/'corpus.txt', GOLDEN/'vocab.txt', tmp_path/'x', **how))[:]
     want = np.load(BUILD/'examples.npz')

@@ -7,8 +7,8 @@ from fastcore.docments import docments
 
 from electra_nbdev.cli import electra_score
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.likelihood import load_likelihood
-from electra_nbdev.sample_corpus import sample_corpus
+from electra_nbdev.using.likelihood import load_likelihood
+from electra_nbdev.data.sample_corpus import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/'benchmarks'))

@@ -6,7 +6,7 @@ import torch
 
 from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import (_found, checkpoint_path, find_damage, latest_checkpoint, load_checkpoint,
-    save_checkpoint, saved_networks, tensors_of, unfinished)
+                                             save_checkpoint, saved_networks, tensors_of, unfinished)
 from electra_nbdev.engine.files import InputError
 
 def value(v, n=1000): return {'model/w': torch.full((n,), float(v)), 'optimizer/w/step': torch.tensor(2.**24)}

@@ -8,11 +8,11 @@ from datatrove.executor import LocalPipelineExecutor
 from datatrove.utils.logging import logger
 
 from conftest import GOLDEN
-from electra_nbdev import cluster, examples
+from electra_nbdev.data import cluster, examples
 from electra_nbdev.cli import electra_data
-from electra_nbdev.cluster import ExampleTasks, build_in_tasks
+from electra_nbdev.data.cluster import ExampleTasks, build_in_tasks
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.examples import build_examples
+from electra_nbdev.data.examples import build_examples
 from test_commands import typed
 
 VOCAB = GOLDEN/'vocab.txt'

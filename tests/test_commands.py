@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import electra_nbdev.runs # what a command imports, once for all of them
+import electra_nbdev.pretraining.runs # what a command imports, once for all of them
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.monitor import read_history
+from electra_nbdev.pretraining.monitor import read_history
 
 SCRIPTS = Path(sys.executable).parent
 ONE = dict(untied_generator=False, unigram_noise=0., max_grad_norm=1., bias_correction=False,
@@ -36,7 +36,7 @@ def typed(line, cwd, setup=None, curves=False):
             torch.set_num_threads(1)
             os.chdir(cwd)
             if setup: setup()
-            if not curves: electra_nbdev.runs.plot_history = lambda *_: None # half a second each
+            if not curves: electra_nbdev.pretraining.runs.plot_history = lambda *_: None # half a second each
             sys.argv = [str(SCRIPTS/argv[0]), *argv[1:]]
             try: runpy.run_path(sys.argv[0], run_name='__main__')
             except SystemExit as e: code = e.code if isinstance(e.code, int) else int(e.code is not None)
@@ -104,7 +104,7 @@ torch.save((xb["input_ids"], *found), r"{home/'logits.pt'}")
 '''
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
     import torch
-    from electra_nbdev.recipe import load_hparams, load_networks
+    from electra_nbdev.pretraining.recipe import load_hparams, load_networks
     ids, disc, gen = torch.load(home/'logits.pt', weights_only=True)
     model = load_networks(home/'run', load_hparams(home/'run/hparams.json')).eval()
     with torch.no_grad():
@@ -176,10 +176,10 @@ ELECTRIC = dict(electric_objective=True, electra_objective=False, untied_generat
 @pytest.mark.parametrize('kind', [{}, ELECTRIC], ids=['electra', 'electric'])
 def test_extended_and_stopped_half_way(home, kind):
     "All commands take the newest checkpoint; the networks of the first end are there for whoever names their folder"
-    from electra_nbdev.finetune import open_encoder
-    from electra_nbdev.interop import open_pretrained
-    from electra_nbdev.likelihood import load_likelihood
-    from electra_nbdev.score import load_scorer
+    from electra_nbdev.finetuning.finetune import open_encoder
+    from electra_nbdev.pretraining.interop import open_pretrained
+    from electra_nbdev.using.likelihood import load_likelihood
+    from electra_nbdev.using.score import load_scorer
     name = 'half_'+'_'.join(kind)
     recipe = json.loads((home/'recipe.json').read_text()) | kind
     line = f"electra_pretrain --data examples --device cpu --out {name} --hparams '{json.dumps(recipe)}'"
@@ -244,7 +244,7 @@ def test_a_part_of_the_documents_is_held_out_by_default(home):
 def test_chunks_of_a_file_draw_their_own_numbers(home, monkeypatch):
     "40 times the same document in two chunks of 20: lengths and segments differ"
     from datasets import load_from_disk
-    from electra_nbdev import examples, text
+    from electra_nbdev.data import examples, text
     write(home/'same.txt', ('the captain saw the old storm and went away.\n'*5 + '\n')*40)
     half = (home/'same.txt').stat().st_size//2 - 100 # a chunk ends with the document that it is in
     monkeypatch.setattr(examples, 'chunks', lambda corpus, blank: text.chunks(corpus, blank, chunk_bytes=half))
@@ -415,11 +415,11 @@ def test_disk_full_at_the_end_of_a_run(beside):
     "The checkpoint is there, the networks are not: the same command writes them"
     d, line = beside
     def setup():
-        save = electra_nbdev.runs.save_networks
+        save = electra_nbdev.pretraining.runs.save_networks
         def full(*args):
             small_disk()
             return save(*args)
-        electra_nbdev.runs.save_networks = full
+        electra_nbdev.pretraining.runs.save_networks = full
     one_line(typed(line, d, setup))
     assert {o.name for o in (d/'run').iterdir()}=={'.lock', 'checkpoints', 'history.jsonl', 'hparams.json'}
     again = typed(line, d)

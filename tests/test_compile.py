@@ -8,19 +8,20 @@ from packaging.version import Version
 from torch._dynamo.utils import counters
 from transformers import AutoModel
 
-from electra_nbdev import runs, trials
-from electra_nbdev.batches import LengthSchedule
+from electra_nbdev.finetuning import trials
+from electra_nbdev.pretraining import runs
+from electra_nbdev.data.batches import LengthSchedule
 from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import (CompileBodies, DeviceMixedPrecision, compile_bodies, compile_callbacks,
                                            is_compiled)
-from electra_nbdev.generator import hidden_states
-from electra_nbdev.glue import glue_task
+from electra_nbdev.method.generator import hidden_states
+from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.recipe import build_networks, load_networks
-from electra_nbdev.runs import run_pretraining
-from electra_nbdev.trials import run_trials
+from electra_nbdev.pretraining.recipe import build_networks, load_networks
+from electra_nbdev.pretraining.runs import run_pretraining
+from electra_nbdev.finetuning.trials import run_trials
 from official import SPECIAL_IDS, loaders
 from test_bodies import CONFIGS
 from test_commands import bad, home # home: a folder with examples

@@ -9,16 +9,17 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, bits_per_byte, carried,
-    continue_pretraining, graft, held_out_texts, new_parts, of_vocabulary, old_rows, open_origin, questions, restarted,
-    spell, vocabulary_report)
+from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, bits_per_byte,
+                                                            carried, continue_pretraining, graft, held_out_texts,
+                                                            new_parts, of_vocabulary, old_rows, open_origin, questions,
+                                                            restarted, spell, vocabulary_report)
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.examples import load_examples
-from electra_nbdev.monitor import read_history
-from electra_nbdev.recipe import body_config, build_networks, preset
-from electra_nbdev.schedule import warmup_decay
-from electra_nbdev.tokenizer import SPECIALS, wordpiece
+from electra_nbdev.data.examples import load_examples
+from electra_nbdev.pretraining.monitor import read_history
+from electra_nbdev.pretraining.recipe import body_config, build_networks, preset
+from electra_nbdev.method.schedule import warmup_decay
+from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
 from test_commands import at, bad, home, tales, typed, write
 
 def continued(data='examples', **changes):

@@ -20,12 +20,12 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.generator import generator_config
+from electra_nbdev.method.generator import generator_config
 from electra_nbdev.pretrain import (ClipNorm, Electra, ElectraLearner, JointLoss, LinearWarmupDecay, MaskedLM,
                                     MaskTokens, NoiseContrast, PretrainDataLoaders, ReplaceTokens, TwoTowers,
-                                    build_examples, electra_learner, electra_optimizer,
-                                    load_examples, param_groups, preset, train_vocab)
-from electra_nbdev.tokenizer import special_token_ids
+                                    build_examples, electra_learner, electra_optimizer, load_examples, param_groups,
+                                    preset, train_vocab)
+from electra_nbdev.data.tokenizer import special_token_ids
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
 
 DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, embedding_size=16, intermediate_size=64,

@@ -6,8 +6,8 @@ from pyarrow import ipc
 from conftest import GOLDEN
 from electra_nbdev.cli import electra_data, electra_vocab
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.examples import build_examples, load_examples
-from electra_nbdev.text import Corpus, chunks, source_facts
+from electra_nbdev.data.examples import build_examples, load_examples
+from electra_nbdev.data.text import Corpus, chunks, source_facts
 
 VOCAB = GOLDEN/'vocab.txt'
 DOCS = [f'The owl, number {i}, "hunts".\nIt sees\twell.\n\n  It flies.' for i in range(50)]

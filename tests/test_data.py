@@ -9,15 +9,15 @@ from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from conftest import GOLDEN
-from electra_nbdev import examples as data
-from electra_nbdev.batches import PretrainDL, pretrain_dls
+from electra_nbdev.data import examples as data
+from electra_nbdev.data.batches import PretrainDL, pretrain_dls
 from electra_nbdev.cli import electra_data
-from electra_nbdev.examples import ExampleBuilder, build_examples, examples_of, load_examples
+from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
 from electra_nbdev.engine.files import InputError, build_lock
-from electra_nbdev.recipe import preset
-from electra_nbdev.text import chunks
-from electra_nbdev.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids,
-    train_vocab, vocab_list, wordpiece)
+from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.data.text import chunks
+from electra_nbdev.data.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids,
+                                          train_vocab, vocab_list, wordpiece)
 
 VOCAB = GOLDEN/'vocab.txt'
 ARROW = 'data-00000-of-00001.arrow'

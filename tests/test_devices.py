@@ -17,8 +17,8 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import device_of, devices
 from electra_nbdev.engine.training import (CountUpdates, DeviceLearner, DeviceMixedPrecision, LossesAsNumbers,
                                            default_precision, precision_callbacks)
-from electra_nbdev.finetune import TextTaskDataLoaders, electra_classifier
-from electra_nbdev.metrics import auc_200
+from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
+from electra_nbdev.method.metrics import auc_200
 from test_commands import bad, home, typed # home: a folder with examples and a run
 
 CUDA = torch.device('cuda:0')
@@ -107,13 +107,14 @@ def exhausted(module, name, error):
 def test_out_of_memory_is_one_line(home, what):
     line = 'electra_evaluate --run run --data examples/held_out --device cpu'
     bad(home, line, f'electra_evaluate: {what}; use --device cpu, or lower eval_batch_size',
-        setup=exhausted('electra_nbdev.runs', 'evaluate_run', ERRORS[what]))
+        setup=exhausted('electra_nbdev.pretraining.runs', 'evaluate_run', ERRORS[what]))
 
 @pytest.mark.parametrize('line,module,name,words', [
-    ('electra_score --show "a storm"', 'electra_nbdev.score', 'score_tokens', ['--device cpu']),
-    ('electra_finetune --task cola --data-dir . --out t2', 'electra_nbdev.trials', 'finetune_tasks',
+    ('electra_score --show "a storm"', 'electra_nbdev.using.score', 'score_tokens', ['--device cpu']),
+    ('electra_finetune --task cola --data-dir . --out t2', 'electra_nbdev.finetuning.trials', 'finetune_tasks',
      ['train_batch_size', 'eval_batch_size']),
-    (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetune', 'predict_file', ['predict_batch'])])
+    (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetuning.finetune', 'predict_file',
+     ['predict_batch'])])
 def test_out_of_memory_names_what_to_lower(home, line, module, name, words):
     bad(home, line, *words, setup=exhausted(module, name, FULL))
 
@@ -121,7 +122,7 @@ def test_checkpoints_stay_where_memory_runs_out(home):
     "At step 13 of 20; with free memory the same command continues at the last checkpoint"
     line = 'electra_pretrain --data examples --hparams recipe.json --steps 20 --out small --device cpu'
     def setup():
-        from electra_nbdev import runs
+        from electra_nbdev.pretraining import runs
         was = runs.electra_learner
         def learner(*args, cbs=(), **kwargs): return was(*args, cbs=[*cbs, Exhaust(13, FULL)], **kwargs)
         runs.electra_learner = learner
@@ -135,7 +136,7 @@ def test_checkpoints_stay_where_memory_runs_out(home):
 
 def test_other_errors_keep_their_traceback(home):
     said = typed('electra_evaluate --run run --data examples/held_out', home,
-                 exhausted('electra_nbdev.runs', 'evaluate_run', RuntimeError('a bug')))
+                 exhausted('electra_nbdev.pretraining.runs', 'evaluate_run', RuntimeError('a bug')))
     assert said.code==1 and 'Traceback' in said.err and 'RuntimeError: a bug' in said.err
 
 def test_losses_of_a_long_run_are_numbers():
@@ -159,9 +160,9 @@ def test_losses_of_a_long_run_are_numbers():
     assert [o.item() for o in found]==[o.item() for o in plain], "`item` works as with fastai's tensors"
 
 def test_both_learners_keep_numbers(home):
-    from electra_nbdev.finetune import load_finetuned
+    from electra_nbdev.finetuning.finetune import load_finetuned
     from electra_nbdev.pretrain import PretrainDataLoaders, electra_learner
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data.examples import load_examples
     examples = load_examples(home/'examples'), load_examples(home/'examples/held_out')
     dls = PretrainDataLoaders.from_examples(*examples, 8, device='cpu')
     for learn in (electra_learner(dls, 'tiny'), load_finetuned(TASK, 'cpu')): assert hasattr(learn, 'losses_as_numbers')

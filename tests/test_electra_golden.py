@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import tensor
 
-from electra_nbdev.discriminator import IGNORE, disc_nll
+from electra_nbdev.method.discriminator import IGNORE, disc_nll
 from electra_nbdev.engine.random import KeyedRandom
-from electra_nbdev.generator import hidden_states, masked_logits, top_and_entropy
-from electra_nbdev.masking import Inputs, candidates, mask_batch
+from electra_nbdev.method.generator import hidden_states, masked_logits, top_and_entropy
+from electra_nbdev.method.masking import Inputs, candidates, mask_batch
 from conftest import GOLDEN
 from official import (SPECIAL_IDS, check_gradients, close, feed, info, inputs, learner, load, one_step, recipe,
                       sample_uniforms)

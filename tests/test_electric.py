@@ -5,14 +5,14 @@ import torch.nn.functional as F
 from torch import nn, tensor
 from transformers import ElectraConfig
 
-from electra_nbdev.electric import TwoTowers, cloze_step, noise_mask, noise_prob
+from electra_nbdev.method.electric import TwoTowers, cloze_step, noise_mask, noise_prob
 from electra_nbdev.engine.fast_cpu import with_packed_dropout
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.random import KeyedRandom
-from electra_nbdev.generator import gather_positions
-from electra_nbdev.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
+from electra_nbdev.method.generator import gather_positions
+from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.recipe import build_networks, load_networks, preset, save_networks
+from electra_nbdev.pretraining.recipe import build_networks, load_networks, preset, save_networks
 from official import Seen, loaders, one_step
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from torch import tensor
 
-from electra_nbdev.electric import TwoTowers
-from electra_nbdev.generator import top_and_entropy
+from electra_nbdev.method.electric import TwoTowers
+from electra_nbdev.method.generator import top_and_entropy
 from conftest import GOLDEN
 from official import close, load
 from test_electra_golden import ALL, FAST, TRAINING, check_discriminator, check_mask, check_training, fed

@@ -17,23 +17,26 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, ElectraForMaskedLM
 
-from electra_nbdev import continue_pretraining, generator, pretrain, score, task_data
-from electra_nbdev.batches import PretrainDL
-from electra_nbdev.electric import cloze_step
+from electra_nbdev.finetuning import task_data
+from electra_nbdev.method import generator
+from electra_nbdev.pretraining import continue_pretraining, learner as pretrain
+from electra_nbdev.using import score
+from electra_nbdev.data.batches import PretrainDL
+from electra_nbdev.method.electric import cloze_step
 from electra_nbdev.engine.random import KeyedRandom
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.finetune import finetune_learner
-from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
-from electra_nbdev.generator import generator_config, mlm_step, predict_masked
-from electra_nbdev.glue import glue_task
-from electra_nbdev.likelihood import load_likelihood
-from electra_nbdev.masking import make_inputs, mask_batch
+from electra_nbdev.finetuning.finetune import finetune_learner
+from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
+from electra_nbdev.method.generator import generator_config, mlm_step, predict_masked
+from electra_nbdev.finetuning.glue import glue_task
+from electra_nbdev.using.likelihood import load_likelihood
+from electra_nbdev.method.masking import make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.qa import qa_task
-from electra_nbdev.recipe import body_config, build_networks, preset
-from electra_nbdev.score import generator_choices, load_scorer, replaced_probs
-from electra_nbdev.tagging import chunk_task
-from electra_nbdev.task_data import finetune_dls, read_rows
+from electra_nbdev.finetuning.qa import qa_task
+from electra_nbdev.pretraining.recipe import body_config, build_networks, preset
+from electra_nbdev.using.score import generator_choices, load_scorer, replaced_probs
+from electra_nbdev.finetuning.tagging import chunk_task
+from electra_nbdev.finetuning.task_data import finetune_dls, read_rows
 from fake_device import GPU, HostCopy, Watch, pretended_gpu, tensors, to_gpu
 from official import SPECIAL_IDS, loaders
 from test_finetune import electra_folder, glue_files

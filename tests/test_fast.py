@@ -6,15 +6,15 @@ import torch
 from torch import nn, tensor
 from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 
-from electra_nbdev.batches import LengthSchedule
-from electra_nbdev.electric import cloze_step
+from electra_nbdev.data.batches import LengthSchedule
+from electra_nbdev.method.electric import cloze_step
 from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.fast_cpu import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
                                            electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)
-from electra_nbdev.generator import masked_logits, mlm_step, sample_inverse_cdf
-from electra_nbdev.masking import MaskedBatch, SpecialTokenIds
+from electra_nbdev.method.generator import masked_logits, mlm_step, sample_inverse_cdf
+from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.recipe import build_networks, preset, save_networks
+from electra_nbdev.pretraining.recipe import build_networks, preset, save_networks
 from official import Seen, loaders
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)

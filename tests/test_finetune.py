@@ -14,14 +14,14 @@ from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, Bert
                           DistilBertModel, ElectraConfig, ElectraForPreTraining, ElectraModel, MPNetConfig, MPNetModel,
                           RobertaConfig, RobertaModel, RobertaTokenizer)
 
-import electra_nbdev.finetune as ft
-import electra_nbdev.task_data as td
-import electra_nbdev.trials as tr
+import electra_nbdev.finetuning.finetune as ft
+import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
-from electra_nbdev.glue import glue_task
+from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetune_recipe import FinetuneHParams, open_model, settle_recipe
-from electra_nbdev.tokenizer import load_tokenizer, save_tokenizer
+from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe
+from electra_nbdev.data.tokenizer import load_tokenizer, save_tokenizer
 from test_commands import bad, small_disk, typed, write
 
 WORDS = 'dog walks king town river red one two three people cat house'.split()
@@ -542,7 +542,7 @@ def test_test_sets_are_predicted_with_as_many_trials_as_officially():
 
 def test_a_box_names_the_network_that_shares_tasks():
     import matplotlib.pyplot as plt
-    from electra_nbdev.trials import plot_trials
+    from electra_nbdev.finetuning.trials import plot_trials
     def trials(*tasks): return SimpleNamespace(tasks=tasks, values=lambda t: [1., 2.])
     fig = plot_trials([trials('cola'), trials('cola', 'rte')])
     plt.close(fig)

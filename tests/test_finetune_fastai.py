@@ -24,11 +24,11 @@ from transformers import ElectraConfig, ElectraModel, GPT2Config, GPT2Model, T5C
 from conftest import GOLDEN
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.finetune import (FinetuneLearner, TextTaskDataLoaders, electra_classifier, finetune_learner,
-                                    load_finetuned, open_encoder, save_model, text_task)
-from electra_nbdev.schedule import ClipNorm, LinearWarmupDecay
-from electra_nbdev.task_data import TaskDataLoaders, finetune_dls, read_rows
-from electra_nbdev.tokenizer import load_tokenizer
+from electra_nbdev.finetuning.finetune import (FinetuneLearner, TextTaskDataLoaders, electra_classifier,
+                                               finetune_learner, load_finetuned, open_encoder, save_model, text_task)
+from electra_nbdev.method.schedule import ClipNorm, LinearWarmupDecay
+from electra_nbdev.finetuning.task_data import TaskDataLoaders, finetune_dls, read_rows
+from electra_nbdev.data.tokenizer import load_tokenizer
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
 
 WORDS = 'dog walks king town river red one two three people cat house'.split()
@@ -400,7 +400,7 @@ def test_a_task_of_the_version_before_predicts_the_same():
     assert [o.label for o in found]==pytest.approx([o[1] for o in want['longer']], abs=1e-4)
 
 def test_a_trial_of_the_version_before_is_of_the_same_recipe():
-    from electra_nbdev.trials import Trials, check_facts
+    from electra_nbdev.finetuning.trials import Trials, check_facts
     trials = Trials(OLD)
     facts = deepcopy(trials.records[0]['facts'])
     assert 'use_tpu' in facts['recipe'] and trials.best==0 and set(trials.tasks)=={'about', 'longer'}
@@ -419,7 +419,7 @@ def test_targets_have_the_scale_of_predictions(model, table):
 
 def test_the_best_trial_has_the_least_error(tmp_path):
     import json
-    from electra_nbdev.trials import Trials
+    from electra_nbdev.finetuning.trials import Trials
     for k,mse in enumerate((.9, .1, .5)):
         (tmp_path/f'trial-{k}').mkdir()
         record = dict(metrics=dict(size=dict(mse=mse)), shown=dict(size=['mse']), steps=1, seconds=1.)
@@ -429,7 +429,7 @@ def test_the_best_trial_has_the_least_error(tmp_path):
 
 def test_conversion_keeps_heads_and_recipe(model, table, tmp_path):
     "Of tasks whose names no module can have, too"
-    from electra_nbdev.convert import convert_weights
+    from electra_nbdev.using.convert import convert_weights
     for name in ('train', 'my.data'):
         task = text_task(name, table[:32], table[32:], text='question', label='about')
         learn = electra_classifier(TaskDataLoaders.from_task(task, model, device='cpu', max_seq_length=24))
@@ -440,7 +440,7 @@ def test_conversion_keeps_heads_and_recipe(model, table, tmp_path):
         assert back.predict('red dog').probs==pytest.approx(learn.predict('red dog').probs, abs=1e-6)
 
 def test_another_table_is_measured_on_the_scale_of_the_model(table):
-    from electra_nbdev.trials import _checked
+    from electra_nbdev.finetuning.trials import _checked
     table['size'] = [len(o)/3 for o in table['question']]
     def task(rows): return text_task('size', rows, rows, text='question', label='size', regression=True)
     trained, other = task(table), task(table.assign(size=9*table['size']))

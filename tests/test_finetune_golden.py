@@ -7,14 +7,14 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetune import TaskLoss, TaskNetwork
-from electra_nbdev.tasks import TextExample, TextTask
-from electra_nbdev.glue import LAYOUTS, glue_task
+from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork
+from electra_nbdev.finetuning.tasks import TextExample, TextTask
+from electra_nbdev.finetuning.glue import LAYOUTS, glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetune_recipe import FinetuneHParams, finetune_preset
-from electra_nbdev.task_data import FinetuneDL, n_steps
-from electra_nbdev.tasks import MEASURES, shares
-from electra_nbdev.tokenizer import load_tokenizer
+from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, finetune_preset
+from electra_nbdev.finetuning.task_data import FinetuneDL, n_steps
+from electra_nbdev.finetuning.tasks import MEASURES, shares
+from electra_nbdev.data.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.recipe import preset
-from electra_nbdev.runs import run_folder
+from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.pretraining.runs import run_folder
 
 sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
 import hostile

@@ -13,12 +13,12 @@ from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedL
 import electra_nbdev.cli as cli
 from electra_nbdev.engine.tf_checkpoint import masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.convert import convert_weights
+from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
-from electra_nbdev.interop import open_pretrained
-from electra_nbdev.runs import evaluate_run, run_pretraining
-from electra_nbdev.tokenizer import load_tokenizer
+from electra_nbdev.pretraining.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
+from electra_nbdev.pretraining.interop import open_pretrained
+from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
+from electra_nbdev.data.tokenizer import load_tokenizer
 from conftest import GOLDEN
 from test_pretrain import made
 

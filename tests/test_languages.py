@@ -6,16 +6,17 @@ from types import SimpleNamespace
 import pytest, torch
 from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
-from electra_nbdev import examples, finetune, text
-from electra_nbdev.examples import ExampleBuilder, build_examples, examples_of, load_examples
-from electra_nbdev.finetune_recipe import finetune_preset
-from electra_nbdev.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_pairs
-from electra_nbdev.nbest import read_nbest
-from electra_nbdev.score import Scorer, score_tokens
-from electra_nbdev.tables import read_table
-from electra_nbdev.task_data import featurize
-from electra_nbdev.tasks import TextTask
-from electra_nbdev.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
+from electra_nbdev.data import examples, text
+from electra_nbdev.finetuning import finetune
+from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
+from electra_nbdev.finetuning.finetune_recipe import finetune_preset
+from electra_nbdev.using.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_pairs
+from electra_nbdev.using.nbest import read_nbest
+from electra_nbdev.using.score import Scorer, score_tokens
+from electra_nbdev.finetuning.tables import read_table
+from electra_nbdev.finetuning.task_data import featurize
+from electra_nbdev.finetuning.tasks import TextTask
+from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()
 
@@ -202,7 +203,7 @@ def readers(tok, networks, tmp_path, mp):
     def likelihood(o): pseudo_log_likelihood(Likelihood(lambda *a: pass_scores(g, tok.mask_token_id, *a), tok, 32), [o])
     task, hp = TextTask('about', ('0', '1')), finetune_preset('official', 'small', ['about'], max_seq_length=512)
     def outputs(name, features): return torch.zeros(len(features), 2)
-    learn = SimpleNamespace(tok=tok, hp=hp, outputs=outputs, _task=lambda name: task)
+    learn = SimpleNamespace(tok=tok, hp=hp, outputs=outputs, tasks=dict(about=task))
     def file(o):
         mp.setattr(finetune, 'load_finetuned', lambda model, device: learn)
         finetune.predict_file('model', write(tmp_path/'rows.txt', o))

@@ -11,17 +11,17 @@ import torch
 from fastcore.test import test_close as close
 from hypothesis import given, settings, strategies as st
 
-import electra_nbdev.likelihood as likelihood
-import electra_nbdev.nbest as nbest
+import electra_nbdev.using.likelihood as likelihood
+import electra_nbdev.using.nbest as nbest
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.likelihood import (Likelihood, Scorer, accuracies, energy_scores, load_likelihood, pass_scores,
-    pseudo_log_likelihood, read_pairs, score_pairs, score_text, tower_scores)
-from electra_nbdev.masking import Inputs
-from electra_nbdev.nbest import (SCORES, NBest, apply_weights, read_nbest, read_weights, rerank, score_nbest,
-    weights_path)
-from electra_nbdev.recipe import build_networks, preset, save_hparams, save_networks
-from electra_nbdev.tokenizer import fingerprint, save_tokenizer, wordpiece
+from electra_nbdev.using.likelihood import (Likelihood, Scorer, accuracies, energy_scores, load_likelihood, pass_scores,
+                                            pseudo_log_likelihood, read_pairs, score_pairs, score_text, tower_scores)
+from electra_nbdev.method.masking import Inputs
+from electra_nbdev.using.nbest import (SCORES, NBest, apply_weights, read_nbest, read_weights, rerank, score_nbest,
+                                       weights_path)
+from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 from test_score import PIECES
 

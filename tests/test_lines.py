@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import electra_nbdev.likelihood as likelihood
-import electra_nbdev.score as score
-from electra_nbdev.likelihood import load_likelihood, pseudo_log_likelihood, score_text
-from electra_nbdev.recipe import build_networks, preset, save_hparams, save_networks
-from electra_nbdev.tokenizer import wordpiece
+import electra_nbdev.using.likelihood as likelihood
+import electra_nbdev.using.score as score
+from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood, score_text
+from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.data.tokenizer import wordpiece
 from test_score import PIECES
 
 LINE = "the cat sat on the mathematics , the mat's . "

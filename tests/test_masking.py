@@ -4,13 +4,13 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.training import GradientAccumulation
 
-from electra_nbdev import masking
-from electra_nbdev.electra import UnigramNoise
+from electra_nbdev.method import masking
+from electra_nbdev.method.electra import UnigramNoise
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.random import KeyedRandom
-from electra_nbdev.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
+from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.recipe import preset
+from electra_nbdev.pretraining.recipe import preset
 from official import Seen, loaders
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
@@ -151,7 +151,7 @@ def test_words_are_masked_whole():
 def test_a_run_masks_whole_words(tmp_path):
     "From the hparam to the batches; a learner without a tokenizer refuses, held-out text is masked as always"
     from electra_nbdev.pretrain import objective_callbacks
-    from electra_nbdev.tokenizer import wordpiece
+    from electra_nbdev.data.tokenizer import wordpiece
     tok = wordpiece({o: i for i,o in enumerate(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', '##b'])})
     hp = preset('tiny', vocab_size=7, whole_words=True, unigram_noise=0.)
     masks, _ = objective_callbacks(hp, SPECIAL_IDS, tok)

@@ -5,8 +5,8 @@ import torch
 from torch import tensor
 
 from conftest import GOLDEN
-from electra_nbdev.discriminator import disc_labels
-from electra_nbdev.metrics import auc_200, joined, token_facts
+from electra_nbdev.method.discriminator import disc_labels
+from electra_nbdev.method.metrics import auc_200, joined, token_facts
 from official import info, inputs, load
 from test_electra_golden import VARIANTS, fed
 from test_electric_golden import VARIANTS as ELECTRIC

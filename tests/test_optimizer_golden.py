@@ -11,9 +11,9 @@ from torch import nn
 
 from conftest import GOLDEN
 from electra_nbdev.engine.training import count_updates
-from electra_nbdev.optimizer import decays, electra_optimizer, layer_lrs, param_depth, param_groups
-from electra_nbdev.schedule import ClipNorm, LinearWarmupDecay, warmup_decay
-from electra_nbdev import optimizer_state # gives the optimizer its moments by name
+from electra_nbdev.method.optimizer import decays, electra_optimizer, layer_lrs, param_depth, param_groups
+from electra_nbdev.method.schedule import ClipNorm, LinearWarmupDecay, warmup_decay
+from electra_nbdev.pretraining import optimizer_state # gives the optimizer its moments by name
 
 FOLDER = GOLDEN/'optimizer'
 TOL = 1e-6

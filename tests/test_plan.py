@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from conftest import GOLDEN
-from electra_nbdev import cli, plan
+from electra_nbdev import cli
+from electra_nbdev.pretraining import plan
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.memory import MemoryCounter, operations_counter
-from electra_nbdev.recipe import build_networks, preset
+from electra_nbdev.pretraining.recipe import build_networks, preset
 
 @pytest.mark.parametrize('name,change,row', [
     ('small', {}, 'electra_small'), ('base', {}, 'electra_base'), ('large', {}, 'electra_400k'),
@@ -23,7 +24,7 @@ def test_operations_are_those_of_a_real_step():
     from fastai.callback.core import Callback
     from fastai.data.core import DataLoaders
     from fastai.data.load import DataLoader
-    from electra_nbdev.masking import SpecialTokenIds
+    from electra_nbdev.method.masking import SpecialTokenIds
     from electra_nbdev.pretrain import electra_learner
     hp = preset('small', train_batch_size=4, max_seq_length=32, vocab_size=300, num_train_steps=1, num_warmup_steps=1)
     ids = torch.randint(5, 300, (4, 32))
@@ -83,7 +84,7 @@ def test_what_no_formula_covers_is_counted(change):
     assert not plan.has_formula(preset('small', **change))
 
 def test_sizes_that_are_repeated_for_speed():
-    from electra_nbdev import generator
+    from electra_nbdev.method import generator
     from electra_nbdev.engine import fast_cpu
     assert (plan.LOGITS, plan.CHUNK)==(generator.LOGITS, fast_cpu.LOGITS_CHUNK)
 
@@ -104,7 +105,7 @@ def test_the_plans_of_all_presets_take_less_than_three_seconds(tmp_path):
 
 def test_moments_live_while_activations_do():
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from electra_nbdev.masking import SpecialTokenIds
+    from electra_nbdev.method.masking import SpecialTokenIds
     from electra_nbdev.pretrain import objective_callbacks
     hp = preset('tiny', length_schedule=(), max_seq_length=128, train_batch_size=16, eval_batch_size=1,
                 unigram_noise=0.)

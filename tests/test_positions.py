@@ -4,14 +4,14 @@ import torch
 from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetForMaskedLM
 from transformers import RobertaConfig, RobertaModel, T5Config, T5EncoderModel, XLNetConfig, XLNetModel
 
-import electra_nbdev.finetune as finetune
-from electra_nbdev.convert import convert_weights
+import electra_nbdev.finetuning.finetune as finetune
+from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import max_input, shipped
-from electra_nbdev.finetune_recipe import open_encoder
-from electra_nbdev.recipe import build_networks, preset, save_hparams, save_networks
-from electra_nbdev.task_data import TextTaskDataLoaders
-from electra_nbdev.tokenizer import wordpiece
+from electra_nbdev.finetuning.finetune_recipe import open_encoder
+from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.finetuning.task_data import TextTaskDataLoaders
+from electra_nbdev.data.tokenizer import wordpiece
 from test_finetune_fastai import table
 from test_score import PIECES, bpe
 

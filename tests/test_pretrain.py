@@ -8,22 +8,22 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 
-from electra_nbdev import pretrain, runs
-from electra_nbdev.continue_pretraining import continue_pretraining, open_origin
+from electra_nbdev.pretraining import learner as pretrain, runs
+from electra_nbdev.pretraining.continue_pretraining import continue_pretraining, open_origin
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
-from electra_nbdev.batches import pretrain_dls
-from electra_nbdev.examples import build_examples, load_examples
-from electra_nbdev.monitor import TrainingMonitor, diagnose, read_history
+from electra_nbdev.data.batches import pretrain_dls
+from electra_nbdev.data.examples import build_examples, load_examples
+from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, read_history
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.electra import Objective, ReplaceTokens
-from electra_nbdev.masking import MaskTokens
-from electra_nbdev.recipe import build_networks, load_networks, preset, save_hparams, with_steps
+from electra_nbdev.method.electra import Objective, ReplaceTokens
+from electra_nbdev.method.masking import MaskTokens
+from electra_nbdev.pretraining.recipe import build_networks, load_networks, preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev import finetune_recipe
-from electra_nbdev.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
-                                run_pretraining)
-from electra_nbdev.replacements import TemperatureDecay
-from electra_nbdev.tokenizer import load_tokenizer, special_token_ids, train_vocab
+from electra_nbdev.finetuning import finetune_recipe
+from electra_nbdev.pretraining.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
+                                            run_pretraining)
+from electra_nbdev.data.replacements import TemperatureDecay
+from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids, train_vocab
 from learners import remove
 from test_commands import tales
 
@@ -344,7 +344,7 @@ def test_a_generator_that_knows_word_frequencies_only_is_said():
         assert len(diagnose([now | dict(below_unigram=below)]*3, done, preset('small')))==said
 
 def test_no_advice_on_networks_that_are_only_timed(made, monkeypatch, capsys):
-    from electra_nbdev import monitor
+    from electra_nbdev.pretraining import monitor
     monkeypatch.setattr(monitor, 'YOUNG', 0)
     monkeypatch.setattr(monitor, 'diagnose', lambda *args: ['Some advice'])
     d, hp = made
@@ -361,7 +361,7 @@ def test_a_loss_of_zero_is_said():
         assert len(found)==len(said) and all(a in b for a,b in zip(said, found))
 
 def test_a_loader_that_starves_a_run_is_said(made, monkeypatch, capsys):
-    from electra_nbdev import monitor
+    from electra_nbdev.pretraining import monitor
     monkeypatch.setattr(monitor, 'YOUNG', 1)
     learn = learner(made)
     one = type(learn.dls.train).__iter__
@@ -550,8 +550,8 @@ def test_a_generator_whose_heads_do_not_divide_it(width):
     with pytest.raises(InputError, match='gives each of its heads') as why:
         build_networks(preset('base', generator_hidden_size=width))
     fits = float(str(why.value).split('; ')[1].split()[0])
-    from electra_nbdev.generator import generator_config
-    from electra_nbdev.recipe import body_config
+    from electra_nbdev.method.generator import generator_config
+    from electra_nbdev.pretraining.recipe import body_config
     assert generator_config(body_config(preset('base')), fits).hidden_size%64==0
 
 def test_begin_with_a_run_that_has_no_masked_language_model(made, tmp_path):

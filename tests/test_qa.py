@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 import torch
 
-import electra_nbdev.finetune as ft
-import electra_nbdev.task_data as td
-import electra_nbdev.trials as tr
+import electra_nbdev.finetuning.finetune as ft
+import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
-from electra_nbdev import passages, qa, questions
-from electra_nbdev.glue import glue_task
+from electra_nbdev.finetuning import passages, qa, questions
+from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetune_recipe import FinetuneHParams, open_model, settle_recipe
-from electra_nbdev.tables import PREDICTION_FORMS, as_table
-from electra_nbdev.tokenizer import load_tokenizer
+from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe
+from electra_nbdev.finetuning.tables import PREDICTION_FORMS, as_table
+from electra_nbdev.data.tokenizer import load_tokenizer
 from recompute_qa import recompute
 from test_commands import bad, typed, write
 from test_finetune import electra_folder, glue_files, roberta_folder, wordpiece_model

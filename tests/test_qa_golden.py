@@ -7,12 +7,12 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev import passages, qa, qa_metrics, questions
-from electra_nbdev.finetune import TaskLoss, TaskNetwork
+from electra_nbdev.finetuning import passages, qa, qa_metrics, questions
+from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.tokenizer import text_backend
-from electra_nbdev.finetune_recipe import FinetuneHParams
-from electra_nbdev.tokenizer import load_tokenizer
+from electra_nbdev.data.tokenizer import text_backend
+from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
+from electra_nbdev.data.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')

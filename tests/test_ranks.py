@@ -12,17 +12,17 @@ from fastai.callback.core import Callback
 from safetensors.torch import load_file
 from transformers import BertTokenizerFast, ElectraConfig, ElectraModel
 
-from electra_nbdev import tasks
-from electra_nbdev.batches import PretrainDL
+from electra_nbdev.finetuning import tasks
+from electra_nbdev.data.batches import PretrainDL
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine import ranks
 from electra_nbdev.engine.ranks import rank
-from electra_nbdev.examples import build_examples
-from electra_nbdev.recipe import preset
-from electra_nbdev.task_data import text_task
-from electra_nbdev.tokenizer import train_vocab
-from electra_nbdev.trials import run_trials
+from electra_nbdev.data.examples import build_examples
+from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.finetuning.task_data import text_task
+from electra_nbdev.data.tokenizer import train_vocab
+from electra_nbdev.finetuning.trials import run_trials
 from survival import assert_same, checkpoints, fork, result, train
 from test_commands import tales
 from test_survival import At
@@ -203,8 +203,8 @@ def test_both_stop_at_a_signal_of_one(made, tmp_path):
     assert checkpoints(tmp_path/'run')==['step-00000008']
 
 def test_a_batch_that_cannot_be_shared(made, monkeypatch):
-    from electra_nbdev import batches
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data import batches
+    from electra_nbdev.data.examples import load_examples
     train = load_examples(made[0]/'examples')
     monkeypatch.setattr(batches, 'n_processes', lambda: 3)
     with pytest.raises(InputError, match='multiple of 3: 6'): PretrainDL(train, bs=8, shuffle=True)
@@ -212,8 +212,8 @@ def test_a_batch_that_cannot_be_shared(made, monkeypatch):
 
 def test_all_processes_trim_a_batch_alike(made, monkeypatch):
     "Masks depend on the width, so the longest example of another process counts"
-    from electra_nbdev import batches
-    from electra_nbdev.examples import load_examples
+    from electra_nbdev.data import batches
+    from electra_nbdev.data.examples import load_examples
     dl = PretrainDL(load_examples(made[0]/'examples'), bs=8, shuffle=True, device='cpu', window=10**6)
     dl.lens = np.arange(len(dl.lens))%16 + 1 # of all lengths
     monkeypatch.setattr(batches, 'n_processes', lambda: 8)

@@ -26,7 +26,7 @@ def test_pre_training_takes_the_vocabulary_of_the_examples(here, monkeypatch):
     for line in ('electra_vocab --corpus tales.txt --out vocab --vocab-size 120',
                  'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1'):
         assert typed(line, here).code==0
-    from electra_nbdev import pretrain
+    from electra_nbdev.pretraining import learner as pretrain
     n = len((here/'vocab/vocab.txt').read_text().splitlines())
     one = pretrain.ElectraLearner.fit_steps
     monkeypatch.setattr(pretrain.ElectraLearner, 'fit_steps', lambda self, n: one(self, 1))

@@ -6,20 +6,20 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 
-from electra_nbdev import replacements
-from electra_nbdev.batches import pretrain_dls
+from electra_nbdev.data import replacements
+from electra_nbdev.data.batches import pretrain_dls
 from electra_nbdev.cli import electra_data
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.examples import build_examples, load_examples
-from electra_nbdev.generator import hidden_states, masked_logits
-from electra_nbdev.masking import make_inputs, mask_batch
-from electra_nbdev.plan import step_cost
+from electra_nbdev.data.examples import build_examples, load_examples
+from electra_nbdev.method.generator import hidden_states, masked_logits
+from electra_nbdev.method.masking import make_inputs, mask_batch
+from electra_nbdev.pretraining.plan import step_cost
 from electra_nbdev.pretrain import electra_learner, open_examples
-from electra_nbdev.recipe import build_networks, preset, save_networks
-from electra_nbdev.replacements import (SampledExamples, add_replacements, candidate_probs, candidates_of,
-                                        examples_for, open_generator)
-from electra_nbdev.runs import evaluate_run, run_pretraining
-from electra_nbdev.tokenizer import special_token_ids, train_vocab, write_tokenizer
+from electra_nbdev.pretraining.recipe import build_networks, preset, save_networks
+from electra_nbdev.data.replacements import (SampledExamples, add_replacements, candidate_probs, candidates_of,
+                                             examples_for, open_generator)
+from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
+from electra_nbdev.data.tokenizer import special_token_ids, train_vocab, write_tokenizer
 from survival import At, assert_same, fork, result, train
 from test_commands import tales
 

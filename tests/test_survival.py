@@ -14,22 +14,24 @@ from fastai.callback.training import GradientAccumulation
 from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
-from electra_nbdev import examples as examples_of_text, runs, trials
-from electra_nbdev.convert import convert_weights
+from electra_nbdev.data import examples as examples_of_text
+from electra_nbdev.finetuning import trials
+from electra_nbdev.pretraining import runs
+from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import file_facts, latest_checkpoint, load_checkpoint
-from electra_nbdev.batches import PretrainDL, pretrain_dls
-from electra_nbdev.examples import build_examples, load_examples
-from electra_nbdev.monitor import read_history
+from electra_nbdev.data.batches import PretrainDL, pretrain_dls
+from electra_nbdev.data.examples import build_examples, load_examples
+from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import quiet_loading
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.recipe import load_hparams, preset, resolve_hparams
+from electra_nbdev.pretraining.recipe import load_hparams, preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.runs import SaveCheckpoints, check_resumable, restore
-from electra_nbdev.task_data import text_task
-from electra_nbdev.tokenizer import load_tokenizer, train_vocab
-from electra_nbdev.trials import run_trials
+from electra_nbdev.pretraining.runs import SaveCheckpoints, check_resumable, restore
+from electra_nbdev.finetuning.task_data import text_task
+from electra_nbdev.data.tokenizer import load_tokenizer, train_vocab
+from electra_nbdev.finetuning.trials import run_trials
 from survival import At, assert_same, checkpoints, fork, result, timeless, train
 from test_commands import tales
 

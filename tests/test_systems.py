@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from electra_nbdev import examples, tokenizer
+from electra_nbdev.data import examples, tokenizer
 from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import only_writer
 from electra_nbdev.engine.files import InputError, atomic_folder, atomic_write, remove_leftovers
-from electra_nbdev.examples import build_examples
+from electra_nbdev.data.examples import build_examples
 
 WORDS = 'the cat saw a dog by the sea and went home again'.split()
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
-import electra_nbdev.finetune as ft
-import electra_nbdev.task_data as td
-import electra_nbdev.trials as tr
+import electra_nbdev.finetuning.finetune as ft
+import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.trials as tr
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetune_recipe import FinetuneHParams, open_model
-from electra_nbdev.phrases import baseline_scores, conll_spans, read_tagged, span_scores
-from electra_nbdev.tagging import TagExample, TagTask, chunk_task, row_cuts, tag_task, word_pieces
-from electra_nbdev.tokenizer import load_tokenizer
+from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
+from electra_nbdev.finetuning.phrases import baseline_scores, conll_spans, read_tagged, span_scores
+from electra_nbdev.finetuning.tagging import TagExample, TagTask, chunk_task, row_cuts, tag_task, word_pieces
+from electra_nbdev.data.tokenizer import load_tokenizer
 from test_commands import bad, typed, write
 from test_finetune import WORDS, electra_folder, glue_files
 

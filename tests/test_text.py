@@ -6,11 +6,11 @@ import datasets, pyarrow as pa, pytest
 from datasets.data_files import DataFilesList
 from hypothesis import given, settings, strategies as st
 
-from electra_nbdev import text as text_module
-from electra_nbdev import sample_corpus as sample_corpus_module
+from electra_nbdev.data import text as text_module
+from electra_nbdev.data import sample_corpus as sample_corpus_module
 from electra_nbdev.engine.files import InputError, digest_of
-from electra_nbdev.sample_corpus import sample_corpus, sample_text
-from electra_nbdev.text import chunks, source_facts
+from electra_nbdev.data.sample_corpus import sample_corpus, sample_text
+from electra_nbdev.data.text import chunks, source_facts
 
 TEXT = b'One line.\nAnother.\n\nThe second document.\n'
 DOCS = [['One line.', 'Another.'], ['The second document.']]
@@ -218,5 +218,5 @@ def test_no_chapter_is_in_both_parts():
     assert not {'\n'.join(o) for o in train} & {'\n'.join(o) for o in held_out}
 
 def test_the_sample_is_small():
-    path = Path(sample_corpus_module.__file__).parent/'sample'/'novels.txt.xz'
+    path = Path(sample_corpus_module.__file__).parents[1]/'sample'/'novels.txt.xz'
     assert path.stat().st_size<1.5e6

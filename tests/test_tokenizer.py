@@ -8,9 +8,9 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.tokenizer import (SPECIALS, check_vocab, fingerprint, load_tokenizer, read_vocab,
-    save_tokenizer, special_token_ids, text_backend, train_vocab, unknown_id, vocab_list, warn_unknown, word_starts,
-    wordpiece)
+from electra_nbdev.data.tokenizer import (SPECIALS, check_vocab, fingerprint, load_tokenizer, read_vocab,
+                                          save_tokenizer, special_token_ids, text_backend, train_vocab, unknown_id,
+                                          vocab_list, warn_unknown, word_starts, wordpiece)
 
 def vocab(pieces): return {o: i for i,o in enumerate([*SPECIALS, *pieces.split()])}
 def bert(pieces, **kw): return wordpiece(vocab(pieces), **kw)
@@ -169,8 +169,8 @@ def test_a_short_corpus(tmp_path):
 def test_weights_without_a_tokenizer(tmp_path):
     "There transformers opens one of special tokens alone, under which every word would be unknown"
     from electra_nbdev.engine.models import shipped
-    from electra_nbdev.finetune_recipe import open_model
-    from electra_nbdev.score import load_scorer
+    from electra_nbdev.finetuning.finetune_recipe import open_model
+    from electra_nbdev.using.score import load_scorer
     for o in ('config.json', 'model.safetensors'): shutil.copy(shipped('tiny')/'discriminator'/o, tmp_path)
     for act in (load_tokenizer, load_scorer):
         with refused('has no vocabulary; put the tokenizer.json'): act(tmp_path)

@@ -3,7 +3,7 @@ import json, re
 import pytest
 from conftest import GOLDEN
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.tokenizer import SPECIALS, load_tokenizer, read_vocab
+from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, read_vocab
 
 INFO = json.loads((GOLDEN/'tokenization.json').read_text(encoding='utf-8'))
 MODES = dict(lower_strip=dict(lower_case=True, strip_accents=True),

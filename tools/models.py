@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from electra_nbdev.text import chunks, part_lines
+from electra_nbdev.data.text import chunks, part_lines
 from ship import MODELS, ship
 
 END = re.compile(r'''(?<!\bMr)(?<!\bMrs)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])([.!?]["'”’)]*)\s+(?=["'“‘(]?[A-Z])''')

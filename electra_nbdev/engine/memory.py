@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 # %% ../../nbs/engine/85_memory.ipynb #1def6613
 class MemoryCounter(TorchDispatchMode):
@@ -57,7 +57,12 @@ def gone(self:MemoryCounter,
 
 # %% ../../nbs/engine/85_memory.ipynb #2c3e4ea0
 def operations_counter()->FlopCounterMode:
-    "torch's counter of operations, with products that are added in place"
+    "torch's counter of operations, with products that are added in place and with attention on a CPU"
     def product(_, a, b, **kwargs): return 2*math.prod(a)*b[-1] # of shapes (..., m, k) and (..., k, n)
-    in_place = [torch.ops.aten.addmm_, torch.ops.aten.baddbmm_]
-    return FlopCounterMode(display=False, custom_mapping=dict.fromkeys(in_place, product))
+    def attention(q, k, v, *args, **kwargs): return sdpa_flop_count(q, k, v)
+    def attention_backward(grad, q, k, v, *args, **kwargs): return sdpa_backward_flop_count(grad, q, k, v)
+    aten = torch.ops.aten
+    formulas = {aten.addmm_: product, aten.baddbmm_: product,
+                aten._scaled_dot_product_flash_attention_for_cpu: attention,
+                aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward}
+    return FlopCounterMode(display=False, custom_mapping=formulas)
