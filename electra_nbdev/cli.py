@@ -152,6 +152,7 @@ def electra_pretrain(
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name
     init:str=None, # Trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny
+    objective:str=None, # An objective of your own, FILE:CLASS; the file is run (default: that of the recipe)
     carry_optimizer:bool=False, # With --init and the vocabulary of that run: take over its optimizer too
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
@@ -162,12 +163,17 @@ def electra_pretrain(
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     _spare_threads(hp)
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
-    how |= dict(given=recipe.read_hparams(hparams))
-    if origin: learn = pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how)
-    else: learn = pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how)
-    return _ended(learn)
+    how |= dict(given=recipe.read_hparams(hparams), objective=_objective(objective))
+    if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
+    return _ended(pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how))
 
 # %% ../nbs/99_cli.ipynb #dd4248ee
+def _objective(where):
+    "A class from a file of the user's"
+    if not where: return None
+    from electra_nbdev.pretraining.runs import load_objective
+    return load_objective(where)
+
 def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
     "Refuse flags that contradict each other"
     if steps is not None and minutes is not None:
@@ -210,7 +216,6 @@ def _list_hparams(name):
     from electra_nbdev.pretraining.recipe import preset
     print(f'Hyper-parameters of {name}:\n{list_fields(preset(name))}')
 
-
 # %% ../nbs/99_cli.ipynb #2f41493c
 def _origin(init):
     "Weights to begin with, if any are named"
@@ -251,11 +256,13 @@ def summary(
     "Metrics of a run, and where its files are"
     out, rows = learn.save_checkpoints.out, learn.jsonl_logger.rows
     m = next((o['held_out'] for o in reversed(rows) if 'held_out' in o), {})
-    side = 'below' if m.get('below_unigram', 0)>0 else 'above'
-    good = f"generator {abs(m['below_unigram']):.2f} nats {side} the unigram baseline" if m else ''
+    side, good = 'below' if m.get('below_unigram', 0)>0 else 'above', ''
+    if 'below_unigram' in m: good = f"generator {abs(m['below_unigram']):.2f} nats {side} the unigram baseline"
     if 'disc_auc' in m:
         good += (f", discriminator AUC {m['disc_auc']:.3f} on its samples "
                  f"and {m['auc_unigram']:.3f} on unigram replacements")
+    own = [o for o in learn.model.columns if o.endswith('_loss') and o!='gen_loss']
+    good += ''.join(f', {o} {m[o]:.3f}' for o in own if o in m)
     from electra_nbdev.pretraining.continue_pretraining import domain_report
     bits = domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"
@@ -273,13 +280,14 @@ def electra_evaluate(
     run:Required, # Folder of a run
     data:str=None, # Held-out examples (default: those of the embedded sample)
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
+    objective:str=None, # FILE:CLASS, if the run was trained with an objective of your own
 ):
     "Metrics of both networks on held-out examples"
     from electra_nbdev.engine.models import check_examples, check_run
     check_run(run)
     if data: check_examples(data)
     from electra_nbdev.pretraining.runs import evaluate_run
-    found = evaluate_run(run, data, device)
+    found = evaluate_run(run, data, device, _objective(objective))
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
     return found
 
@@ -516,7 +524,6 @@ def _check_prediction(model, path, out, task, skip_bad):
     if kind!='TextTask' or Path(path).suffix not in FORMATS: return
     columns = [o for o in settings.get('columns', ()) if o]
     check_table(path, ['text'] if Path(path).suffix=='.txt' and len(columns)==1 else columns, skip_bad)
-
 
 # %% ../nbs/99_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'))

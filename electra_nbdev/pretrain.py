@@ -6,27 +6,29 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretrain.html.md"""
 
 # %% auto #0
 __all__ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',
-           'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'Electra', 'TwoTowers', 'build_networks',
-           'load_networks', 'save_networks', 'MaskTokens', 'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss',
-           'objective_callbacks', 'electra_optimizer', 'param_groups', 'ClipNorm', 'LinearWarmupDecay',
-           'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'match_examples', 'electra_learner',
-           'ElectraLearner', 'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining', 'join_processes',
-           'InputError', 'Path', 'partial', 'replace']
+           'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'MaskTokens', 'MaskCollator', 'NumberedExamples',
+           'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel', 'NoiseContrastiveEstimation',
+           'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM', 'NoiseContrast', 'step_loss', 'objective_of',
+           'build_networks', 'load_networks', 'save_networks', 'electra_optimizer', 'param_groups', 'ClipNorm',
+           'LinearWarmupDecay', 'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'match_examples',
+           'electra_learner', 'ElectraLearner', 'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining',
+           'join_processes', 'InputError', 'Path', 'partial', 'replace']
 
 # %% ../nbs/29_pretrain.ipynb #25296fa1
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from .data.batches import PretrainDataLoaders, pretrain_dls
+from .data.batches import NumberedExamples, PretrainDataLoaders, pretrain_dls
 from .data.examples import build_examples, load_examples
 from .data.sample_corpus import sample_corpus
 from .data.tokenizer import load_tokenizer, train_vocab
 from .engine.files import InputError
 from .engine.ranks import join_processes
-from .method.electra import Electra, JointLoss, MaskedLM, ReplaceTokens
-from .method.electric import NoiseContrast, TwoTowers
-from .method.masking import MaskTokens
+from .method.electra import (MaskedLanguageModel, MaskedLM, Objective, ReplacedTokenDetection,
+                                          ReplaceTokens, StepOutput, step_loss)
+from .method.electric import NoiseContrast, NoiseContrastiveEstimation, TwoTowers
+from .method.masking import MaskCollator, MaskedBatch, MaskTokens
 from .method.metrics import HeldOutMetrics
 from .method.optimizer import electra_optimizer, param_groups
 from .method.schedule import ClipNorm, LinearWarmupDecay
@@ -34,14 +36,16 @@ from .pretraining.learner import (ElectraLearner, electra_learner, match_example
                                                sample_examples)
 from .pretraining.monitor import plot_history, read_history
 from .pretraining.recipe import (PretrainHParams, build_networks, load_hparams, load_networks,
-                                              objective_callbacks, preset, resolve_hparams, save_networks)
+                                              objective_of, preset, resolve_hparams, save_networks)
 from .pretraining.runs import run_pretraining
 
 # %% ../nbs/29_pretrain.ipynb #6029bb45
 _all_ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',
-         'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'Electra', 'TwoTowers', 'build_networks',
-         'load_networks', 'save_networks', 'MaskTokens', 'ReplaceTokens', 'NoiseContrast', 'MaskedLM', 'JointLoss',
-         'objective_callbacks', 'electra_optimizer', 'param_groups', 'ClipNorm', 'LinearWarmupDecay',
-         'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'match_examples', 'electra_learner',
-         'ElectraLearner', 'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining', 'join_processes',
-         'InputError', 'Path', 'partial', 'replace']
+         'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'MaskTokens', 'MaskCollator',
+         'NumberedExamples', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel',
+         'NoiseContrastiveEstimation', 'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM',
+         'NoiseContrast', 'step_loss', 'objective_of', 'build_networks', 'load_networks', 'save_networks',
+         'electra_optimizer', 'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'PretrainHParams', 'preset',
+         'resolve_hparams', 'load_hparams', 'match_examples', 'electra_learner', 'ElectraLearner',
+         'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining', 'join_processes', 'InputError',
+         'Path', 'partial', 'replace']

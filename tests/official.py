@@ -12,12 +12,13 @@ from torch import tensor
 
 from conftest import GOLDEN
 from electra_nbdev.method import electric, generator, masking
-from electra_nbdev.method.electra import JointLoss, MaskedLM, ReplaceTokens
-from electra_nbdev.method.electric import NoiseContrast
+from electra_nbdev.method.discriminator import corrupt
+from electra_nbdev.method.electra import step_loss
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.masking import MaskTokens, SpecialTokenIds, candidates, make_inputs
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.pretraining import learner as fast_steps
 from electra_nbdev.pretraining.recipe import PretrainHParams, build_networks, preset
 from electra_nbdev.method.schedule import ClipNorm
 
@@ -41,7 +42,7 @@ BODY = {'electra': 'discriminator.electra', 'generator': 'generator.electra', 'g
         'generator_rtl': 'generator.rtl'}
 
 def our_name(official):
-    "Parameter of `Electra`, and whether its matrix is transposed"
+    "Parameter of an objective, and whether its matrix is transposed"
     head, _, rest = official.partition('/')
     if head in ('generator_predictions', 'cloze_predictions'):
         if rest=='output_bias': return 'generator.generator_lm_head.bias', False
@@ -133,7 +134,7 @@ def feed(monkeypatch, hp, sampling):
     for module in (masking, electric): monkeypatch.setattr(module, 'EVAL_MASK_PROB', hp.mask_prob)
     if sampling.ndim==3: return
     def named(probs, u): return (u*probs.shape[-1]).long()
-    monkeypatch.setattr(generator, 'sample_inverse_cdf', named)
+    for module in (generator, fast_steps): monkeypatch.setattr(module, 'sample_inverse_cdf', named)
 
 # Learners
 
@@ -145,26 +146,27 @@ class Seen(Callback):
         self.step = SimpleNamespace()
         self.steps.append(self.step)
     def after_loss(self):
-        learn, now = self.learn, self.step
-        now.masked, now.generated = learn.masked, learn.generated
+        learn, now, out = self.learn, self.step, self.learn.output
+        now.masked, now.generated = learn.masked, out.prediction
         now.pred, now.loss = learn.pred.detach(), learn.loss_grad.detach()
-        now.fake, now.labels = learn.xb[0], learn.yb[0]
-        now.offset = getattr(getattr(learn, 'noise_contrast', None), 'offset', None)
-        now.gen_sum, now.gen_count = (o.sum() for o in learn.yb[1:])
+        now.fake, now.labels = seen_ids(learn), learn.yb[0]
+        now.gen_sum, now.gen_count = out.sums['gen'].detach(), out.counts['gen']
+        if 'disc' in out.sums:
+            with torch.no_grad(): energies = learn.model.token_logits(now.fake, *now.masked[1:3])
+            now.offset = now.pred - energies
     def after_backward(self):
         self.step.grads = by_name(self.model, lambda p: torch.zeros_like(p) if p.grad is None else p.grad.clone())
     def after_step(self): self.step.norm = self.learn.grad_norm
 
+def seen_ids(learn):
+    "What the discriminator has seen in a step; without one, what the generator has"
+    mb, out = learn.masked, learn.output
+    return corrupt(mb, out.prediction.sampled) if 'disc' in out.sums else mb.masked_ids
+
 def plain_learner(dls, hp, model, cbs=()):
     "fastai's `Learner` with the method's callbacks, none of them a fast one"
-    sampling = dict(temperature=hp.temperature, disallow_correct=hp.disallow_correct)
-    kind = 'uniform' if hp.uniform_generator else None
-    if hp.electric_objective: objective = NoiseContrast(**sampling)
-    elif hp.electra_objective: objective = ReplaceTokens(**sampling, generator=kind)
-    else: objective = MaskedLM()
-    parts = [MaskTokens(SPECIAL_IDS, hp.mask_prob, hp.duplicates), objective, ClipNorm(1.), *cbs]
-    loss = JointLoss(hp.disc_weight if hp.has_discriminator else 0., hp.gen_weight)
-    return Learner(dls, model, loss_func=loss, opt_func=electra_optimizer, splitter=param_groups, cbs=parts)
+    parts = [MaskTokens(SPECIAL_IDS, hp.mask_prob, hp.duplicates), model.callback(), ClipNorm(1.), *cbs]
+    return Learner(dls, model, loss_func=step_loss, opt_func=electra_optimizer, splitter=param_groups, cbs=parts)
 
 # the least share of dropout lets the packed kernels run and drops nothing
 DROPOUT = dict(hidden_dropout_prob=1e-9, attention_probs_dropout_prob=1e-9)

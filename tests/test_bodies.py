@@ -23,9 +23,9 @@ from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
 from electra_nbdev.method.generator import generator_config, hidden_states, masked_logits, segments_for
-from electra_nbdev.pretrain import (ClipNorm, Electra, JointLoss, LinearWarmupDecay, MaskTokens, ReplaceTokens,
+from electra_nbdev.pretrain import (ClipNorm, LinearWarmupDecay, MaskTokens, ReplacedTokenDetection, ReplaceTokens,
                                     build_examples, build_networks, electra_optimizer, load_examples, load_networks,
-                                    param_groups, preset, train_vocab)
+                                    param_groups, preset, step_loss, train_vocab)
 from electra_nbdev.engine.models import body_of
 from electra_nbdev.pretraining.runs import run_pretraining
 from electra_nbdev.using.score import load_scorer
@@ -95,12 +95,12 @@ def test_a_stock_learner_trains(data, body):
         special = dict(pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
         facts = CONFIGS[body].to_dict() | dict(vocab_size=len(examples.tokenizer), num_labels=1) | special
         cfg = type(CONFIGS[body]).from_dict(facts)
-        model = Electra(AutoModelForMaskedLM.from_config(generator_config(cfg, depth=1/3)),
-                        AutoModelForTokenClassification.from_config(cfg))
+        model = ReplacedTokenDetection.of(AutoModelForMaskedLM.from_config(generator_config(cfg, depth=1/3)),
+                                          AutoModelForTokenClassification.from_config(cfg))
     assert model.generator.get_input_embeddings().weight is model.discriminator.get_input_embeddings().weight
     rows = [*zip(*examples[range(48)])]
     dl = DataLoader(rows, bs=16)
-    learn = Learner(DataLoaders(dl, dl, device='cpu'), model, loss_func=JointLoss(), opt_func=electra_optimizer,
+    learn = Learner(DataLoaders(dl, dl, device='cpu'), model, loss_func=step_loss, opt_func=electra_optimizer,
                     splitter=param_groups, lr=2e-3,
                     cbs=[MaskTokens(special_token_ids(examples.tokenizer)), ReplaceTokens(), ClipNorm(),
                          LinearWarmupDecay()])
@@ -122,7 +122,7 @@ def test_segments_only_where_they_are_taken(data, body):
                                                  with_kwargs=True)
     ids = torch.randint(5, 60, (2, 8))
     hidden_states(model.generator, ids, None, torch.ones_like(ids))
-    model(ids, None, torch.ones_like(ids))
+    model.token_logits(ids, None, torch.ones_like(ids))
     assert seen==[taken, taken]
 
 @bodies
@@ -166,8 +166,8 @@ def test_a_run_of_a_body(data, body, tmp_path):
     with torch.no_grad():
         logits = opened(ElectraForPreTraining if body=='electra' else AutoModelForTokenClassification,
                         out/'discriminator')(ids).logits
-        torch.testing.assert_close(logits.reshape(2, 16), learn.model(ids, None, torch.zeros_like(ids)), atol=1e-5,
-                                   rtol=1e-4)
+        torch.testing.assert_close(logits.reshape(2, 16), learn.model.token_logits(ids, None, torch.zeros_like(ids)),
+                                   atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(opened(AutoModelForMaskedLM, out/'generator')(ids).logits,
                                    learn.model.generator(ids).logits, atol=1e-5, rtol=1e-4)
     back = load_networks(out, learn.hp)

@@ -21,11 +21,12 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.generator import generator_config
-from electra_nbdev.pretrain import (ClipNorm, Electra, ElectraLearner, JointLoss, LinearWarmupDecay, MaskedLM,
-                                    MaskTokens, NoiseContrast, PretrainDataLoaders, ReplaceTokens, TwoTowers,
-                                    build_examples, electra_learner, electra_optimizer, load_examples, param_groups,
-                                    preset, train_vocab)
+from electra_nbdev.pretrain import (ClipNorm, ElectraLearner, LinearWarmupDecay, MaskedLanguageModel, MaskedLM,
+                                    MaskTokens, NoiseContrast, NoiseContrastiveEstimation, PretrainDataLoaders,
+                                    ReplacedTokenDetection, ReplaceTokens, TwoTowers, build_examples, electra_learner,
+                                    electra_optimizer, load_examples, param_groups, preset, step_loss, train_vocab)
 from electra_nbdev.data.tokenizer import special_token_ids
+from official import seen_ids
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
 
 DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, embedding_size=16, intermediate_size=64,
@@ -71,26 +72,26 @@ def recipe(examples, **kw):
                          model_hparam_overrides=DIMS) | kw)
 
 def networks(examples, variant):
-    "Generator, discriminator, what they share, objective and weight of the discriminator's loss"
+    "The objective, and the callback of its step"
     cfg = ElectraConfig(vocab_size=len(examples[0].tokenizer), **DIMS)
     small = generator_config(cfg, .5)
     def disc(): return ElectraForPreTraining(cfg)
-    return {'tied': lambda: (ElectraForMaskedLM(small), disc(), 'embeddings', ReplaceTokens(), 50.),
-            'separate': lambda: (ElectraForMaskedLM(small), disc(), 'none', ReplaceTokens(), 50.),
-            'one network': lambda: (ElectraForMaskedLM(cfg), disc(), 'encoder', ReplaceTokens(), 50.),
-            'uniform': lambda: (None, disc(), 'embeddings', ReplaceTokens(generator='uniform'), 50.),
-            'ELECTRA-TT': lambda: (TwoTowers(small), disc(), 'embeddings', ReplaceTokens(), 50.),
-            'Electric': lambda: (TwoTowers(small), disc(), 'embeddings', NoiseContrast(), 50.),
-            'BERT': lambda: (ElectraForMaskedLM(cfg), None, 'embeddings', MaskedLM(), 0.)}[variant]()
+    rtd, nce = ReplacedTokenDetection.of, NoiseContrastiveEstimation.of
+    return {'tied': lambda: (rtd(ElectraForMaskedLM(small), disc(), disc_weight=50), ReplaceTokens()),
+            'separate': lambda: (rtd(ElectraForMaskedLM(small), disc(), 'none'), ReplaceTokens()),
+            'one network': lambda: (rtd(ElectraForMaskedLM(cfg), disc(), 'encoder'), ReplaceTokens()),
+            'uniform': lambda: (rtd(None, disc()), ReplaceTokens()),
+            'ELECTRA-TT': lambda: (rtd(TwoTowers(small), disc()), ReplaceTokens()),
+            'Electric': lambda: (nce(TwoTowers(small), disc()), NoiseContrast()),
+            'BERT': lambda: (MaskedLanguageModel.of(ElectraForMaskedLM(cfg)), MaskedLM())}[variant]()
 
 def stock(examples, dls=None, variant='tied', cbs=(), **kw):
     "The cell of the design: a stock Learner on stock DataLoaders"
-    with no_random(0): generator, discriminator, tie, objective, disc_weight = networks(examples, variant)
+    with no_random(0): model, step = networks(examples, variant)
     special_ids = special_token_ids(examples[0].tokenizer)
-    return Learner(dls or ordinary_dls(examples), Electra(generator, discriminator, tie),
-                   loss_func=JointLoss(disc_weight=disc_weight),
+    return Learner(dls or ordinary_dls(examples), model, loss_func=step_loss,
                    opt_func=electra_optimizer, splitter=param_groups,
-                   cbs=[MaskTokens(special_ids, mask_prob=0.15), objective, ClipNorm(1.), LinearWarmupDecay(warmup=0.1),
+                   cbs=[MaskTokens(special_ids, mask_prob=0.15), step, ClipNorm(1.), LinearWarmupDecay(warmup=0.1),
                         *cbs], **kw)
 
 def ordinary(examples, dls=None, cbs=(), **kw):
@@ -137,7 +138,7 @@ def test_the_cell_trains(examples, variant):
     assert learn.n_updates==12 and moved(learn, before)==set(before)
     assert learn.validate()[0]<first[0]
     preds, targets = learn.get_preds()
-    assert len(preds)==24 and len(targets)==3 and preds.isfinite().all()
+    assert len(preds)==24 and len(targets)==2 and preds.isfinite().all()
 
 def test_what_is_shared(examples):
     def names(variant): return {n for n,_ in stock(examples, variant=variant).model.named_parameters()}
@@ -147,10 +148,19 @@ def test_what_is_shared(examples):
     assert 'generator.rtl.encoder.layer.0.output.dense.weight' in names('Electric')==names('ELECTRA-TT')
     assert not any(n.startswith('discriminator') for n in names('BERT'))
 
-def test_bert_has_no_loss_of_a_discriminator(examples):
+def test_a_step_that_does_not_fit_is_refused(examples):
+    "The step of another objective, a network that is none, two steps, and no mask"
     learn = quiet(stock(examples, variant='BERT'))
-    learn.loss_func = JointLoss()
-    with pytest.raises(InputError, match='disc_weight=0'): learn.fit(1)
+    learn.remove_cb(MaskedLM)
+    learn.add_cb(ReplaceTokens())
+    with pytest.raises(InputError, match='does not train MaskedLanguageModel.*MaskedLM\\(\\)'): learn.fit(1)
+    learn.add_cb(MaskedLM())
+    with pytest.raises(InputError, match='one objective, not'): learn.fit(1)
+    learn = quiet(stock(examples))
+    learn.remove_cb(MaskTokens)
+    with pytest.raises(InputError, match='needs masked batches'): learn.fit(1)
+    learn.model = learn.model.discriminator
+    with pytest.raises(InputError, match='trains an objective, and the model is ElectraForPreTraining'): learn.fit(1)
 
 @pytest.mark.parametrize('form', ['ids', 'ids and lengths', 'n_inp'])
 def test_batches_of_any_form(examples, form):
@@ -363,7 +373,8 @@ def test_callbacks_can_be_removed(examples, kind):
         if name=='linear_warmup_decay': assert learn.recorder.lrs==pytest.approx([1e-3]*4)
 
 def test_arguments_of_learner(examples):
-    learn = quiet(of_recipe(examples, opt_func=Adam, loss_func=JointLoss(disc_weight=1.), metrics=[], lr=1e-3))
+    def double(logits, labels, loss): return 2*loss[0]
+    learn = quiet(of_recipe(examples, opt_func=Adam, loss_func=double, metrics=[], lr=1e-3))
     before = weights(learn)
     learn.fit(1)
     assert {LOW, HEAD, GEN_LOW} <= moved(learn, before)
@@ -375,13 +386,13 @@ class Keep(Callback):
     "What the networks were given"
     order = 100
     def before_validate(self): self.ids, self.seen = [], []
-    def after_pred(self): self.ids.append(self.learn.masked.input_ids), self.seen.append(self.xb[0])
+    def after_pred(self): self.ids.append(self.learn.masked.input_ids), self.seen.append(seen_ids(self.learn))
 
 def test_get_preds(learn, examples):
     n = 24 if len(learn.dls.valid.dataset)==24 else len(examples[1])
     for trained in (False, True):
         keep = Keep()
-        logits, (labels, gen_sum, gen_count) = learn.get_preds(cbs=keep)
+        logits, (labels, losses) = learn.get_preds(cbs=keep)
         again, (labels2, *_) = learn.get_preds()
         assert torch.equal(logits, again) and torch.equal(labels, labels2)
         assert logits.shape==labels.shape==(n, 16) and set(labels.unique().tolist())=={0, 1}
@@ -391,7 +402,7 @@ def test_get_preds(learn, examples):
         for i in range(n):
             same = [torch.equal(labels[i]>0, seen[j]!=ids[j]) for j in back[i]]
             assert any(same), "labels are those of the example at this place"
-            with torch.no_grad(): own = torch.cat([learn.model.eval()(seen[j][None]) for j in back[i]])
+            with torch.no_grad(): own = torch.cat([learn.model.eval().token_logits(seen[j][None]) for j in back[i]])
             assert (own-logits[i]).abs().amax(1).min()<1e-4
         if not trained: learn.fit(1)
 

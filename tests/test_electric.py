@@ -109,7 +109,7 @@ def test_step_equals_the_plain_step(change):
     mb, model = seen.masked, build_networks(hp).train()
     logp = model.generator.generator_lm_head(model.generator(mb)).log_softmax(-1)
     cloze = -(logp*F.one_hot(mb.input_ids, hp.vocab_size)).sum(-1)
-    logit = model(seen.fake, mb.attention_mask, mb.token_type_ids)
+    logit = model.token_logits(seen.fake, mb.attention_mask, mb.token_type_ids)
     log_q = logp.detach().gather(-1, seen.fake[...,None])[...,0]
     if hp.electra_objective: labels, scored = seen.fake!=mb.input_ids, mb.attention_mask
     elif hp.cloze_mode=='official':

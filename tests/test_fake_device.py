@@ -351,15 +351,15 @@ def test_logits_of_an_evaluation_are_not_rounded():
     "In mixed precision the head computes in float32, so that the area under the curve ranks no roundings"
     model, ids = build_networks(recipe()).eval(), torch.randint(7, 100, (4, 32))
     with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
-        logits, rough = model(ids), model.discriminator(ids).logits
+        logits, rough = model.token_logits(ids), model.discriminator(ids).logits
     assert rough.dtype==torch.bfloat16 and logits.dtype==torch.float32
     assert (logits.bfloat16()!=logits).float().mean()>.9 and (logits-rough).abs().max()<.05
-    with torch.autocast('cpu', torch.bfloat16): assert model.train()(ids).dtype==torch.bfloat16
+    with torch.autocast('cpu', torch.bfloat16): assert model.train().token_logits(ids).dtype==torch.bfloat16
 
 def test_networks_that_were_timed_are_gone(tmp_path, monkeypatch):
     "`--minutes` times networks of its own; a GPU has to have room for those that are trained"
     built, new = [], pretrain.build_networks
-    def noted(hp):
+    def noted(hp, objective=None):
         model = new(hp)
         built.append(weakref.ref(model))
         return model

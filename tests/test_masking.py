@@ -5,12 +5,11 @@ from fastai.callback.core import Callback
 from fastai.callback.training import GradientAccumulation
 
 from electra_nbdev.method import masking
-from electra_nbdev.method.electra import UnigramNoise
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.random import KeyedRandom
 from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.pretraining.recipe import build_networks, preset
 from official import Seen, loaders
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
@@ -75,7 +74,9 @@ def test_accumulated_parts_have_the_same_unigram_noise():
         assert torch.equal(getattr(whole, name), torch.cat([getattr(o, name) for o in parts])), name
     assert (whole.fake!=plain.fake).any() and torch.equal(whole.masked.masked_ids, plain.masked.masked_ids)
     changed = whole.fake!=whole.masked.input_ids
-    assert torch.equal(whole.labels==1, changed) and (whole.fake[changed]>=5).all()
+    assert torch.equal(whole.labels==1, changed)
+    alone = steps_of(8, **noise | dict(unigram_noise=1.))[0]
+    assert (alone.fake[alone.fake!=alone.masked.input_ids]>=5).all()
 
 def test_unigram_noise_needs_counts():
     with pytest.raises(InputError, match='needs token counts'): steps_of(8, unigram_noise=.5)
@@ -86,8 +87,10 @@ def test_unigram_noise_needs_counts():
 def test_the_share_of_unigram_noise_falls():
     "Linearly to zero; from then on batches are as without it"
     counts = torch.ones(60).index_fill(0, torch.arange(5), 0.)
-    noise = UnigramNoise(counts, .5, until=40)
-    assert [noise.share_at(o) for o in (0, 10, 40, 50)]==[.5, .375, 0., 0.]
+    model = build_networks(preset('tiny', unigram_noise_until=.4)).train()
+    for done,share in ((0, .5), (.1, .375), (.4, 0.), (.5, 0.)):
+        model.run_fraction.fill_(done)
+        assert model.noise_share().item()==pytest.approx(share)
     fading = dict(counts=counts, unigram_noise=.5, unigram_noise_until=.5, num_train_steps=100)
     plain, late, early = (steps_of(8, start=o, **how)[0] for o,how in ((60, {}), (60, fading), (10, fading)))
     assert torch.equal(late.fake, plain.fake)
@@ -150,11 +153,11 @@ def test_words_are_masked_whole():
 
 def test_a_run_masks_whole_words(tmp_path):
     "From the hparam to the batches; a learner without a tokenizer refuses, held-out text is masked as always"
-    from electra_nbdev.pretrain import objective_callbacks
+    from electra_nbdev.pretraining.recipe import masking_of
     from electra_nbdev.data.tokenizer import wordpiece
     tok = wordpiece({o: i for i,o in enumerate(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', '##b'])})
     hp = preset('tiny', vocab_size=7, whole_words=True, unigram_noise=0.)
-    masks, _ = objective_callbacks(hp, SPECIAL_IDS, tok)
+    masks = masking_of(hp, SPECIAL_IDS, tok)
     assert masks.word_starts.tolist()==[True]*6+[False]
-    with pytest.raises(InputError, match='needs a tokenizer'): objective_callbacks(hp, SPECIAL_IDS)
+    with pytest.raises(InputError, match='needs a tokenizer'): masking_of(hp, SPECIAL_IDS)
     with pytest.raises(InputError, match='distinct positions'): preset('tiny', whole_words=True, duplicates='official')

@@ -54,5 +54,5 @@ def test_unigram_replacements_have_labels_of_their_own(monkeypatch):
     assert torch.equal(labels[real]>0, (drawn & (mb.input_ids!=100))[real]) and (labels[~real]==-100).all()
     assert not torch.equal(labels, seen.labels)
     fake = mb.input_ids.where(~drawn, 100)
-    with torch.no_grad(): expected = learn.model.eval()(fake, mb.attention_mask, mb.token_type_ids)
+    with torch.no_grad(): expected = learn.model.eval().token_logits(fake, mb.attention_mask, mb.token_type_ids)
     torch.testing.assert_close(logits, expected)

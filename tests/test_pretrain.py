@@ -15,14 +15,13 @@ from electra_nbdev.data.batches import pretrain_dls
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, read_history
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.method.electra import Objective, ReplaceTokens
+from electra_nbdev.method.electra import ObjectiveStep, ReplaceTokens
 from electra_nbdev.method.masking import MaskTokens
 from electra_nbdev.pretraining.recipe import build_networks, load_networks, preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.finetuning import finetune_recipe
 from electra_nbdev.pretraining.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
                                             run_pretraining)
-from electra_nbdev.data.replacements import TemperatureDecay
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids, train_vocab
 from learners import remove
 from test_commands import tales
@@ -50,18 +49,17 @@ class OwnMask(MaskTokens): "A masking of the user's"
 
 def test_an_objective_of_ones_own_takes_the_place_of_the_recipes(made, capsys):
     "So does a masking; of two objectives none is chosen"
-    def kinds(learn): return [type(o) for o in learn.cbs if isinstance(o, (MaskTokens, Objective, TemperatureDecay))]
+    def kinds(learn): return [type(o) for o in learn.cbs if isinstance(o, (MaskTokens, ObjectiveStep))]
     mask = OwnMask(special_token_ids(load_tokenizer(made[0]/'vocab')))
-    decay = dict(temperature_decay=.5, temperature=2.)
-    assert kinds(learner(made, **decay))==[MaskTokens, ReplaceTokens, TemperatureDecay]
+    assert kinds(learner(made))==[MaskTokens, ReplaceTokens]
     assert 'in place of' not in capsys.readouterr().out
-    learn = learner(made, cbs=[Own(), mask], **decay)
+    learn = learner(made, cbs=[Own(), mask])
     assert kinds(learn)==[Own, OwnMask]
     said = capsys.readouterr().out
     assert "Own of cbs in place of the recipe's ReplaceTokens" in said and "the recipe's MaskTokens" in said
     learn.fit_steps(1)
     learn.add_cb(ReplaceTokens())
-    with pytest.raises(InputError, match='one masking and one objective, not Own, OwnMask, ReplaceTokens'):
+    with pytest.raises(InputError, match='one objective, not Own, ReplaceTokens'):
         learn.fit_steps(1)
 
 class Poison(Callback):
@@ -444,8 +442,8 @@ def test_auto_takes_the_faster_precision(made, tmp_path, monkeypatch, capsys, se
     d, hp = made
     no_curves(monkeypatch)
     names, timed = {0: 'fp32', 1: 'bf16'}, []
-    monkeypatch.setattr(pretrain, '_brief_fit', lambda n, hp, dls, cbs: ((secs if cbs else 1.), 9.))
-    monkeypatch.setattr(runs, 'steps_within', lambda minutes, hp, dls, cbs: timed.append(names[len(cbs)]) or 4)
+    monkeypatch.setattr(pretrain, '_brief_fit', lambda n, hp, dls, cbs, objective: ((secs if cbs else 1.), 9.))
+    monkeypatch.setattr(runs, 'steps_within', lambda minutes, hp, dls, cbs, objective: timed.append(names[len(cbs)]) or 4)
     learn = run_pretraining(d/'examples', tmp_path/'run', hp, minutes=1, device='cpu', precision='auto')
     line = f"A step takes 1,000 ms in fp32 and {1000*secs:,.0f} ms in bf16: training in {chosen}\n"
     assert line in capsys.readouterr().out and timed==[chosen]
@@ -483,7 +481,7 @@ def test_judged_alike_at_any_temperature(made):
     hot.model.load_state_dict(learn.model.state_dict())
     for o in (learn, hot):
         with o.no_bar(), o.no_logging(): o.validate()
-    assert hot.held_out==learn.held_out and hot.replace_tokens.temperature==3
+    assert hot.held_out==learn.held_out and hot.model.config.arguments['temperature']==3
 
 def test_initial_weights():
     """Every weight of both networks comes from the official family

@@ -23,6 +23,7 @@ from electra_nbdev.pretraining.recipe import preset
 from electra_nbdev.finetuning.task_data import text_task
 from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.finetuning.trials import run_trials
+from official import seen_ids
 from survival import assert_same, checkpoints, fork, result, train
 from test_commands import tales
 from test_survival import At
@@ -72,9 +73,9 @@ class Seen(Callback):
     "What this process sees in each step, and the norm of the gradient of each update"
     order, run_valid = 900, False
     def __init__(self, path): self.path, self.rows, self.norms = path, [], []
-    def before_batch(self):
+    def after_pred(self):
         mb = self.masked
-        self.rows.append([mb.masked_ids, mb.u, (self.learn.xb[0] if self.learn.xb else mb.masked_ids)])
+        self.rows.append([mb.masked_ids, mb.u, seen_ids(self.learn)])
     def after_step(self): self.norms.append(float(self.grad_norm))
     def after_fit(self): torch.save((self.rows, self.norms), f'{self.path}.{rank()}')
 

@@ -20,6 +20,7 @@ from electra_nbdev.data.replacements import (SampledExamples, add_replacements, 
                                              examples_for, open_generator)
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import special_token_ids, train_vocab, write_tokenizer
+from official import seen_ids
 from survival import At, assert_same, fork, result, train
 from test_commands import tales
 
@@ -44,15 +45,15 @@ def learner(made, **changed):
     d, hp = made
     hp = replace(hp, **changed)
     parts = d/'examples', d/'examples/held_out'
-    return electra_learner(pretrain_dls(*(examples_for(o, hp) for o in parts), hp, 'cpu'), hp)
+    return electra_learner(pretrain_dls(*(examples_for(o, hp, True) for o in parts), hp, 'cpu'), hp)
 
 class Last(Callback):
     "The last training batch, as the discriminator sees it"
     run_valid, order = False, 95
-    def before_batch(self):
+    def after_pred(self):
         o = self.learn
-        self.masked, self.generated = o.masked, o.generated
-        self.fake, self.labels = o.xb[0], o.yb[0]
+        self.masked, self.generated = o.masked, o.output.prediction
+        self.fake, self.labels = seen_ids(o), o.yb[0]
 
 def steps(learn, n):
     "Weights after some steps, and the last batch"
@@ -173,9 +174,11 @@ def test_what_is_replaced(made, length):
 def test_temperature_falls(made):
     learn = learner(made)
     steps(learn, 4)
-    o = learn.temperature_decay
-    assert learn.replace_from_table.temperature==o.at(3)
-    assert [round(o.at(i), 3) for i in (0, 3, 12)]==[2., 1.287, 1.007]
+    total, model = learn.hp.num_train_steps, learn.model.train()
+    assert model.run_fraction.item()==pytest.approx(3/total) # before the last of four steps
+    for step,wanted in ((0, 2.), (3, 1.287), (12, 1.007)):
+        model.run_fraction.fill_(step/total)
+        assert model.sampling()['temperature'].item()==pytest.approx(wanted, abs=1e-3)
 
 def test_a_low_temperature_takes_the_best(made):
     "In training; held-out text is sampled at temperature 1"
@@ -184,7 +187,7 @@ def test_a_low_temperature_takes_the_best(made):
     best, real = last.masked.proposed.ids[...,0], last.masked.weights>0
     assert (last.generated.sampled==best)[real].float().mean()>.85
     held = learn.masked # of the evaluation after it
-    assert (learn.generated.sampled==held.proposed.ids[...,0])[held.weights>0].float().mean()<.7
+    assert (learn.output.prediction.sampled==held.proposed.ids[...,0])[held.weights>0].float().mean()<.7
 
 def test_noise_beside_the_table(made):
     "With nothing but unigram noise candidates are not seen, and special tokens never"
@@ -206,9 +209,9 @@ def test_refused(made, tmp_path):
     d, hp = made
     other = replace(hp, mask_prob=.15)
     with pytest.raises(InputError, match='at 30% of the tokens, the recipe has mask_prob 0.15'):
-        examples_for(d/'examples', other)
+        examples_for(d/'examples', other, True)
     with pytest.raises(InputError, match='has no replacements; add them with electra_data --replace-with'):
-        examples_for(copy_of(made, tmp_path), hp)
+        examples_for(copy_of(made, tmp_path), hp, True)
     with pytest.raises(InputError, match='these DataLoaders give no replacements'):
         electra_learner(pretrain_dls(*[load_examples(d/'examples', hp)]*2, hp, 'cpu'), hp).fit_steps(1)
     with pytest.raises(InputError, match='has no generator; give a finished run'): open_generator(d/'vocab')

@@ -21,7 +21,7 @@ def lines(corpus, **kw): return [l for c in chunks(corpus, **kw) for l in c.line
 # Compressed sources
 
 @pytest.mark.parametrize('data', [gzip.compress(TEXT), gzip.compress(TEXT[:7])+gzip.compress(TEXT[7:]),
-    zstd(TEXT), zstd(TEXT[:7])+zstd(TEXT[7:])])
+    zstd(TEXT), zstd(TEXT[:7])+zstd(TEXT[7:])], ids=['gz', 'gz in two', 'zst', 'zst in two']) # gzip holds the time
 def test_compressed(tmp_path, data):
     (tmp_path/'a').write_bytes(data)
     assert docs(tmp_path/'a')==DOCS

@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/batches.html.md"""
 
 # %% auto #0
 __all__ = ['PretrainDL', 'PretrainDataLoaders', 'pretrain_dls', 'tokens_of', 'scheduled_seq_len', 'split_sequences',
-           'LengthSchedule', 'extend_positions', 'ExtendPositions']
+           'LengthSchedule', 'extend_positions', 'ExtendPositions', 'SharedCounts', 'StepAtLastPart',
+           'NumberedExamples']
 
 # %% ../../nbs/data/13_batches.ipynb #e923f00b
 from pathlib import Path
@@ -14,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from fastai.callback.core import Callback
+from fastai.callback.core import Callback, CancelBatchException
+from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import default_device, display_df
@@ -25,7 +27,7 @@ from .examples import Examples, build_examples, load_examples
 from .text import source_facts
 from .tokenizer import special_token_ids, train_vocab
 from ..engine.files import InputError, cache_dir, digest
-from ..engine.ranks import n_processes, rank
+from ..engine.ranks import n_processes, rank, summed
 from ..engine.training import copy_batch
 from ..method.masking import MaskTokens, make_inputs, mask_batch
 
@@ -264,7 +266,7 @@ def split_sequences(
 # %% ../../nbs/data/13_batches.ipynb #ab88e10f
 class LengthSchedule(Callback):
     "Split examples as a schedule says, held-out ones to the longest length, before `MaskTokens`, which counts updates"
-    order = MaskTokens.order-0.5
+    order = MaskTokens.order-2 # before the mask, and before the positions are counted
     def __init__(self,
         schedule, # (length, fraction of training) pairs
         n_updates:int, # Of the whole run
@@ -297,7 +299,7 @@ def extend_positions(
 # %% ../../nbs/data/13_batches.ipynb #aeda343e
 class ExtendPositions(Callback):
     "Positions of longer sequences begin as copies of those that have learnt"
-    order, run_valid = LengthSchedule.order+0.1, False
+    order, run_valid = LengthSchedule.order+1, False
     def __init__(self,
         schedule, # (length, fraction of training) pairs, as for `LengthSchedule`
         n_updates:int, # Of the whole run
@@ -333,3 +335,73 @@ def extend(self:ExtendPositions,
     for m in self.model.modules():
         e = getattr(m, 'position_embeddings', None)
         if isinstance(e, nn.Embedding): extend_positions(e, known, wanted, state.get(e.weight, {}))
+
+# %% ../../nbs/data/13_batches.ipynb #97fabb01
+class SharedCounts(Callback):
+    "Divide the losses of a part by the counts of the whole batch, and show the mean of all processes"
+    order, run_valid = MaskTokens.order+1, False
+    def __init__(self,
+        parts:int=1, # Parts of a batch
+    ): self.parts = parts
+
+    def before_batch(self):
+        "Count at the first part; each part divides by the mean of all"
+        if self.parts==1: return # the network counts
+        if not self.n_accumulated:
+            counts = self.model.mean_counts(self.model.counts(self.mask_all()))
+            self.batch_counts = {k: v/self.parts for k,v in counts.items()}
+        self.learn.masked = self.masked._replace(counts=self.batch_counts)
+        self.learn.xb = tuple(self.masked)
+
+    def after_loss(self):
+        "The share of a part, and the mean over all processes"
+        self.learn.loss_grad = self.loss_grad/self.parts
+        self.learn.loss = summed(self.loss)/n_processes()
+
+    def after_validate(self):
+        "The recorder's loss is that of all processes, each of which has evaluated its share"
+        o = self.recorder.loss
+        o.total, o.count = summed(torch.tensor([float(o.total), float(o.count)], dtype=torch.float64)).tolist()
+
+# %% ../../nbs/data/13_batches.ipynb #978187f7
+@patch
+def mask_all(self:SharedCounts): # `MaskedBatch`
+    "All parts of this process, masked; the part that comes next stays what it is"
+    part, masked, self.learn.xb = self.xb, self.masked, self.whole_batch
+    for o in self.learn.cbs.sorted('order'):
+        if isinstance(o, (LengthSchedule, MaskTokens)): o.before_batch()
+    whole, self.learn.xb, self.learn.masked = self.masked, part, masked
+    return whole
+
+class StepAtLastPart(Callback):
+    "Update the weights when all parts of a batch are done"
+    order, run_valid = GradientAccumulation.order, False
+    def __init__(self,
+        parts:int, # Parts of a batch
+    ): self.parts = parts
+
+    def before_step(self):
+        "Wait for the other parts"
+        if self.n_accumulated<self.parts-1: raise CancelBatchException()
+
+# %% ../../nbs/data/13_batches.ipynb #a081228b
+class NumberedExamples(torch.utils.data.Dataset):
+    "Examples as dicts with their places, for the `DataLoader` of torch and the `Trainer` of transformers"
+    def __init__(self,
+        examples:Examples, # On disk
+    ): self.examples, self.epoch = examples, 0
+
+    def __len__(self): return len(self.examples)
+
+    def set_epoch(self,
+        epoch:int, # Number of the pass
+    ):
+        "Begin a pass"
+        self.epoch = epoch
+
+    def __getitem__(self,
+        i:int, # Number of an example
+    )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`
+        "An example and its place in the stream"
+        ids, a, *_ = self.examples[i]
+        return dict(input_ids=ids[0].long(), segment_a_length=int(a[0]), place=self.epoch*len(self) + int(i))

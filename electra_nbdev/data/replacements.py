@@ -6,18 +6,17 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/replacements.html.md"""
 
 # %% auto #0
 __all__ = ['open_generator', 'Candidates', 'candidates_of', 'candidate_probs', 'add_replacements', 'check_generator',
-           'SampledExamples', 'examples_for', 'MaskFromTable', 'ReplaceFromTable', 'TemperatureDecay']
+           'SampledExamples', 'examples_for', 'MaskFromTable']
 
 # %% ../../nbs/data/17_replacements.ipynb #39995410
-import json, math, shutil
+import json, shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from fastai.callback.core import Callback
-from fastcore.basics import patch, store_attr
+from fastcore.basics import patch
 from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
@@ -27,9 +26,8 @@ from ..engine.fields import check_candidates
 from ..engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of, one_line
 from ..engine.models import complete_network, device_of, max_input, model_folder
 from ..engine.random import KeyedRandom
-from ..method.discriminator import corrupt, disc_labels, is_replaced
-from ..method.electra import Objective
-from ..method.generator import Prediction, hidden_states, in_parts, masked_logits, sample_inverse_cdf
+from ..method.generator import Prediction, hidden_states, in_parts, masked_logits, predict_masked
+from ..method.generator import sample_inverse_cdf
 from ..method.masking import EVAL_MASK_PROB, MaskedBatch, MaskTokens, candidates, make_inputs, mask_batch
 from ..method.masking import scatter_update
 
@@ -287,17 +285,18 @@ def check(self:SampledExamples,
 def examples_for(
     path, # Folder of examples
     hp, # `PretrainHParams`
-)->Examples: # `SampledExamples` if the recipe asks for them
+    sampled:bool=False, # Whether the recipe takes the replacements from the examples
+)->Examples: # `SampledExamples` if so
     "Examples as a recipe reads them, checked against it"
-    found = load_examples(path, hp)
-    if not hp.replacements_from_data: return found
-    found = SampledExamples(path)
-    found.check(hp)
-    return found
+    examples = load_examples(path, hp)
+    if not sampled: return examples
+    examples = SampledExamples(path)
+    examples.check(hp)
+    return examples
 
 # %% ../../nbs/data/17_replacements.ipynb #146a3493
 class MaskFromTable(MaskTokens):
-    "Positions and candidates of a batch from the table: `learn.masked` for the objective"
+    "Positions and candidates of a batch from the table: `learn.masked`, which is the input of the network"
     name = 'mask_tokens'
     def __init__(self,
         special_ids, # Ids of special tokens, `SpecialTokenIds`
@@ -323,46 +322,12 @@ class MaskFromTable(MaskTokens):
         masked = scatter_update(ids, at, torch.full_like(at, self.special_ids.mask), hidden)
         self.learn.masked = MaskedBatch(*inp, masked, at, ids.gather(1, at), used.float(),
                                         candidates(inp, self.special_ids), rand(len(ids), width), proposed)
+        self.learn.xb = tuple(self.masked)
 
 # %% ../../nbs/data/17_replacements.ipynb #0fa3204b
-class ReplaceFromTable(Objective):
-    "Replaced-token detection with the candidates of the table"
-    def __init__(self,
-        temperature:float=1., # Of the softmax that replacements are sampled from, in training
-        disallow_correct:bool=False, # Never sample the original token
-        unigram_noise=None, # `UnigramNoise`, which a share of the replacements is drawn from
-    ): store_attr()
-
-    def before_batch(self):
-        "Replace tokens, and ask for the labels"
-        mb = self.masked
-        c, temperature = mb.proposed, self.temperature if self.training else 1.
-        probs = candidate_probs(c, temperature, mb.targets if self.disallow_correct else None)
-        sampled = c.ids.gather(-1, sample_inverse_cdf(probs, mb.u)[...,None]).squeeze(-1)
-        entropy, nll = torch.special.entr(probs).sum(-1), -c.original
-        found = Prediction((nll*mb.weights).sum(), mb.weights.sum(), nll, sampled, c.ids[...,0], entropy)
-        found = self.mixed(found)
-        fake = corrupt(mb, found.sampled)
-        self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
-        self.set_targets(found, disc_labels(is_replaced(mb, fake), mb.attention_mask))
-
-# %% ../../nbs/data/17_replacements.ipynb #ca573dc8
-class TemperatureDecay(Callback):
-    "Let the temperature of an objective fall to 1"
-    order, run_valid = MaskTokens.order+.6, False
-    def __init__(self,
-        start:float, # Temperature at the beginning
-        decay:float, # Fraction of training in which its distance from 1 falls to 1/e
-        n_updates:int, # Of the whole run
-    ): store_attr()
-
-    def at(self,
-        update:int, # Updates done
-    )->float:
-        "The temperature after some updates"
-        return 1 + (self.start-1)*math.exp(-update/(self.decay*self.n_updates))
-
-    def before_batch(self):
-        "Set it"
-        objective = next(o for o in self.learn.cbs if isinstance(o, Objective))
-        objective.temperature = self.at(self.learn.n_updates)
+@predict_masked.register
+def _(generator:Candidates, mb, training, step=None, temperature=1., disallow_correct=False):
+    probs = candidate_probs(generator, temperature, mb.targets if disallow_correct else None)
+    sampled = generator.ids.gather(-1, sample_inverse_cdf(probs, mb.u)[...,None]).squeeze(-1)
+    nll, entropy = -generator.original, torch.special.entr(probs).sum(-1)
+    return Prediction((nll*mb.weights).sum(), mb.weights.sum(), nll, sampled, generator.ids[...,0], entropy)

@@ -29,7 +29,7 @@ class KeyedRandom:
     "`rand(rows, cols)`: uniform numbers that depend on the key, the rows' places and the number of the call"
     def __init__(self,
         *key:int, # Seed, step ...
-        first:int=0, # Place of the first row
+        first:int|Tensor=0, # Place of the first row, or of each row, (rows,)
         device='cpu', # Of the numbers
     ):
         self.key, self.first, self.device, self.calls = key, first, device, 0
@@ -42,6 +42,7 @@ class KeyedRandom:
         z = 0
         for o in (*self.key, self.calls): z = _mixed(_signed(z + _GOLDEN*(o+1)), _signed)
         self.calls += 1
-        places = torch.arange(self.first, self.first+rows, device=self.device)[:,None]
-        for o in (places, torch.arange(cols, device=self.device)): z = _mixed((o+1)*_signed(_GOLDEN) + z)
+        places = self.first
+        if isinstance(places, int): places = torch.arange(places, places+rows, device=self.device)
+        for o in (places[:,None], torch.arange(cols, device=self.device)): z = _mixed((o+1)*_signed(_GOLDEN) + z)
         return ((z >> 40) & (2**24-1)).float() * 2**-24

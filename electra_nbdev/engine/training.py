@@ -23,6 +23,7 @@ from fastai.learner import AvgLoss, AvgSmoothLoss, Learner, Recorder
 from fastai.torch_core import apply, find_bs, to_device
 from fastcore.basics import patch
 from torch import nn
+from transformers import PreTrainedModel
 
 from .fields import check_precision
 from .files import InputError, one_line
@@ -254,8 +255,9 @@ def compile_bodies(
     "Compile each body when it is first called"
     config = torch._dynamo.config
     config.cache_size_limit = max(config.cache_size_limit, 64)
-    for o in model.modules():
-        if getattr(o, 'base_model', None) is o: o.compile(**how)
+    networks = [o for o in model.modules() if isinstance(o, PreTrainedModel)]
+    for o in networks: # a body is a model without another one in it
+        if not any(isinstance(m, PreTrainedModel) for m in o.modules() if m is not o): o.compile(**how)
     return model
 
 def is_compiled(

@@ -6,20 +6,20 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/electric.html.md"""
 
 # %% auto #0
 __all__ = ['nce_logits', 'reading_order', 'shift', 'causal', 'TwoTowers', 'cloze_nll', 'cloze_step', 'log_q', 'mixture_log_prob',
-           'noise_mask', 'noise_prob', 'NoiseContrast']
+           'noise_mask', 'noise_prob', 'NoiseContrast', 'NoiseContrastiveEstimation']
 
 # %% ../../nbs/method/05_electric.ipynb #f7dfff09
-import math
 from copy import deepcopy
 
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch, store_attr
+from fastcore.basics import patch
 from torch import Tensor, nn
 from transformers import ElectraConfig
 
-from .discriminator import IGNORE, corrupt, disc_labels
-from .electra import Objective
+from .discriminator import IGNORE, corrupt, disc_labels, disc_nll
+from .electra import Objective, ObjectiveStep
+from .electra import ReplacedTokenDetection, StepOutput
 from .generator import Prediction, gather_positions, in_parts, mlm_nll
 from .generator import predict_masked, sample_tokens, top_and_entropy
 from .masking import EVAL_MASK_PROB, Inputs, MaskedBatch
@@ -70,9 +70,10 @@ class TwoTowers(nn.Module):
         super().__init__()
         from transformers import ElectraModel # takes seconds
         from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
-        wide = deepcopy(cfg)
+        cfg, wide = deepcopy(cfg), deepcopy(cfg)
         wide.hidden_size = 2*cfg.hidden_size
         self.config, self.mode = cfg, mode
+        cfg.towers = mode # what an objective builds them from
         self.ltr, self.rtl = causal(ElectraModel(cfg)), causal(ElectraModel(cfg))
         self.generator_predictions = ElectraGeneratorPredictions(wide)
         self.generator_lm_head = nn.Linear(cfg.embedding_size, cfg.vocab_size)
@@ -193,11 +194,11 @@ def log_q(
 def mixture_log_prob(
     log_q:Tensor, # Log-probability of tokens under the towers, any shape
     unigram:Tensor, # Their probability under the unigram distribution, same shape
-    share:float, # Of the noise that is drawn from the latter, above 0
+    share, # Of the noise that is drawn from the latter, a number or a tensor []
 )->Tensor: # Log-probability of these tokens as noise
     "Log-probability under a mixture of the towers and the unigram distribution"
-    rest = math.log(1-share) if share<1 else -math.inf
-    return torch.logaddexp(log_q + rest, (share*unigram).log())
+    share = share*torch.ones_like(unigram)
+    return torch.logaddexp(log_q + torch.log1p(-share), (share*unigram).log())
 
 # %% ../../nbs/method/05_electric.ipynb #0b1b23dd
 def noise_mask(
@@ -216,50 +217,55 @@ def noise_prob(
     return n/c if duplicates=='distinct' else 1-(1-1/c)**n
 
 # %% ../../nbs/method/05_electric.ipynb #46420223
-class NoiseContrast(Objective):
-    "Electric's objective: tell text from noise whose probability the towers know"
-    def __init__(self,
-        temperature:float=1., # Of the softmax that noise is sampled from, in training
-        disallow_correct:bool=False, # Never sample the original token
-        step=None, # Losses and samples of the towers, the plain one if None
-        unigram_noise=None, # `UnigramNoise`, which a share of the noise is drawn from
-    ): store_attr()
+class NoiseContrast(ObjectiveStep):
+    "Noise-contrastive estimation: predictions are log-odds that a token is noise"
 
-    def before_batch(self):
-        "Replace tokens, and ask which were drawn"
-        mb, towers = self.masked, self.model.generator
-        temperature = self.temperature if self.training else 1.
-        found, x, nll = towers.predict(mb, self.training, self.step, temperature=temperature,
-                                       disallow_correct=self.disallow_correct)
-        found = self.mixed(found)
-        fake = corrupt(mb, found.sampled)
-        prob, counted = self.noise(mb)
-        q = log_q(towers.generator_lm_head, x, mb.input_ids, nll, fake)
-        if share := self.noise_share():
-            q = mixture_log_prob(q, self.unigram_noise.probs[fake], share)
-        self.offset = nce_logits(0., q, prob)
-        self.learn.xb = fake, mb.attention_mask, mb.token_type_ids
-        self.set_targets(found, disc_labels(noise_mask(mb), counted))
+class NoiseContrastiveEstimation(ReplacedTokenDetection):
+    "Electric: tell text from noise whose probability the towers know"
+    arguments = ReplacedTokenDetection.arguments | dict(
+        mask_prob=.15, # Nominal share of noise in training, for `official` towers
+        duplicates='distinct') # How noise is drawn, as in `mask_batch`
+    folder, callback = 'electric', NoiseContrast
 
-    def after_pred(self):
-        "From energies to log-odds of noise"
-        self.learn.pred = self.pred + self.offset
+    def step(self,
+        mb:MaskedBatch, # Masked batch
+    )->StepOutput: # Without its loss
+        "Write noise into the text, and tell which tokens are noise"
+        noise, mb = self.choose_noise(mb)
+        found, x, nll = self.generator.predict(mb, self.training, self.head_step, **self.sampling())
+        found = self.draw_noise(found, noise, mb.u)
+        fake, (prob, counted) = corrupt(mb, found.sampled), self.noise_of(mb)
+        q = log_q(self.generator.generator_lm_head, x, mb.input_ids, nll, fake)
+        if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
+        energies = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
+        logits, labels = nce_logits(energies, q, prob), disc_labels(noise_mask(mb), counted)
+        sums = dict(gen=found.total, disc=disc_nll(logits, labels).sum())
+        return StepOutput(logits=logits, labels=labels, sums=sums, prediction=found)
+
+Objective.two_towers = TwoTowers
 
 # %% ../../nbs/method/05_electric.ipynb #62606a2a
 @patch
-def noise(self:NoiseContrast,
+def noise_of(self:NoiseContrastiveEstimation,
     mb:MaskedBatch, # Batch with positions and candidates
 )->tuple: # Probability of noise, (bs, 1); tokens that count, (bs, sl)
     "The probability of noise, and the tokens that may be noise"
-    masks, prob = self.mask_tokens, noise_prob(mb, self.mask_tokens.duplicates)
-    if self.model.generator.mode=='fixed': return prob, mb.candidates & (prob>0) & (prob<1)
-    nominal = masks.mask_prob if self.training else EVAL_MASK_PROB
+    prob = noise_prob(mb, self.config.arguments['duplicates'])
+    if self.generator.mode=='fixed': return prob, mb.candidates & (prob>0) & (prob<1)
+    nominal = self.config.arguments['mask_prob'] if self.training else EVAL_MASK_PROB
     return torch.full_like(prob, nominal), mb.attention_mask
 
 @patch
-def counts(self:NoiseContrast,
+def counts(self:NoiseContrastiveEstimation,
     mb:MaskedBatch, # Batch with positions and candidates
-)->Tensor: # (2,) float32
+)->dict: # {name: Tensor []}
     "Tokens that the two losses of a batch are averaged over"
-    labels = disc_labels(noise_mask(mb), self.noise(mb)[1])
-    return torch.stack([mb.candidates.sum(), (labels!=IGNORE).sum()]).float()
+    labels = disc_labels(noise_mask(mb), self.noise_of(mb)[1])
+    return dict(gen=mb.candidates.sum(), disc=(labels!=IGNORE).sum())
+
+@patch
+def scores(self:NoiseContrastiveEstimation,
+    logits:Tensor, # From `token_logits`
+)->Tensor: # The same
+    "Energies"
+    return logits

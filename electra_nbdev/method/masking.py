@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/masking.html.md"""
 # %% auto #0
 __all__ = ['KEEP_PROB', 'EVAL_MASK_PROB', 'SpecialTokenIds', 'Inputs', 'make_inputs', 'candidates', 'num_masked',
            'draw_with_replacement', 'draw_distinct', 'scatter_update', 'MaskedBatch', 'apply_mask', 'mask_batch',
-           'plot_tokens', 'MaskTokens']
+           'plot_tokens', 'mask_examples', 'MaskTokens', 'MaskCollator']
 
 # %% ../../nbs/method/01_masking.ipynb #e3939ac1
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from ..engine.fields import check_choice
 from ..engine.files import InputError
 from ..engine.random import KeyedRandom
 from ..engine.ranks import n_processes, rank
-from ..engine.training import count_updates
+from ..engine.training import batches_per_update, count_updates
 
 # %% ../../nbs/method/01_masking.ipynb #c601b3a1
 class SpecialTokenIds(NamedTuple):
@@ -125,6 +125,14 @@ class MaskedBatch(NamedTuple):
     candidates:Tensor|None=None # True where a token may be predicted, (bs, sl)
     u:Tensor|None=None # Uniform numbers to sample replacements with, (bs, n)
     proposed:tuple|None=None # What a table proposes for the positions, if there is one
+    counts:dict|None=None # What the losses are divided by, if not by the counts of this batch
+
+    @classmethod
+    def named(cls,
+        **fields, # Without `attention_mask` there is no padding
+    )->'MaskedBatch':
+        "A batch from its fields by name"
+        return cls(**dict(attention_mask=None) | fields)
 
 # %% ../../nbs/method/01_masking.ipynb #29e1da3a
 def apply_mask(
@@ -180,9 +188,27 @@ def plot_tokens(
 # %% ../../nbs/method/01_masking.ipynb #0f688aa9
 EVAL_MASK_PROB = 0.15 # Masking rate of held-out text
 
+def mask_examples(
+    ids:Tensor, # Token ids, padded on the right, (bs, sl)
+    segment_a_length:Tensor|None, # Tokens up to the first [SEP], included, (bs,); None: one segment
+    special_ids:SpecialTokenIds, # Ids of special tokens
+    mask_prob:float=0.15, # Masking rate
+    duplicates:str='distinct', # As in `mask_batch`
+    rand:Callable=torch.rand, # As in `mask_batch`
+    word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
+)->MaskedBatch:
+    "A masked batch of examples as they are stored"
+    if ids.ndim!=2:
+        raise InputError(f"token ids have shape {tuple(ids.shape)}, not (examples, length); "
+                         "let each example of the DataLoaders be a tuple, for example (ids,)")
+    inp = make_inputs(ids, segment_a_length, special_ids.pad)
+    begins = None if word_starts is None else word_starts[ids]
+    return mask_batch(inp, special_ids, mask_prob, duplicates, rand, begins)
+
+# %% ../../nbs/method/01_masking.ipynb #77924381
 class MaskTokens(Callback):
-    "Mask every batch: `learn.masked` for the objective"
-    order = MixedPrecision.order+1 # inside autocast, before the objective
+    "Mask every batch: `learn.masked`, which is the input of the network"
+    order = MixedPrecision.order+1 # after what changes the examples
     def __init__(self,
         special_ids:SpecialTokenIds, # Ids of special tokens
         mask_prob:float=0.15, # Masking rate in training
@@ -198,27 +224,28 @@ class MaskTokens(Callback):
     def before_batch(self):
         "Mask token ids, alone or followed by the lengths of their first segments"
         ids, *rest = (*self.xb, *self.yb)
-        if ids.ndim!=2:
-            raise InputError(f"token ids have shape {tuple(ids.shape)}, not (examples, length); "
-                             "let each example of the DataLoaders be a tuple, for example (ids,)")
-        inp = make_inputs(ids, rest[0] if rest else None, self.special_ids.pad)
-        if self.training: rand, prob = self.random_of_step(ids), self.mask_prob
-        else: rand, prob = self.random_of_evaluation(ids), EVAL_MASK_PROB
-        whole = self.training and self.word_starts is not None
-        if whole: self.word_starts = self.word_starts.to(ids.device) # copied once
-        begins = self.word_starts[ids] if whole else None
-        self.learn.masked = mask_batch(inp, self.special_ids, prob, self.duplicates, rand, begins)
+        self.learn.masked = self.mask(ids, rest[0] if rest else None)
+        self.learn.xb = tuple(self.masked)
+
+    def mask(self, ids, segment_a_length): # As for `mask_examples`
+        "Mask a batch, held-out text at its own rate"
+        how, starts = [ids, segment_a_length, self.special_ids], self.word_starts
+        if not self.training:
+            rand = self.random_of_evaluation(ids)
+            return mask_examples(*how, EVAL_MASK_PROB, self.duplicates, rand)
+        if starts is not None: starts = self.word_starts = starts.to(ids.device) # copied once
+        rand = self.random_of_step(ids)
+        return mask_examples(*how, self.mask_prob, self.duplicates, rand, starts)
 
 # %% ../../nbs/method/01_masking.ipynb #6a67852d
 @patch
 def random_of_step(self:MaskTokens,
     ids:Tensor, # Token ids of this process, (bs, sl)
-    kind:int=0, # Numbers of another kind for another purpose; 0: masks and samples, 1: evaluations
 )->KeyedRandom:
-    "Uniform numbers for the examples of this process in the global batch"
-    place = self.learn.n_accumulated*n_processes() + rank()
-    first = place*len(ids)
-    return KeyedRandom(self.seed, kind, self.learn.n_updates, first=first, device=ids.device)
+    "Uniform numbers for the places of the examples in the stream of all examples"
+    batches = batches_per_update(self.learn)*getattr(self.learn, 'parts', 1)
+    batch = self.learn.n_updates*batches + self.learn.n_accumulated
+    return KeyedRandom(self.seed, 0, first=(batch*n_processes()+rank())*len(ids), device=ids.device)
 
 # %% ../../nbs/method/01_masking.ipynb #83c13327
 @patch
@@ -228,3 +255,26 @@ def random_of_evaluation(self:MaskTokens,
     "Uniform numbers for the examples of a held-out batch, the same in every evaluation"
     first = getattr(self.dl, 'first', 0)
     return KeyedRandom(self.seed, 1, self.iter, first=first, device=ids.device)
+
+# %% ../../nbs/method/01_masking.ipynb #03918d19
+class MaskCollator:
+    "Masked batches for any loop: `collate_fn` of torch, `data_collator` of transformers"
+    def __init__(self,
+        special_ids:SpecialTokenIds, # Ids of special tokens
+        mask_prob:float=0.15, # Masking rate
+        duplicates:str='distinct', # As in `mask_batch`
+        seed:int=0, # Of masks and samples
+        word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
+    ): store_attr()
+
+    def __call__(self,
+        examples:list, # Dicts with `input_ids` (sl,), `place`, and maybe `segment_a_length`
+    )->dict: # The fields of a `MaskedBatch` that are there
+        "Mask some examples"
+        def stack(name): return torch.stack([torch.as_tensor(o[name]) for o in examples])
+        ids, places = stack('input_ids'), stack('place')
+        a = stack('segment_a_length') if 'segment_a_length' in examples[0] else None
+        how = self.special_ids, self.mask_prob, self.duplicates
+        rand = KeyedRandom(self.seed, 0, first=places)
+        batch = mask_examples(ids.long(), a, *how, rand, self.word_starts)._asdict()
+        return {k: v for k,v in batch.items() if v is not None}

@@ -26,7 +26,7 @@ from ..engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from ..engine.files import InputError, digest_of
 from ..engine.models import max_input
 from ..engine.training import print_line
-from ..method.electra import Electra
+from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from .interop import open_pretrained
 from .learner import ElectraLearner
@@ -40,7 +40,7 @@ from .runs import check_known, open_examples, run_folder, run_pretraining, with_
 class Origin:
     "Trained networks that a new run begins with"
     folder:str # As the user wrote it
-    model:Electra # Both networks
+    model:Objective # Both networks
     hp:PretrainHParams # How they were built and trained
     tokenizer:object # Of their vocabulary
     moments:dict = field(default_factory=dict) # Moments of their optimizer, where there are any
@@ -206,7 +206,7 @@ def of_vocabulary(
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8f0c0bf4
 def new_parts(
     origin:Origin, # Trained networks
-    model:Electra, # Networks to be trained
+    model:Objective, # Networks to be trained
 )->list: # `discriminator`, `generator`, both or neither
     "Networks that have no trained weights to begin with"
     def shapes(o): return {n: p.shape[of_vocabulary(n):] for n,p in o.named_parameters(remove_duplicate=False)}
@@ -221,9 +221,10 @@ def graft(
     origin:Origin, # Trained networks
     hp:PretrainHParams, # Recipe of the new run, with its `vocab_size`
     rows:list, # From `old_rows`
-)->Electra: # New networks
+    objective=None, # Class of another objective than the recipe's
+)->Objective: # New networks
     "Networks of a recipe with the weights of the old ones"
-    model, had = build_networks(hp), dict(origin.model.named_parameters(remove_duplicate=False))
+    model, had = build_networks(hp, objective), dict(origin.model.named_parameters(remove_duplicate=False))
     new = new_parts(origin, model)
     for n,p in model.named_parameters():
         if n.partition('.')[0] in new: continue
@@ -405,6 +406,7 @@ def continue_pretraining(
     out, # Folder of the run, `runs/` and the recipe's name if None
     hp:PretrainHParams, # From `Origin.recipe`, with the vocabulary and the length of the examples
     carry_optimizer:bool=False, # Begin with the moments of the run that the weights are from
+    objective=None, # Class of another objective than the recipe's
     **kwargs, # `minutes`, `extend`, `device`, `precision`, `log` of `run_pretraining`
 )->ElectraLearner:
     "Pre-train on from trained weights, or continue where such a run stopped"
@@ -413,7 +415,7 @@ def continue_pretraining(
         raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {origin.folder} know "
                          f"{most} positions; build examples with electra_data --max-length {most}")
     init = origin.facts('carried' if carry_optimizer else 'fresh')
-    check_known(run_folder(out, hp), hp, data, kwargs.get('minutes'), kwargs.get('extend'), init)
+    check_known(run_folder(out, hp), hp, data, kwargs.get('minutes'), kwargs.get('extend'), init, objective=objective)
     tok = open_examples(data, hp)[0].tokenizer
     rows, cbs = old_rows(origin.tokenizer, tok), [DomainBits(origin)]
     if carry_optimizer: cbs.append(CarryMoments(carried(origin, tok)))
@@ -422,8 +424,9 @@ def continue_pretraining(
     vocabulary = 'their vocabulary' if same else f'another vocabulary. {vocabulary_report(rows, origin.tokenizer, tok)}'
     print_line(f"Beginning with the weights of {origin.folder}, "
                f"at a learning rate of at most {hp.learning_rate:g}, with {vocabulary}")
-    model = graft(origin, hp, rows)
+    model = graft(origin, hp, rows, objective)
     _report_parts(origin, model, carry_optimizer)
-    learn = run_pretraining(data, out, hp, model=model, init=init, cbs=cbs, **kwargs)
+    learn = run_pretraining(data, out, hp, model=model, init=init, cbs=cbs, objective=objective,
+                            **kwargs)
     if not learn.stopped and (told := domain_report(learn.jsonl_logger.rows)): print_line(told)
     return learn

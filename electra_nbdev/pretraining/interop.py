@@ -30,7 +30,7 @@ from ..engine.models import (check_missing, check_sizes, check_source, complete_
                                          model_path, read_tasks)
 from ..engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
 from ..engine.weights import Weights, drop_copies, from_official, has_encoder, head_name, sizes_of
-from ..method.electra import Electra
+from ..method.electra import Objective
 from .recipe import SIZES, PretrainHParams, body_config, build_networks, given_hparams, preset
 
 # %% ../../nbs/pretraining/26_interop.ipynb #966825a9
@@ -176,7 +176,7 @@ def _check_own_embeddings(w):
 @dataclass(kw_only=True)
 class Pretrained(Weights):
     "Networks from somewhere, and what became of every weight; `tensors` is empty, the networks have them"
-    model:Electra # Generator and discriminator
+    model:Objective # Generator and discriminator
     hp:PretrainHParams # Recipe
     taken:list # Names of parameters that were copied
     made:list # Names of parameters that are new

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/learner.html.md"
 
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'held_out_batches', 'EvaluationInterval', 'ElectraLearner', 'electra_learner',
-           'match_examples', 'with_special_ids', 'time_steps', 'evaluation_batches', 'most_steps', 'steps_within',
-           'faster_precision', 'choose_precision']
+           'with_fast_steps', 'give_counts', 'match_examples', 'with_special_ids', 'time_steps', 'evaluation_batches',
+           'most_steps', 'steps_within', 'faster_precision', 'choose_precision']
 
 # %% ../../nbs/pretraining/22_learner.ipynb #aca5e193
 import gc, math, time
@@ -26,12 +26,11 @@ from fastai.torch_core import display_df
 from fastcore.foundation import L, patch
 
 # %% ../../nbs/pretraining/22_learner.ipynb #41116765
-from ..data.batches import (ExtendPositions, LengthSchedule, PretrainDataLoaders, PretrainDL, pretrain_dls,
-                                        tokens_of)
+from ..data.batches import (ExtendPositions, LengthSchedule, PretrainDataLoaders, PretrainDL, SharedCounts,
+                                        StepAtLastPart, pretrain_dls, tokens_of)
 from ..data.examples import Examples, build_examples, load_examples
 from ..data.replacements import examples_for
 from ..data.sample_corpus import sample_corpus
-from ..data.shared_batches import SharedCounts, StepAtLastPart
 from ..data.tokenizer import load_tokenizer, special_token_ids, train_vocab, watched
 from ..engine.files import InputError, build_lock, cache_dir
 from ..engine.ranks import AverageGradients, OwnDropout, join_processes, largest, n_processes, rank
@@ -39,8 +38,9 @@ from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, bat
                                            has_own_schedule, precision_callbacks, print_line, print_metrics,
                                            progress_bars)
 from ..method.discriminator import corrupt
-from ..method.electra import Electra, JointLoss, MaskedLM, Objective, ReplaceTokens
-from ..method.electric import NoiseContrast, TwoTowers
+from ..method.electra import Objective, ObjectiveStep, step_loss
+from ..method.electric import cloze_step
+from ..method.generator import mlm_step, sample_inverse_cdf
 from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import electra_optimizer, param_groups
@@ -48,9 +48,8 @@ from ..method.schedule import ClipNorm, LinearWarmupDecay
 from .monitor import FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history
 from .monitor import read_history
 from .optimizer_state import EmbeddingsOnly
-from .recipe import (PretrainHParams, build_networks, differences, load_hparams, load_networks,
-                                              objective_callbacks, preset, resolve_hparams, save_networks, with_length,
-                                              with_steps)
+from .recipe import (PretrainHParams, build_networks, differences, has_towers, load_networks,
+                                              masking_of, preset, reads_table, save_networks, with_length, with_steps)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #4ecde68c
 def sample_examples(
@@ -70,11 +69,11 @@ def open_examples(
     hp:PretrainHParams, # Recipe to check them against
 )->tuple: # Training and held-out examples
     "Open what a run learns from and what it is evaluated on"
-    if data is None and hp.replacements_from_data:
+    if data is None and reads_table(hp):
         raise InputError("hparam `replacements_from_data` needs --data: examples of electra_data --replace-with")
     folder, held = sample_examples(hp) if data is None else (Path(data), Path(data)/'held_out')
-    train = examples_for(folder, hp)
-    if held.is_dir(): return train, examples_for(held, hp)
+    train = examples_for(folder, hp, reads_table(hp))
+    if held.is_dir(): return train, examples_for(held, hp, reads_table(hp))
     print(f"{folder} has no held-out documents: evaluations are on training text, and flatter the run", flush=True)
     return train, train
 
@@ -137,6 +136,10 @@ def after_fit(self:EvaluationInterval):
 class ElectraLearner(DeviceLearner):
     "fastai's `Learner` for pre-training"
     evaluated, stopped, exit_code, scaler, scaler_state = 0, None, 1, None, None
+    @property
+    def parts(self)->int:
+        "Parts of a batch, one after the other"
+        return self.hp.grad_accumulation
 
     def interval_start(self,
         every:int, # Updates of an interval
@@ -168,7 +171,7 @@ def one_batch(self:ElectraLearner,
     b:tuple, # Batch
 ):
     "A batch, in training in the parts of the recipe"
-    parts, self.whole_batch = self.hp.grad_accumulation if self.training else 1, b
+    parts, self.whole_batch = self.parts if self.training else 1, b
     for part in [b] if parts==1 else zip(*(o.chunk(parts) for o in b)):
         super(ElectraLearner, self).one_batch(i, part)
 
@@ -196,11 +199,12 @@ class _NoData(DataLoaders):
 def electra_learner(
     dls:DataLoaders, # `PretrainDataLoaders`, or any that give token ids
     recipe:PretrainHParams|str='small', # Recipe, or the name of a preset
-    model:Electra|None=None, # Networks, new ones of the recipe if None
+    model:Objective|None=None, # Networks in their objective, new ones of the recipe if None
     out=None, # Folder for `history.jsonl`; nothing is written if None
     special_ids=None, # `SpecialTokenIds`; those of the examples if None
     counts=None, # Token counts for the unigram baseline; those of the training examples if None
-    cbs=(), # Further callbacks; masking and objective among them take the place of the recipe's
+    cbs=(), # Further callbacks; masking and step among them take the place of the recipe's
+    objective=None, # Class of another objective for new networks, see `Objective`
     **kwargs, # For `Learner`: `opt_func`, `loss_func`, `lr`, `metrics`, `splitter` ... win over the recipe
 )->ElectraLearner:
     "Networks, objective, optimizer, schedule, metrics and history of a recipe in one fastai learner"
@@ -215,24 +219,46 @@ def electra_learner(
     elif special_ids is None:
         raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
     special_ids = special_ids or special_token_ids(tok)
-    from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
-    model = (with_unread_masks if hp.body else with_packed_dropout)(model or build_networks(hp))
+    model = give_counts(with_fast_steps(model or build_networks(hp, objective), hp), counts, special_ids)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
-    named = hp, special_ids, tok, counts
-    cbs = [*_callbacks(hp, ours, out), *_objective(named, cbs), *_sharing(hp, ours), *held, *cbs]
-    learn = ElectraLearner(dls, model, **_defaults(hp, held, kwargs) | kwargs, cbs=cbs)
+    steps = masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)
+    cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours), *held, *cbs]
+    learn = ElectraLearner(dls, model, **_defaults(hp, model, held, kwargs) | kwargs, cbs=cbs)
     learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn
 
+# %% ../../nbs/pretraining/22_learner.ipynb #76890b37
+def with_fast_steps(
+    model:Objective, # Changed in place
+    hp:PretrainHParams, # Its recipe
+)->Objective: # The same
+    "Swap in what is faster and computes the same"
+    from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout, with_unread_masks
+    fused, plain = (fused_cloze_step, cloze_step) if has_towers(model) else (fused_mlm_step, mlm_step)
+    model.head_step = partial(fused, plain=plain, sample=sample_inverse_cdf)
+    return (with_unread_masks if hp.body else with_packed_dropout)(model)
+
+def give_counts(
+    model:Objective, # Changed in place
+    counts, # Token counts of the training text, (V,), or None
+    special_ids, # `SpecialTokenIds`, which are never written into a text
+)->Objective: # The same
+    "Tell an objective that draws unigram noise how often the text has each token"
+    if not hasattr(model, 'unigram_probs') or counts is None and model.has_counts: return model
+    if counts is None: raise InputError("hparam `unigram_noise` needs token counts; give electra_learner `counts`")
+    counts = torch.as_tensor(counts).clone()
+    counts[list(special_ids)] = 0
+    model.set_counts(counts)
+    return model
+
 # %% ../../nbs/pretraining/22_learner.ipynb #89f96e55
-def _defaults(hp, held, given):
+def _defaults(hp, model, held, given):
     "What a recipe says of a `Learner`'s arguments; an optimizer of fastai's keeps its own splitter"
-    loss_func = JointLoss(hp.disc_weight if hp.has_discriminator else 0., hp.gen_weight)
-    metrics = held[0].columns(hp.has_discriminator) if held else None
+    metrics = held[0].columns(model.columns) if held else None
     adam = dict(wd=hp.weight_decay_rate, bias_correction=hp.bias_correction)
     opt_func = given.get('opt_func', partial(electra_optimizer, **adam))
     splitter = dict(splitter=param_groups) if getattr(opt_func, 'func', opt_func) is electra_optimizer else {}
-    return dict(loss_func=loss_func, lr=hp.learning_rate, opt_func=opt_func, metrics=metrics) | splitter
+    return dict(loss_func=step_loss, lr=hp.learning_rate, opt_func=opt_func, metrics=metrics) | splitter
 
 # %% ../../nbs/pretraining/22_learner.ipynb #0417c61f
 def _callbacks(hp, ours, out):
@@ -249,15 +275,14 @@ def _callbacks(hp, ours, out):
             EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
 
 # %% ../../nbs/pretraining/22_learner.ipynb #0bjec71v
-def _objective(named, given):
-    "Masking and objective of a recipe, but what the user has given instead"
-    masking, *objective = objective_callbacks(*named)
-    found = []
-    for kind,ours in ((MaskTokens, [masking]), (Objective, objective)):
+def _instead(ours, given):
+    "Masking and step of a recipe, but what the user has given instead"
+    kept = []
+    for kind,cb in zip((MaskTokens, ObjectiveStep), ours):
         own = [type(o).__name__ for o in given if isinstance(o, kind)]
-        if own: print_line(f"{', '.join(own)} of cbs in place of the recipe's {type(ours[0]).__name__}")
-        else: found += ours
-    return found
+        if own: print_line(f"{', '.join(own)} of cbs in place of the recipe's {type(cb).__name__}")
+        else: kept.append(cb)
+    return kept
 
 def _sharing(hp, ours):
     "What makes parts of a batch, and several processes, one update"
@@ -324,11 +349,11 @@ class _Stopwatch(Callback):
     def before_validate(self): self.start = time.perf_counter()
     def after_validate(self): self.eval_seconds = time.perf_counter()-self.start
 
-def _brief_fit(n, hp, dls, cbs):
+def _brief_fit(n, hp, dls, cbs, objective=None):
     "Seconds of a step and of a held-out batch, in a fit of `n` steps on networks that are not kept"
     hp = replace(hp, num_train_steps=n, num_warmup_steps=1, save_checkpoints_steps=n, iterations_per_loop=n,
                  num_eval_steps=min(hp.num_eval_steps, 4))
-    learn = electra_learner(dls, hp, cbs=cbs)
+    learn = electra_learner(dls, hp, cbs=cbs, objective=objective)
     learn.remove_cbs([learn.skip_bad_gradients, learn.training_monitor])
     watch = _Stopwatch()
     with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
@@ -346,10 +371,12 @@ def time_steps(
     dls:DataLoaders, # Its batches
     cbs=(), # Callbacks that change the speed, such as mixed precision
     n:int|None=None, # Steps; None: those of about three seconds, 5 to 200
+    objective=None, # As for `electra_learner`
 )->tuple: # Seconds of an update, seconds of a held-out batch
     "Time steps and held-out batches after a shorter fit, on networks that are not kept"
-    step, _ = _brief_fit(3, hp, dls, cbs)
-    return _brief_fit(n or int(largest(min(200, max(5, 3/step)))), hp, dls, cbs)
+    how = hp, dls, cbs, objective
+    step, _ = _brief_fit(3, *how)
+    return _brief_fit(n or int(largest(min(200, max(5, 3/step)))), *how)
 
 def evaluation_batches(
     hp:PretrainHParams, # Recipe
@@ -377,21 +404,23 @@ def steps_within(
     hp:PretrainHParams, # Recipe
     dls:DataLoaders, # Its batches
     cbs=(), # Callbacks that change the speed, such as mixed precision
+    objective=None, # As for `electra_learner`
 )->int: # At least 20
     "How many steps fit on this machine, by measurement"
-    steps = most_steps(hp, 60*minutes, *time_steps(hp, dls, cbs), dls.valid.per_epoch)
+    steps = most_steps(hp, 60*minutes, *time_steps(hp, dls, cbs, objective=objective), dls.valid.per_epoch)
     return max(20, int(largest(steps)))
 
 # %% ../../nbs/pretraining/22_learner.ipynb #352c96e1
 def faster_precision(
     hp:PretrainHParams, # Recipe
     dls:DataLoaders, # Its batches, on a CPU
+    objective=None, # As for `electra_learner`
 )->str: # `fp32` or `bf16`
     "Time a few steps in both precisions on networks that are not kept, and report them"
     amp = {o: precision_callbacks(o, dls.device) for o in ('fp32', 'bf16')}
     start, secs = time.perf_counter(), {o: [] for o in amp}
     while len(secs['bf16'])<3 and largest(time.perf_counter()-start)<5:
-        for name,cbs in amp.items(): secs[name].append(_brief_fit(4, hp, dls, cbs)[0])
+        for name,cbs in amp.items(): secs[name].append(_brief_fit(4, hp, dls, cbs, objective)[0])
     fp32, bf16 = (largest(min(o)) for o in secs.values())
     name = 'bf16' if 1.05*bf16<=fp32 else 'fp32'
     print_line(f"A step takes {1e3*fp32:,.0f} ms in fp32 and {1e3*bf16:,.0f} ms in bf16: training in {name}")
@@ -403,10 +432,11 @@ def choose_precision(
     saved:str|None, # What `auto` chose when the run began
     hp:PretrainHParams, # Recipe
     dls:DataLoaders, # Its batches
+    objective=None, # As for `electra_learner`
 )->tuple: # Callbacks; what to save with the run
     "Callbacks of a precision; `auto` on a CPU is what was chosen before, or what is faster now"
     if name!='auto' or dls.device.type!='cpu': return precision_callbacks(name, dls.device), {}
-    name = saved or faster_precision(hp, dls)
+    name = saved or faster_precision(hp, dls, objective)
     return precision_callbacks(name, dls.device), dict(precision=name)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #7af78514
@@ -417,10 +447,10 @@ def show_results(self:ElectraLearner,
 ):
     "Original and corrupted text, with replaced tokens in brackets, and the tokens of highest P(replaced)"
     tok, batch = self._known_tokenizer(), tuple(o[:max_n] for o in self.dls.valid.one_batch())
-    with self.no_logging(), self.no_bar(): logits, (labels, *_) = self.get_preds(dl=[batch])
-    mb, found = self.masked, self.generated
-    if self.model.discriminator is None: return display_df(_predicted(tok, mb, found))
-    seen, probs = corrupt(mb, found.sampled), logits.sigmoid()*(labels>=0)
+    with self.no_logging(), self.no_bar(): logits, (labels, _) = self.get_preds(dl=[batch])
+    mb, predicted = self.masked, self.output.prediction
+    if 'disc' not in self.output.sums: return display_df(_predicted(tok, mb, predicted))
+    seen, probs = corrupt(mb, predicted.sampled), logits.sigmoid()*(labels>=0)
     def row(original, ids, label, p):
         top = ', '.join(f'{_token(tok, ids[i])} {p[i]:.0%}' for i in p.topk(n).indices)
         return tokens_of(tok, original), tokens_of(tok, ids, label), top
@@ -429,12 +459,12 @@ def show_results(self:ElectraLearner,
 
 def _token(tok, i): return tok.convert_ids_to_tokens(int(i))
 
-def _predicted(tok, mb, found):
+def _predicted(tok, mb, predicted):
     "Masked text and predictions of a masked language model"
     def row(ids, targets, top, weights):
         pairs = [f'{_token(tok, t)} → {_token(tok, p)}' for t,p,w in zip(targets, top, weights) if w]
         return tokens_of(tok, ids), ', '.join(pairs)
-    rows = map(row, mb.masked_ids, mb.targets, found.top, mb.weights)
+    rows = map(row, mb.masked_ids, mb.targets, predicted.top, mb.weights)
     return pd.DataFrame(rows, columns=['generator sees', 'original → prediction'])
 
 # %% ../../nbs/pretraining/22_learner.ipynb #855508cc
@@ -449,9 +479,8 @@ def predict(self:ElectraLearner,
     tok, model = self._known_tokenizer(), self.model.eval()
     ids = tok.encode(text, truncation=True, max_length=self.hp.max_seq_length, return_tensors='pt')
     ids = ids.to(next(model.parameters()).device)
-    with torch.no_grad(): logits = model(ids, token_type_ids=torch.zeros_like(ids))[0]
-    scores = logits if self.hp.electric_objective else logits.sigmoid()
-    return list(zip(tok.convert_ids_to_tokens(ids[0].tolist()), scores.tolist()))[1:-1]
+    with torch.no_grad(): logits = model.token_logits(ids, token_type_ids=torch.zeros_like(ids))[0]
+    return list(zip(tok.convert_ids_to_tokens(ids[0].tolist()), model.scores(logits).tolist()))[1:-1]
 
 @patch
 def save_pretrained(self:ElectraLearner,

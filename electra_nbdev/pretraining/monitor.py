@@ -25,24 +25,22 @@ from ..engine.fields import check_loggers
 from ..engine.files import atomic_file, atomic_write
 from ..engine.ranks import summed
 from ..engine.training import count_updates, finder_of, print_line
-from ..method.discriminator import IGNORE, disc_nll
+from ..method.discriminator import IGNORE
 from ..method.optimizer import ElectraOptimizer
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #1c19ff23
 def step_facts(
     learn:Learner, # In a training step
-)->Tensor: # (10,) float32: what the history adds up; the last is 1
-    "Numbers of a step, on its device"
-    labels, gen_sum, gen_count = learn.yb
-    zero, counted = gen_sum.new_zeros(()), labels!=IGNORE
-    facts = [gen_sum.sum(), gen_count.sum()]
-    if learn.model.discriminator is None: facts += [zero]*5
-    else:
-        called, replaced = (learn.pred>0) & counted, labels>0
-        counts = [o.sum() for o in (counted, replaced, called, called & replaced)]
-        facts += [disc_nll(learn.pred, labels).sum(), *counts]
-    facts += [zero + learn.masked.input_ids.numel(), learn.loss, zero + 1]
-    return torch.stack([o.detach().float() for o in facts])
+)->dict: # {name: Tensor [] float32}: what the history adds up
+    "Numbers of a step, on its device: sum and count of each loss, and what the discriminator calls replaced"
+    out, loss = learn.output, learn.loss.detach()
+    tokens = torch.full_like(loss, learn.masked.input_ids.numel())
+    facts = dict(n=torch.ones_like(loss), loss=loss, tokens=tokens)
+    for k in out.sums: facts |= {f'{k}_sum': out.sums[k].detach(), f'{k}_count': out.counts[k]}
+    if 'disc' in out.sums:
+        replaced, called = out.labels>0, (out.logits>0) & (out.labels!=IGNORE)
+        facts |= dict(replaced=replaced.sum(), called=called.sum(), hits=(called & replaced).sum())
+    return {k: o.float() for k,o in facts.items()}
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #f579e692
 def rounded(
@@ -53,16 +51,19 @@ def rounded(
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #41642664
 def history_row(
-    total:list, # Sum of `step_facts`
+    total:dict, # Sums of `step_facts`
     seconds:float, # Over how many seconds
     step:int, # Updates done
     lr:float, # Learning rate
 )->dict:
     "A line of the history"
-    gen, n_gen, disc, n_disc, replaced, called, hits, tokens, loss, n = total
-    row = dict(lr=lr, loss=loss/max(n, 1), gen_loss=gen/max(n_gen, 1), tokens_per_s=tokens/max(seconds, 1e-9))
-    if n_disc: row |= dict(disc_loss=disc/n_disc, replaced=replaced/n_disc,
-                           disc_recall=hits/max(replaced, 1), disc_precision=hits/max(called, 1))
+    def share(a, b): return total[a]/max(total[b], 1)
+    row = dict(lr=lr, loss=share('loss', 'n'), tokens_per_s=total['tokens']/max(seconds, 1e-9))
+    losses = [o.removesuffix('_sum') for o in total if o.endswith('_sum')]
+    row |= {f'{o}_loss': share(f'{o}_sum', f'{o}_count') for o in losses}
+    if 'replaced' in total:
+        row |= dict(replaced=share('replaced', 'disc_count'))
+        row |= dict(disc_recall=share('hits', 'replaced'), disc_precision=share('hits', 'called'))
     return dict(step=step) | rounded(row)
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #24e893d5
@@ -93,7 +94,7 @@ class JSONLLogger(FitCallback):
         every:int=200, # Updates between two lines
     ):
         self.every, self.path, self.rows = every, path and Path(path), []
-        self.total, self.unread, self.seconds, self.kept, self.size = 0, [], 0., 0, None
+        self.total, self.unread, self.seconds, self.written, self.size = 0, [], 0., 0, None
 
     def before_fit(self):
         "Updates have to be counted; a search for a learning rate leaves no trace"
@@ -110,18 +111,21 @@ class JSONLLogger(FitCallback):
 def after_batch(self:JSONLLogger):
     "Add the numbers of a step; write the line when it is due"
     if not self.training or self.loss is None: return
-    self.unread.append(step_facts(self.learn))
+    facts = step_facts(self.learn)
+    self.names = list(facts)
+    self.unread.append(torch.stack(list(facts.values())))
     since, self.mark = self.mark, time.perf_counter()
     self.seconds += self.mark-since
     if self.n_accumulated or not self.count_updates.completed: return
     if self.n_updates % self.every: return
     lr = float(self.opt.hypers[-1]['lr'])
-    self.add(history_row(self.sums().tolist(), self.seconds, self.n_updates, lr))
+    total = dict(zip(self.names, self.sums().tolist()))
+    self.add(history_row(total, self.seconds, self.n_updates, lr))
     self.total, self.seconds = 0, 0.
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #d5d39881
 @patch
-def sums(self:JSONLLogger)->Tensor: # (10,) float64 on the CPU; [] before the first step
+def sums(self:JSONLLogger)->Tensor: # A number for each of `names`, float64 on the CPU; [] before the first step
     "What the steps since the last line add up to in all processes, but for those that are not finite"
     for facts in torch.stack(self.unread).cpu().double() if self.unread else ():
         if facts.isfinite().all(): self.total = self.total + facts
@@ -164,9 +168,9 @@ def write(self:JSONLLogger):
     if self.size not in (None, left): atomic_write(self.path, as_lines(self.rows))
     else:
         with open(self.path, 'a', encoding='utf-8') as f:
-            f.write(as_lines(self.rows[self.kept:]))
+            f.write(as_lines(self.rows[self.written:]))
             f.flush(); os.fsync(f.fileno())
-    self.kept, self.size = len(self.rows), self.path.stat().st_size
+    self.written, self.size = len(self.rows), self.path.stat().st_size
 
 def as_lines(
     rows, # Dicts that JSON can hold
@@ -237,7 +241,7 @@ def _untried(hp):
     width = hp.model_hparam_overrides.get('initializer_range', hp.initializer_range)
     wider = f'an initializer_range above {width:g}, ' if width<.1 else ''
     shorter = '' if hp.length_schedule else 'a length_schedule, '
-    easier = '' if hp.unigram_noise or not hp.electra_objective else 'unigram_noise 0.5, '
+    easier = '' if hp.unigram_noise else 'unigram_noise 0.5, '
     free = '' if hp.bias_correction or hp.max_grad_norm is None else 'max_grad_norm null, '
     longer = f'more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
     return wider + shorter + easier + free + longer
@@ -260,7 +264,7 @@ def diagnose(
         if now['called_replaced']>.9:
             found.append(f"The discriminator calls {now['called_replaced']:.0%} of the tokens replaced. "
                          "Lower learning_rate or disc_weight.")
-    if now['gen_entropy']<.1 and now['masked_lm_accuracy']<.9:
+    if now.get('gen_entropy', 1.)<.1 and now['masked_lm_accuracy']<.9:
         found.append(f"The generator has lost its entropy ({now['gen_entropy']:.2f} nats) without being right. "
                      "Lower learning_rate; look for repeated text in the corpus.")
     zero = [k for k in ('gen_loss', 'disc_loss') if now.get(k)==0]

@@ -195,7 +195,7 @@ def has_formula(
 # %% ../../nbs/pretraining/25_plan.ipynb #881b87da
 def fake_networks(
     hp:PretrainHParams, # Recipe
-): # `Electra`; call it under `FakeTensorMode`
+): # `Objective`; call it under `FakeTensorMode`
     "Networks of a recipe with weights that take no memory, shared where the real ones are"
     import torch # which a formula does not need
     from torch import nn
@@ -231,19 +231,10 @@ def _fake_batch(hp, n, length):
     return MaskedBatch(ids(n, length), None, ids(n, length), ids(n, length), ids(n, k), ids(n, k),
                        torch.zeros(n, k), every, torch.zeros(n, k))
 
-def _fake_step(hp, model, objective, mb, bf16, training=True):
+def _fake_step(model, mb, bf16, training=True):
     "Forward pass of a batch, in training with its backward pass"
     import torch
-    from electra_nbdev.method.electra import JointLoss
-    loss_func = JointLoss(hp.disc_weight if hp.has_discriminator else 0., hp.gen_weight)
-    drawing = SimpleNamespace(mask_prob=hp.mask_prob, duplicates=hp.duplicates)
-    learn = SimpleNamespace(model=model, masked=mb, training=training, xb=(mb.input_ids,), yb=(), mask_tokens=drawing)
-    objective.learn = learn
-    with torch.autocast('cpu', torch.bfloat16, enabled=bf16):
-        objective('before_batch')
-        learn.pred = model(*learn.xb)
-        objective('after_pred')
-    loss = loss_func(learn.pred.float(), *learn.yb)
+    with torch.autocast('cpu', torch.bfloat16, enabled=bf16): loss = model(*mb).loss
     if training: loss.backward()
 
 # %% ../../nbs/pretraining/25_plan.ipynb #56f1d5de
@@ -256,23 +247,11 @@ def _fake_cost(hp, n, *how):
     if key not in _costs: _costs[key] = _one_fake_cost(hp, n, *how)
     return _costs[key]
 
-# %% ../../nbs/pretraining/25_plan.ipynb #33824e0d
-def _fake_objective(hp, gpu):
-    "The objective of a recipe, on a GPU with the plain steps"
-    import torch
-    from electra_nbdev.method.electric import cloze_step
-    from electra_nbdev.method.generator import mlm_step
-    from electra_nbdev.method.masking import SpecialTokenIds
-    from electra_nbdev.pretraining.recipe import objective_callbacks
-    found = objective_callbacks(hp, SpecialTokenIds(0, 1, 2, 3), counts=torch.ones(hp.vocab_size))[1]
-    if gpu: found.step = cloze_step if hp.two_tower_generator else mlm_step
-    return found
-
 # %% ../../nbs/pretraining/25_plan.ipynb #159f257b
 def _one_fake_cost(hp, n, length, gpu, bf16):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from electra_nbdev.engine.fast_cpu import with_packed_dropout
+    from electra_nbdev.pretraining.learner import with_fast_steps
     from electra_nbdev.engine.memory import MemoryCounter, operations_counter
     from electra_nbdev.method.optimizer import ElectraAdam
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
@@ -280,17 +259,17 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
     simple = dict(whole_words=False, temperature_decay=None, unigram_noise=0., unigram_noise_until=None)
     if hp.replacements_from_data: simple |= dict(replacements_from_data=False, uniform_generator=True) # costs the same
     hp = replace(hp, **simple)
-    objective, operations = _fake_objective(hp, gpu), operations_counter()
+    operations = operations_counter()
     with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as memory:
-        model = fake_networks(hp) if gpu else with_packed_dropout(fake_networks(hp))
+        model = fake_networks(hp) if gpu else with_fast_steps(fake_networks(hp), hp)
         opt = ElectraAdam(model.parameters())
         for mode in (operations, nullcontext()): # the moments are there from the second update on
-            with mode: _fake_step(hp, model, objective, _fake_batch(hp, n, length), bf16)
+            with mode: _fake_step(model, _fake_batch(hp, n, length), bf16)
             opt.step()
             opt.zero_grad()
         training, large = memory.peak, MemoryCounter(LARGE)
         with large, torch.no_grad(): # and an evaluation
-            _fake_step(hp, model.eval(), objective, _fake_batch(hp, hp.eval_batch_size, length), bf16, training=False)
+            _fake_step(model.eval(), _fake_batch(hp, hp.eval_batch_size, length), bf16, training=False)
     flops = operations.get_total_flops()
     return StepCost(flops, memory.peak) if gpu else StepCost(flops, max(training, memory.peak-large.peak), large.peak)
 

@@ -6,15 +6,14 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/recipe.html.md""
 
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'LENGTH', 'FREE', 'preset', 'lengths_for', 'stretched',
-           'with_length', 'with_steps', 'shortened', 'body_config', 'build_networks', 'objective_callbacks',
-           'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
-           'refuse_other', 'check_longer', 'kept_folder', 'save_networks', 'load_networks', 'load_weights',
-           'PretrainHParams', 'SIZES']
+           'with_length', 'with_steps', 'shortened', 'body_config', 'objective_of', 'reads_table', 'masking_of',
+           'build_networks', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
+           'differences', 'refuse_other', 'check_longer', 'kept_folder', 'has_towers', 'network_folders',
+           'save_networks', 'load_networks', 'load_weights', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #3ea6dc45
 import json, math, os
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from ..engine.fields import check_choice, fits, known_hparams
@@ -184,18 +183,55 @@ def _other_body(hp):
         if (getattr(cfg, o, None) or 0)>=hp.vocab_size: setattr(cfg, o, None) # of another vocabulary
     return cfg
 
+# %% ../../nbs/pretraining/20_recipe.ipynb #eed08e77
+def objective_of(
+    hp:PretrainHParams, # Recipe
+)->tuple: # Class, and its arguments
+    "The objective of a recipe"
+    from electra_nbdev.method.electra import MaskedLanguageModel, ReplacedTokenDetection
+    from electra_nbdev.method.electric import NoiseContrastiveEstimation
+    if hp.electric_objective: objective = NoiseContrastiveEstimation
+    else: objective = ReplacedTokenDetection if hp.electra_objective else MaskedLanguageModel
+    return objective, {o: getattr(hp, o) for o in objective.arguments}
+
+# %% ../../nbs/pretraining/20_recipe.ipynb #28ffabe2
+def reads_table(
+    hp:PretrainHParams, # Recipe
+)->bool:
+    "Whether its examples bring replacements"
+    return hp.replacements_from_data
+
+def masking_of(
+    hp:PretrainHParams, # Recipe
+    special_ids, # `SpecialTokenIds`
+    tok=None, # Tokenizer, for whole words
+): # `MaskTokens`
+    "What masks the batches of a recipe"
+    import torch
+    from electra_nbdev.data.replacements import MaskFromTable
+    from electra_nbdev.data.tokenizer import word_starts
+    from electra_nbdev.method.masking import MaskTokens
+    if reads_table(hp): return MaskFromTable(special_ids, seed=hp.seed)
+    if hp.whole_words and tok is None:
+        raise InputError("hparam `whole_words` needs a tokenizer; give electra_learner the loaders of `pretrain_dls`")
+    starts = torch.tensor(word_starts(tok)) if hp.whole_words else None
+    return MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed, starts)
+
 # %% ../../nbs/pretraining/20_recipe.ipynb #62fdc242
 def build_networks(
     hp:PretrainHParams, # Recipe
-): # `Electra`
-    "New networks, initialised from the recipe's seed"
+    objective=None, # Class of another objective, which takes the recipe's networks and arguments
+): # `Objective`
+    "New networks in the objective that trains them, initialised from the recipe's seed"
     import torch
-    from electra_nbdev.method.electra import Electra
+    own, arguments = objective_of(hp)
+    objective = objective or own
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(hp.seed)
         discriminator, generator = _bodies(hp, torch.Generator().manual_seed(hp.seed))
-    _check_positions(hp, discriminator or generator)
-    return Electra(generator, discriminator, _tie(hp))
+        _check_positions(hp, discriminator or generator)
+        arguments = {k: v for k,v in arguments.items() if k in objective.arguments}
+        return objective.of(generator, discriminator, _tie(hp), **arguments)
 
 def _tie(hp):
     "What the two networks share"
@@ -222,64 +258,11 @@ def _bodies(hp, rng):
     if cfg.model_type=='electra': scorer = ElectraForPreTraining._from_config
     discriminator = scorer(cfg) if hp.has_discriminator else None
     if hp.two_tower_generator: generator = TwoTowers(narrow, hp.cloze_mode)
-    elif (hp.uniform_generator or hp.replacements_from_data) and hp.has_discriminator: generator = None
+    elif (hp.uniform_generator or reads_table(hp)) and hp.has_discriminator: generator = None
     else: generator = AutoModelForMaskedLM.from_config(narrow)
     for net in (discriminator, generator):
         if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
     return discriminator, generator
-
-# %% ../../nbs/pretraining/20_recipe.ipynb #713d8e0d
-def objective_callbacks(
-    hp:PretrainHParams, # Recipe
-    special_ids, # `SpecialTokenIds`
-    tok=None, # Tokenizer, for whole words
-    counts=None, # Token counts, for unigram noise
-)->list: # `MaskTokens`, the objective, and what it is helped by
-    "Masking and objective of a recipe"
-    from electra_nbdev.data.replacements import MaskFromTable, TemperatureDecay
-    table = hp.replacements_from_data
-    masking = MaskFromTable(special_ids, seed=hp.seed) if table else _masking(hp, special_ids, tok)
-    found = [masking, _objective(hp, _unigram_noise(hp, special_ids, counts))]
-    decay = hp.temperature, hp.temperature_decay, hp.num_train_steps
-    return [*found, TemperatureDecay(*decay)] if hp.temperature_decay else found
-
-# %% ../../nbs/pretraining/20_recipe.ipynb #06a7ee10
-def _objective(hp, noise):
-    "The objective, on a CPU with the faster steps"
-    from electra_nbdev.method.electra import MaskedLM, ReplaceTokens
-    from electra_nbdev.method.electric import NoiseContrast, cloze_step
-    from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step
-    from electra_nbdev.method.generator import mlm_step, sample_inverse_cdf
-    from electra_nbdev.data.replacements import ReplaceFromTable
-    sampling = dict(temperature=hp.temperature, disallow_correct=hp.disallow_correct, unigram_noise=noise)
-    if hp.replacements_from_data: return ReplaceFromTable(**sampling)
-    fused, plain = (fused_cloze_step, cloze_step) if hp.two_tower_generator else (fused_mlm_step, mlm_step)
-    step = partial(fused, plain=plain, sample=sample_inverse_cdf)
-    if hp.electric_objective: return NoiseContrast(**sampling, step=step)
-    if not hp.electra_objective: return MaskedLM(step)
-    return ReplaceTokens(**sampling, step=step, generator='uniform' if hp.uniform_generator else None)
-
-def _masking(hp, special_ids, tok):
-    "What masks the batches"
-    import torch
-    from electra_nbdev.method.masking import MaskTokens
-    from electra_nbdev.data.tokenizer import word_starts
-    if hp.whole_words and tok is None:
-        raise InputError("hparam `whole_words` needs a tokenizer; give electra_learner the loaders of `pretrain_dls`")
-    starts = torch.tensor(word_starts(tok)) if hp.whole_words else None
-    return MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed, starts)
-
-# %% ../../nbs/pretraining/20_recipe.ipynb #a0345562
-def _unigram_noise(hp, special_ids, counts):
-    "What draws a share of the replacements from the words of the text, if the recipe says so"
-    import torch
-    from electra_nbdev.method.electra import UnigramNoise
-    if not hp.unigram_noise: return None
-    if counts is None: raise InputError("hparam `unigram_noise` needs token counts; give electra_learner `counts`")
-    counts = torch.as_tensor(counts).clone()
-    counts[list(special_ids)] = 0 # they are never written into a text
-    until = hp.unigram_noise_until and round(hp.unigram_noise_until*hp.num_train_steps)
-    return UnigramNoise(counts, hp.unigram_noise, until)
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #fe44ba98
 def read_hparams(
@@ -368,7 +351,6 @@ def refuse_other(
     longer = "" if set(diff)-set(LENGTH) else ", or train longer with --extend and more --steps"
     raise InputError(f"{out} holds a run of another recipe: {what}; choose another --out{longer}")
 
-
 # %% ../../nbs/pretraining/20_recipe.ipynb #5e1a8b69
 def check_longer(
     out, # Where a run should be
@@ -380,23 +362,30 @@ def check_longer(
     if (most := load_hparams(there).num_train_steps)>steps:
         raise InputError(f"{out} has {most} steps already; --extend needs a larger --steps, not {steps}")
 
-
 # %% ../../nbs/pretraining/20_recipe.ipynb #82f81b2b
 def kept_folder(
     hp:PretrainHParams, # Recipe
 )->str:
     "Name of the folder of the network that is kept"
-    return 'electric' if hp.electric_objective else 'discriminator'
+    return objective_of(hp)[0].folder
 
-def _folders(model, hp):
-    "Networks by the folder that each gets; towers are beside their discriminator"
-    found = {kept_folder(hp): model.discriminator}
-    if not hp.two_tower_generator: found['generator'] = model.generator
-    return {k: net for k,net in found.items() if net is not None}
+def has_towers(
+    model, # `Objective`
+)->bool:
+    "Whether its generator has two towers, which stay beside the network that is kept"
+    return hasattr(model.generator, 'towers')
+
+def network_folders(
+    model, # `Objective`
+)->dict: # {name of the folder: network}
+    "Networks by the folder that each gets"
+    folders = {} if has_towers(model) else dict(generator=model.generator)
+    folders = {model.folder: getattr(model, model.kept)} | folders
+    return {k: net for k,net in folders.items() if net is not None}
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #4013ba48
 def save_networks(
-    model, # `Electra`
+    model, # `Objective`
     hp:PretrainHParams, # Recipe
     folder, # Gets a folder for each network
     tokenizer=None, # Saved beside the weights
@@ -404,41 +393,46 @@ def save_networks(
     "Write the networks as Hugging Face folders, each complete or absent"
     from electra_nbdev.engine.models import max_input
     from electra_nbdev.data.tokenizer import write_tokenizer
-    for name,net in _folders(model, hp).items():
+    for name,net in network_folders(model).items():
         with atomic_folder(Path(folder)/name) as tmp:
             net.save_pretrained(tmp, state_dict=_complete(net))
             if tokenizer: write_tokenizer(tokenizer, tmp, max_input(net))
-            if hp.two_tower_generator: _save_towers(model, hp, tmp/'towers')
+            if name==model.folder: _save_beside(model, hp, tmp)
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #b870d659
-def _tower_weights(model):
-    "Parameters of the towers and their head that are not the discriminator's"
-    return {n.removeprefix('generator.'): p for n,p in model.named_parameters() if n.startswith('generator.')}
+def _beside(model):
+    "What stays beside the network that is kept: towers with their head, and an objective's own parameters, by name"
+    named = dict(model.named_parameters())
+    towers = {n.removeprefix('generator.'): p for n,p in named.items() if n.startswith('generator.')}
+    own = {n: p for n,p in named.items() if not n.startswith(('generator.', 'discriminator.'))}
+    return dict(towers=towers if has_towers(model) else {}, objective=own)
 
-def _save_towers(model, hp, folder):
-    "Two towers beside their discriminator"
+def _save_beside(model, hp, folder):
+    "Write it, with the recipe, below the folder of the network that is kept"
     from safetensors.torch import save_file
-    save_hparams(hp, folder/'hparams.json')
-    save_file({n: p.detach().cpu().clone() for n,p in _tower_weights(model).items()}, folder/'model.safetensors')
+    for name,params in _beside(model).items():
+        if not params: continue
+        save_hparams(hp, folder/name/'hparams.json')
+        save_file({n: p.detach().cpu().clone() for n,p in params.items()}, folder/name/'model.safetensors')
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #8f57021a
 def load_networks(
     folder, # Holds the folders that `save_networks` wrote
     hp:PretrainHParams, # Recipe they were trained with
-): # `Electra`
+    objective=None, # Class of another objective than the recipe's
+): # `Objective`
     "Read networks back and tie them again"
     from electra_nbdev.engine.models import check_sizes, load_pretrained
     check_sizes(body_config(hp).to_dict(), sum(o.stat().st_size for o in Path(folder).rglob('*.safetensors')), folder)
-    model = build_networks(hp)
-    for name,net in _folders(model, hp).items():
+    model = build_networks(hp, objective)
+    for name,net in network_folders(model).items():
         path = Path(folder)/name
         if not (path/'config.json').is_file():
             raise InputError(f"{folder} has no folder `{name}`; is it the folder of a finished run?")
         net.load_state_dict(load_pretrained(type(net), path).state_dict())
-        if hp.two_tower_generator: _load_towers(model, path/'towers')
-    if hp.gdes:
-        own = model.discriminator.get_input_embeddings()
-        own.weight.data -= own.shared[0].weight.data
+        if name==model.folder: _load_beside(model, path)
+    own = model.discriminator and model.discriminator.get_input_embeddings()
+    if hasattr(own, 'total'): own.weight.data -= own.shared[0].weight.data # a difference, saved as the sum
     return model
 
 def _complete(net):
@@ -448,12 +442,14 @@ def _complete(net):
     return {k: own.total if v.data_ptr()==own.weight.data_ptr() else v for k,v in state.items()}
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #0f874478
-def _load_towers(model, folder):
-    "Two towers from beside their discriminator"
+def _load_beside(model, folder):
+    "Read what stays beside the network that is kept"
     from electra_nbdev.engine.checkpoint import read_tensors
-    if not (folder/'model.safetensors').exists():
-        raise InputError(f"{folder.parent} has no `towers` in it; is it the folder of a finished run?")
-    load_weights(_tower_weights(model), read_tensors(folder/'model.safetensors'), folder)
+    for name,params in _beside(model).items():
+        if not params: continue
+        if not (folder/name/'model.safetensors').exists():
+            raise InputError(f"{folder} has no `{name}` in it; is it the folder of a finished run?")
+        load_weights(params, read_tensors(folder/name/'model.safetensors'), folder/name)
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #8337fca9
 def load_weights(

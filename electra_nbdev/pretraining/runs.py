@@ -6,13 +6,14 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore',
-           'check_resumable', 'data_files', 'check_known', 'run_folder', 'run_pretraining', 'write_cards',
-           'evaluate_run']
+           'check_resumable', 'load_objective', 'check_objective', 'data_files', 'check_known', 'run_folder',
+           'run_pretraining', 'write_cards', 'evaluate_run']
 
 # %% ../../nbs/pretraining/23_runs.ipynb #84fe4660
 import math, signal, threading, time, warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import torch
@@ -24,18 +25,18 @@ from ..data.replacements import examples_for
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
-from ..engine.files import InputError, atomic_write, file_name, remove_leftovers, versions
+from ..engine.files import InputError, atomic_write, file_name, remove_leftovers, suggest, versions
 from ..engine.models import check_place_of_run, check_run, device_of
 from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from ..engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
                                            progress_bars)
-from ..method.electra import Electra
+from ..method.electra import Objective
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, steps_within, time_steps, with_special_ids)
 from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
 from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, check_longer, load_hparams,
-                                              load_weights, preset, read_hparams, refuse_other, save_hparams,
-                                              save_networks, shortened, with_steps)
+                                              load_weights, preset, read_hparams, reads_table, refuse_other,
+                                              save_hparams, save_networks, shortened, with_steps)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(FitCallback):
@@ -143,7 +144,7 @@ def write(self:SaveCheckpoints,
 def _pinned(hp): return {round(o*hp.num_train_steps) if o<=1 else int(o) for o in hp.keep_checkpoints_at}
 
 # %% ../../nbs/pretraining/23_runs.ipynb #11980986
-FORMAT = 2 # Of a checkpoint's state
+FORMAT = 3 # Of a checkpoint's state
 
 def learner_state(
     learn:ElectraLearner, # Learner with an optimizer
@@ -232,8 +233,10 @@ def check_resumable(
     extend:bool=False, # A larger number of steps is meant
     init:dict|None=None, # Weights that are to begin with, as `run_pretraining` takes them
     given=(), # Names of the hyper-parameters that the user has set
+    objective=None, # Class of another objective
 )->PretrainHParams: # Recipe to continue with
     "Check a recipe against the run that is there"
+    check_objective(out, objective)
     _check_origin(out, data, init or {})
     there = load_hparams(out/'hparams.json')
     if keep_length: hp = replace(hp, **{o: getattr(there, o) for o in LENGTH})
@@ -242,6 +245,34 @@ def check_resumable(
     refuse_other(out, there, hp, LENGTH if extend else ())
     kept = sorted(_pinned(there)-_pinned(hp)-{0, 1}) # of a shorter schedule
     return replace(hp, keep_checkpoints_at=(*kept, *hp.keep_checkpoints_at))
+
+# %% ../../nbs/pretraining/23_runs.ipynb #40238344
+def load_objective(
+    where:str, # `FILE:CLASS`, a Python file, which is run, and a class of it
+): # The class
+    "An objective from a file of the user's"
+    path, _, name = where.rpartition(':')
+    if not path or not name.isidentifier():
+        raise InputError(f"--objective is {where!r}; give a file and a class of it, as in mine.py:MyObjective")
+    if not Path(path).is_file(): raise InputError(f"--objective {where}: there is no file {path}")
+    spec = spec_from_file_location(Path(path).stem, path)
+    spec.loader.exec_module(module := module_from_spec(spec))
+    objective = getattr(module, name, None)
+    if isinstance(objective, type) and issubclass(objective, Objective): return objective
+    known = [k for k,o in vars(module).items() if isinstance(o, type) and issubclass(o, Objective)]
+    raise InputError(f"{path} has no objective {name}; it has {', '.join(known) or 'none'}.{suggest(name, known)}")
+
+def check_objective(
+    run, # Folder of a run that is there
+    objective=None, # Class of another objective than the recipe's
+):
+    "Refuse to open a run with another objective than it was trained with"
+    was, here = _facts(run).get('objective'), objective and objective.__name__
+    if was==here: return
+    if was: raise InputError(f"{run} was trained with the objective {was} of a file that is not in it; "
+                             f"name it with --objective FILE:{was}")
+    raise InputError(f"{run} was trained with the objective of its recipe, not with {here}; leave --objective out, "
+                     "or choose another --out")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c58e646e
 def _facts(out):
@@ -303,13 +334,15 @@ def check_known(
     extend:bool, # Train a finished run longer
     init:dict|None, # Weights that are to begin with
     given=(), # Names of the hyper-parameters that the user has set
+    objective=None, # Class of another objective
 ):
     "Refuse what does not fit the run that is there, if any, before the sample is built, which takes minutes"
     check_place_of_run(out)
     if extend: check_longer(out, hp.num_train_steps)
     if data is None and (out/'hparams.json').is_file():
         _check_sample(out)
-        if not hp.body: check_resumable(out, hp, _facts(out)['data'], minutes is not None, extend, init, given)
+        if not hp.body: check_resumable(out, hp, _facts(out)['data'], minutes is not None, extend, init, given,
+                                         objective)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c8ac0d88
 def run_folder(
@@ -330,24 +363,24 @@ def run_pretraining(
     precision:str|None=None, # `fp32`, `bf16`, `fp16`, `auto`: the faster on a CPU; `default_precision` if None
     compile:bool=False, # Compile the bodies
     log=(), # `tensorboard`, `wandb`
-    model:Electra|None=None, # Networks to begin with, new ones if None
+    model:Objective|None=None, # Networks to begin with, in their objective; new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
     cbs=(), # Further callbacks
     given=(), # Names of the hyper-parameters that the user has set: `minutes` leaves them alone
+    objective=None, # Class of another objective than the recipe's, as for `electra_learner`
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = run_folder(out, hp), join_processes(device)
-    check_known(out, hp, data, minutes, extend, init, given)
+    check_known(out, hp, data, minutes, extend, init, given, objective)
     compiled = _compiled(compile, precision, device)
     train, held = open_examples(data, hp)
     dls = pretrain_dls(train, held, hp := with_special_ids(hp, train.tokenizer), device)
     wait_for_all() # nothing is written before
     with nullcontext() if rank() else only_writer(out):
-        hp, facts, amp = _agree(out, hp, dls, minutes, extend, precision, init, compiled, given)
-        set_seed(hp.seed)
+        hp, facts, amp = _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective)
         save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
         cbs = [save, StopOnSignal(), *amp, *loggers([] if rank() else log, out, hp), *cbs]
-        learn = electra_learner(dls, hp, model, None if rank() else out, cbs=cbs)
+        learn = electra_learner(dls, hp, model, None if rank() else out, cbs=cbs, objective=objective)
         try: return _run(learn, out, facts)
         finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
 
@@ -357,36 +390,37 @@ def _compiled(compile, precision, device):
     precision_callbacks(precision, device)
     return compile_callbacks(compile, device, dynamic=False)
 
-def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given):
+def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective):
     "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
     if not rank(): remove_leftovers(out)
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
     was = load_hparams(out/'hparams.json').num_train_steps if known else 0
-    if known: hp = check_resumable(out, hp, train.recipe, minutes is not None, extend, init, given)
+    if known: hp = check_resumable(out, hp, train.recipe, minutes is not None, extend, init, given, objective)
     there = _facts(out) if known else {}
-    amp, chosen = choose_precision(precision, there.get('precision'), hp, dls)
+    amp, chosen = choose_precision(precision, there.get('precision'), hp, dls, objective)
     amp += compiled
     if minutes and not known:
-        hp = _within(minutes, hp, dls, amp, given)
+        hp = _within(minutes, hp, dls, amp, given, objective)
         if init: hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)))
     steps = hp.num_train_steps
     if known and minutes:
         print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
     if extend and steps>was: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
     files = {} if rank() else check_files(data_files(train, dls.valid.dataset), there.get('files')) # reads them all
+    chosen |= dict(objective=objective.__name__) if objective else {}
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c5431421
-def _within(minutes, hp, dls, amp, given):
+def _within(minutes, hp, dls, amp, given, objective):
     "A recipe of as many steps as fit; if these are few, with shorter sequences"
-    hp = with_steps(hp, steps_within(minutes, hp, dls, amp))
+    hp = with_steps(hp, steps_within(minutes, hp, dls, amp, objective))
     short = hp if 'length_schedule' in given or 'max_seq_length' in given else shortened(hp)
     if short==hp: return hp
     tokens = hp.num_train_steps*hp.train_batch_size*hp.max_seq_length/1e6
     print_line(f"About {tokens:.1f} million tokens in {minutes:g} minutes are too few to learn from whole examples of "
                f"{hp.max_seq_length}: sequences have 8, then 16, then 32 tokens. "
                f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
-    return with_steps(short, steps_within(minutes, short, dls, amp))
+    return with_steps(short, steps_within(minutes, short, dls, amp, objective))
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c4a7d5e1
 _ENCODER = ("An encoder to fine-tune, which `AutoModel` opens. It fills no masks: under `pipeline('fill-mask')` it "
@@ -411,6 +445,7 @@ def write_cards(
 def _run(learn, out, facts):
     "Continue from the newest checkpoint, train to the end, save both networks"
     last, hp = latest_checkpoint(out), learn.hp
+    set_seed(hp.seed)
     if not last and saved_networks(out):
         raise InputError(f"{out} has networks but no checkpoint to continue from; "
                          f"begin a new run with --init {out} and another --out")
@@ -455,7 +490,7 @@ LONG = 10_000 # Steps
 def _duration(learn):
     "How long the steps of a recipe take, by a few of them"
     hp, dls = learn.hp, learn.dls
-    step, evaluated = time_steps(hp, dls)
+    step, evaluated = time_steps(hp, dls, objective=type(learn.model))
     hours = (hp.num_train_steps*step + evaluation_batches(hp, dls.valid.per_epoch)*evaluated)/3600
     time = f'{hours/24:,.0f} days' if hours>48 else f'{hours:,.1f} hours'
     return (f"A step takes {step:.2g} s on this CPU: {hp.num_train_steps:,} steps take about {time}. "
@@ -466,20 +501,23 @@ def evaluate_run(
     run, # Folder of a run
     data=None, # Held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
+    objective=None, # Class of another objective than the recipe's
 )->dict: # Metrics, as in `08_metrics`
     "Evaluate the newest state of a run on held-out examples"
     run = Path(run)
     check_run(run)
+    check_objective(run, objective)
     hp = replace(load_hparams(run/'hparams.json'), train_batch_size=1, grad_accumulation=1) # held-out text may be short
     facts, device, (tensors, _) = _facts(run)['data'], device_of(device), newest_state(run)
     if not facts:
         raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
     if not data: _check_sample(run)
-    held = examples_for(data, hp) if data else open_examples(None, hp)[1]
+    held = examples_for(data, hp, reads_table(hp)) if data else open_examples(None, hp)[1]
     if held.recipe['tokenizer']!=facts['tokenizer']:
         raise InputError(f"the examples were built with another vocabulary than {run} was trained with; "
                          f"build them with electra_data --vocab {run}")
-    learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'])
+    learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'],
+                            objective=objective)
     load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)
     learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)
     with progress_bars(learn, watched()): learn.validate()

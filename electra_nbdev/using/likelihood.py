@@ -30,7 +30,7 @@ from ..engine.fields import check_choice
 from ..engine.files import InputError, atomic_file, build_lock
 from ..engine.models import complete_network, device_of, model_folder, quiet_loading
 from ..engine.rows import check_texts, json_lines, text_lines
-from ..method.electra import Electra
+from ..method.electra import Objective
 from ..method.electric import cloze_nll
 from ..method.generator import hidden_states, masked_logits
 from ..method.masking import Inputs
@@ -39,7 +39,7 @@ from .score import Scorer, max_tokens, model_tokenizer, open_in_training, saved_
 
 # %% ../../nbs/using/31_likelihood.ipynb #279a1dd6
 def tower_scores(
-    model:Electra, # With two towers
+    model:Objective, # With two towers
     ids:Tensor, # Rows of [CLS] tokens [SEP], (bs, sl)
     mask:Tensor|None, # True on real tokens, (bs, sl); None without padding
 )->Tensor: # nats, (bs, sl)
@@ -50,13 +50,13 @@ def tower_scores(
 
 # %% ../../nbs/using/31_likelihood.ipynb #c1c5b3af
 def energy_scores(
-    model:Electra, # Electric or ELECTRA-TT
+    model:Objective, # Electric or ELECTRA-TT
     ids:Tensor, # Rows of [CLS] tokens [SEP], (bs, sl)
     mask:Tensor|None, # True on real tokens, (bs, sl); None without padding
     mask_prob:float|None=None, # Masking rate of an ELECTRA-TT in training; None: the logits are energies
 )->Tensor: # nats, (bs, sl)
     "Log-probability of each token, given all others, by the discriminator"
-    logits = model(ids, mask, torch.zeros_like(ids))
+    logits = model.token_logits(ids, mask, torch.zeros_like(ids))
     if mask_prob is None: return -logits
     return tower_scores(model, ids, mask) + math.log(mask_prob/(1-mask_prob)) - logits
 

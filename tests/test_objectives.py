@@ -1,0 +1,169 @@
+"Objectives: saved and read back with what their networks share, one forward that compiles, and one of a user's own"
+import json
+
+import pytest
+import torch
+from fastai.callback.core import Callback
+from torch._dynamo.utils import counters
+from transformers import AutoModel
+
+from electra_nbdev.cli import electra_evaluate, electra_finetune, electra_pretrain
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.pretrain import (MaskCollator, MaskedLanguageModel, NoiseContrastiveEstimation,
+                                    ReplacedTokenDetection, build_networks, load_networks, preset, run_pretraining)
+from electra_nbdev.method.electra import split_uniform
+from electra_nbdev.pretraining.runs import load_objective
+from official import SPECIAL_IDS
+
+SMALL = dict(vocab_size=60, max_seq_length=16, length_schedule=(), unigram_noise=0.)
+VARIANTS = dict(tied={}, separate=dict(untied_generator_embeddings=True), shared=dict(untied_generator=False),
+                gdes=dict(gdes=True), uniform=dict(uniform_generator=True), noise=dict(unigram_noise=.5),
+                towers=dict(two_tower_generator=True),
+                electric=dict(electra_objective=False, electric_objective=True),
+                bert=dict(electra_objective=False),
+                body=dict(body=dict(model_type='bert', hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                                    intermediate_size=64, hidden_dropout_prob=0., attention_probs_dropout_prob=0.),
+                          model_hparam_overrides={}))
+KIND = dict(electric=NoiseContrastiveEstimation, bert=MaskedLanguageModel)
+
+def batch(bs=4, n=16, place=0):
+    ids = torch.randint(5, 60, (bs, n), generator=torch.Generator().manual_seed(0))
+    ids[:,0], ids[:,-1], ids[0,9:] = SPECIAL_IDS.cls, SPECIAL_IDS.sep, SPECIAL_IDS.pad
+    rows = [dict(input_ids=o, segment_a_length=n, place=place+i) for i,o in enumerate(ids)]
+    return MaskCollator(SPECIAL_IDS, mask_prob=.3)(rows)
+
+def objective(variant):
+    model = build_networks(preset('tiny', **SMALL | VARIANTS[variant])).train()
+    if variant=='noise': model.set_counts(torch.arange(60.))
+    return model
+
+def shared(model):
+    "Names of each parameter, where it has several"
+    names = {}
+    for n,p in model.named_parameters(remove_duplicate=False): names.setdefault(id(p), []).append(n)
+    return sorted(o for o in names.values() if len(o)>1)
+
+def same_weights(a, b):
+    for (n,p),(m,q) in zip(a.named_parameters(), b.named_parameters(), strict=True):
+        assert n==m and torch.equal(p, q), n
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_saved_and_read_back(tmp_path, variant):
+    model = objective(variant)
+    assert type(model) is KIND.get(variant, ReplacedTokenDetection)
+    model.save_pretrained(tmp_path)
+    back = type(model).from_pretrained(tmp_path).train()
+    assert shared(back)==shared(model) and back.config.arguments==model.config.arguments
+    same_weights(model, back)
+    a, b = model(**batch()), back(**batch())
+    assert a.loss.item()==b.loss.item() and torch.equal(a.labels, b.labels)
+
+def test_arguments_are_checked():
+    nets = build_networks(preset('tiny', **SMALL))
+    with pytest.raises(InputError, match='has no argument `disc_wight`.*Did you mean `disc_weight`'):
+        ReplacedTokenDetection.of(nets.generator, nets.discriminator, disc_wight=1.)
+    noisy = ReplacedTokenDetection.of(nets.generator, nets.discriminator, unigram_noise=.5)
+    with pytest.raises(InputError, match='needs token counts'): noisy.train()(**batch())
+
+def test_the_loss_is_a_ratio_of_sums():
+    "Parts that divide by the counts of the group add up to the loss of the whole"
+    model = objective('tied').eval()
+    whole, parts = model(**batch(4)), [{k: v[i:i+1] for k,v in batch(4).items()} for i in range(4)]
+    outs = [model(**o, counts=whole.counts) for o in parts]
+    assert sum(o.loss for o in outs).item()==pytest.approx(whole.loss.item(), rel=1e-5)
+    means = sum(model(**o).loss for o in parts).item()/4
+    assert abs(means-whole.loss.item())>1e-3, 'the mean of means is another number'
+
+@pytest.mark.parametrize('variant', ['tied', 'electric', 'bert'])
+def test_one_forward_compiles(variant):
+    "As one graph, with the same loss"
+    model, mb = objective(variant), batch()
+    plain = model(**mb).loss
+    counters.clear()
+    compiled = torch.compile(model, backend='aot_eager', fullgraph=True)
+    torch.testing.assert_close(compiled(**mb).loss, plain, rtol=1e-5, atol=1e-5)
+    assert counters['stats']['unique_graphs']==1
+
+def test_one_number_decides_and_draws():
+    "Whether a replacement is noise, and which: what is left of the number is uniform and tells nothing of the decision"
+    noise, left = split_uniform(torch.rand(10**6, generator=torch.Generator().manual_seed(0)), .25)
+    numbers = noise.float().mean(), left[noise].mean(), left[~noise].mean(), left[noise].std(), left[~noise].std()
+    assert [o.item() for o in numbers]==pytest.approx([.25, .5, .5, 12**-.5, 12**-.5], abs=.002)
+    assert left.min()>=0 and left.max()<1 and not split_uniform(left, 0.)[0].any() and split_uniform(left, 1.)[0].all()
+
+# An objective of the user's
+
+MINE = '''
+import torch
+from electra_nbdev.pretrain import ReplacedTokenDetection
+class Counted(ReplacedTokenDetection):
+    "The discriminator also says how many tokens were replaced"
+    columns = *ReplacedTokenDetection.columns, 'number_loss'
+    def build(self): self.number = torch.nn.Parameter(torch.zeros(()))
+    @property
+    def weights(self): return super().weights | dict(number=.1)
+    def counts(self, mb): return super().counts(mb) | dict(number=mb.weights.new_tensor(len(mb.weights)))
+    def step(self, mb):
+        out = super().step(mb)
+        out.sums['number'] = ((out.labels>0).sum(1) - self.number).square().sum()
+        return out
+class Other: pass
+'''
+FEW = dict(save_checkpoints_steps=4, num_warmup_steps=1, num_eval_steps=1, iterations_per_loop=2)
+
+@pytest.fixture(scope='module')
+def mine(tmp_path_factory):
+    path = tmp_path_factory.mktemp('mine')/'mine.py'
+    path.write_text(MINE)
+    return path
+
+class Stop(Callback):
+    "Stop as a signal would, in the middle of an interval"
+    def after_step(self):
+        if self.learn.n_updates==5: raise KeyboardInterrupt
+
+def run(out, mine, cbs=(), **kw):
+    hp = preset('tiny', num_train_steps=8, **FEW | kw)
+    return run_pretraining(None, out, hp, device='cpu', cbs=cbs, objective=load_objective(f'{mine}:Counted'))
+
+def test_a_run_of_ones_own_objective(tmp_path, mine):
+    "Interrupted it goes on to the same weights; its loss learns, is in the history, and is evaluated"
+    whole = run(tmp_path/'whole', mine)
+    with pytest.raises(KeyboardInterrupt): run(tmp_path/'run', mine, [Stop()])
+    learn = run(tmp_path/'run', mine)
+    same_weights(whole.model, learn.model)
+    assert learn.model.number.item()!=0
+    rows = [json.loads(o) for o in (tmp_path/'run/history.jsonl').read_text().splitlines()]
+    assert all('number_loss' in o for o in rows if 'loss' in o) and 'number_loss' in learn.recorder.metric_names
+    again = electra_evaluate(run=tmp_path/'run', objective=f'{mine}:Counted', device='cpu')
+    assert again['number_loss']==pytest.approx(learn.held_out['number_loss'], rel=1e-4)
+    back = load_networks(tmp_path/'run', learn.hp, type(learn.model))
+    same_weights(learn.model, back)
+    assert AutoModel.from_pretrained(tmp_path/'run/discriminator').config.model_type=='electra'
+
+def test_parts_of_a_batch_count_for_ones_own_loss(tmp_path, mine):
+    a, b = (run(tmp_path/str(n), mine, grad_accumulation=n) for n in (1, 4))
+    for (n,p),q in zip(a.model.named_parameters(), b.model.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4, msg=n)
+
+def test_a_run_is_opened_with_its_objective_alone(tmp_path, mine):
+    run(tmp_path/'run', mine)
+    how = dict(preset='tiny', steps=8, hparams=json.dumps(FEW), device='cpu')
+    with pytest.raises(InputError, match='--objective FILE:Counted'): electra_pretrain(out=tmp_path/'run', **how)
+    with pytest.raises(InputError, match='--objective FILE:Counted'): electra_evaluate(run=tmp_path/'run', device='cpu')
+    electra_pretrain(out=tmp_path/'plain', **how)
+    with pytest.raises(InputError, match='the objective of its recipe, not with Counted'):
+        electra_pretrain(out=tmp_path/'plain', objective=f'{mine}:Counted', **how)
+
+@pytest.mark.parametrize('where,words', [('mine.py', 'a file and a class'), ('none.py:A', 'there is no file'),
+    ('mine.py:Countd', 'Did you mean `Counted`'), ('mine.py:Other', 'has no objective Other')])
+def test_a_wrong_objective_is_refused(mine, where, words):
+    with pytest.raises(InputError, match=words): load_objective(str(mine.parent/where))
+
+def test_the_kept_network_is_fine_tuned(tmp_path, mine):
+    run(tmp_path/'run', mine)
+    rows = ''.join(f'{"the captain" if i%2 else "a storm"}\t{i%2}\n' for i in range(32))
+    for o in ('train', 'dev'): (tmp_path/f'{o}.tsv').write_text('text\tlabel\n'+rows)
+    electra_finetune(model=str(tmp_path/'run'), csv=str(tmp_path/'train.tsv'), dev=str(tmp_path/'dev.tsv'), trials=1,
+                     text_column='text', label_column='label', out=str(tmp_path/'task'), device='cpu')
+    assert (tmp_path/'task/results.json').is_file()
