@@ -1,5 +1,5 @@
 "The commands as a user types them, right and wrong"
-import errno, json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
+import ctypes, errno, json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -549,6 +549,24 @@ SOON = { # what is wrong, by the command, and the line
     'electra_predict --model tuned --input rows.csv --task colla': "no task 'colla'; it has moods",
     'electra_predict --model tuned --input rows.csv': 'no column `mood`',
     'electra_predict --model tuned --input nowhere.csv': 'nowhere.csv',
+    'electra_data --corpus tales.txt --vocab vocab --out precious': 'something else than examples',
+    'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32': 'max_length is 16 there and 32 here',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with precious': 'holds no model',
+    'electra_pretrain --data examples --out run --preset small': "model_size is 'tiny', asked for 'small'",
+    f'{PRETRAIN} --device cpu:7': '--device cpu is always there',
+    'electra_evaluate --run run --data other': 'have vocab_size 99',
+    'electra_score --text tales.txt --model run --by energy': 'allowed: passes',
+    'electra_score --text tales.txt --out precious': 'a folder', 'electra_score --pairs rows.jsonl': 'sentence_good',
+    'electra_score --show hello --vocab precious': 'there is no vocabulary',
+    "electra_score --choices 'no blank' --candidates a b": 'write one blank',
+    'electra_score --choices rows.jsonl': 'one blank', 'electra_score --nbest rows.jsonl': 'has no hypotheses',
+    'electra_score --nbest lists.jsonl': 'no references', 'electra_score --nbest lists.jsonl --weights rows.jsonl':
+    'holds no weights', 'electra_score --nbest lists.jsonl --weights w.json --by energy': 'tuned by towers',
+    'electra_score --nbest lists.jsonl --weights w.json --model run': 'these likelihoods are by passes',
+    'electra_score --nbest lists.jsonl --weights w.json': 'with scores of the ASR system, and these have none',
+    'electra_predict --model tuned --input rows.parquet': 'allowed: .csv, .jsonl',
+    'electra_convert --src run run run --out c2': 'has 3 names',
+    "electra_convert --src run --out c2 --hparams '{\"mask_prob\": 15}'": 'at most 0.9',
     'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
     'electra_convert --src run --out c2 --missing some': 'embeddings',
     "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`'}
@@ -566,11 +584,24 @@ def test_no_is_said_before_torch_is_imported(home, line):
     write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
     write(home/'rows.jsonl', '{"text": "a good day"}\n')
     task = dict(kind='TextTask', settings=dict(name='moods', columns=['mood', None]))
+    write(home/'lists.jsonl', '{"hypotheses": ["a cat", "a hat"]}\n')
+    write(home/'w.json', '{"weight": 1.0, "bonus": 0.0, "by": "towers", "model": "0", "scored": true}')
+    (home/'rows.parquet').touch()
+    (home/'other').mkdir(exist_ok=True)
+    write(home/'other/data.json', '{"recipe": {"vocab_size": 99}}')
     (home/'tuned').mkdir(exist_ok=True)
     write(home/'tuned/tasks.json', json.dumps(dict(tasks=dict(moods=task), hparams={})))
     said = alone(line, home)
     assert said.returncode==2 and SOON[line] in said.stderr.splitlines()[-1], said.stderr
     assert 'Traceback' not in said.stderr
+
+def test_a_gpu_without_a_driver_is_refused_before_torch(home):
+    try: ctypes.CDLL('libcuda.so.1')
+    except OSError: pass
+    else: pytest.skip('there is a driver')
+    if sys.platform!='linux' or Path('/dev/kfd').exists(): pytest.skip('only where CUDA is the only GPU')
+    said = alone('electra_pretrain --out r2 --device cuda:1', home)
+    assert said.returncode==2 and "'cuda:1', which this machine does not have" in said.stderr, said.stderr
 
 COMMANDS = 'vocab data plan pretrain evaluate score finetune predict convert'.split()
 
