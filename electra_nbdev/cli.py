@@ -140,7 +140,7 @@ def electra_plan(
     return found
 
 # %% ../nbs/99_cli.ipynb #da7905f9
-@command(few='data out preset hparams steps minutes extend init body device')
+@command(few='data out preset hparams steps minutes extend init body device', renamed=dict(run='out'))
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
@@ -307,15 +307,13 @@ def electra_score(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, minimal pairs, n-best lists, choices"
-    asked = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
-    if candidates and not choices: raise InputError("--candidates are for the blank of --choices; give both")
-    if weights and not nbest: raise InputError("--weights are for the lists of --nbest; give both")
-    source = text or pairs or nbest or choices
+    asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
+    model = model or _MODELS[asked]
     lists, tuned = _check_scoring(asked, source, candidates, weights, model, by, vocab, out)
     from electra_nbdev.using import choices as blanks, likelihood, score
-    if asked=='show': return _show(score.score_tokens(score.load_scorer(model or 'tiny', vocab, device), show), color)
-    if asked=='choices': return blanks.score_choices(choices, candidates, out, model or 'tiny', by, vocab, device)
-    opened = partial(likelihood.load_likelihood, model or 'electric', by, vocab, device)
+    if asked=='show': return _show(score.score_tokens(score.load_scorer(model, vocab, device), show), color)
+    if asked=='choices': return blanks.score_choices(choices, candidates, out, model, by, vocab, device)
+    opened = partial(likelihood.load_likelihood, model, by, vocab, device)
     if asked=='text': found = likelihood.score_text(opened(), text, out, (lambda _: None) if out else print)
     elif asked=='pairs': print(found := likelihood.score_pair_files(opened(), pairs, out))
     else: found = _rerank(lists, tuned, weights, out, opened)
@@ -323,14 +321,18 @@ def electra_score(
     return found
 
 # %% ../nbs/99_cli.ipynb #32864ed6
+_MODELS = dict(show='tiny', choices='tiny', text='electric', pairs='electric', nbest='electric')
+
 def _check_scoring(asked, source, candidates, weights, model, by, vocab, out):
     "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
     from electra_nbdev.data.tokenizer import vocab_place
     from electra_nbdev.engine import fields, rows
     from electra_nbdev.using.score_files import read_pairs
+    if candidates and asked!='choices': raise InputError("--candidates are for the blank of --choices; give both")
+    if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
     if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
     if by: fields.check_choice('--by', by, fields.WAYS if asked=='choices' else fields.WAYS[2:])
-    by = _way(model or ('tiny' if asked in ('show', 'choices') else 'electric'), by)
+    by = _way(model, by)
     if vocab: vocab_place(vocab)
     if out and Path(out).is_dir(): raise InputError(f"--out is {out}, a folder; give the name of a file")
     if asked=='text': rows.check_texts(source)
@@ -370,9 +372,9 @@ def _read_lists(nbest, weights, by):
 
 # %% ../nbs/99_cli.ipynb #5c0a1e02
 def _only(**asked):
-    "The one argument that was given"
+    "Name and value of the one argument that was given"
     given = [k for k,v in asked.items() if v is not None]
-    if len(given)==1: return given[0]
+    if len(given)==1: return given[0], asked[given[0]]
     came = ' and '.join(f'--{k}' for k in given) or 'none'
     raise InputError(f"one of {', '.join(f'--{k}' for k in asked)} is needed, {came} came")
 
@@ -524,21 +526,21 @@ def _submission(out):
     return f'Predictions of the test sets: the folder predictions of each task in {out}'
 
 # %% ../nbs/99_cli.ipynb #b77ecedb
-@command
+@command(renamed=dict(input='src'))
 def electra_predict(
     model:Required, # Folder of a task, from electra_finetune
-    input:Required, # .csv, .tsv, .jsonl or .txt; questions also .json; words in columns also under other endings
+    src:Required, # .csv, .tsv, .jsonl or .txt; questions also .json; words in columns also under other endings
     out:str=None, # File for the predictions, .jsonl, .tsv or .csv; for tags also .txt or .conll (default: shown)
     task:str=None, # Which, for a network of several tasks
     skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
-    _check_prediction(model, input, out, task, skip_bad_rows)
+    _check_prediction(model, src, out, task, skip_bad_rows)
     import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging # their tasks
     from electra_nbdev.finetuning.finetune import predict_file
     from electra_nbdev.finetuning.tables import as_table
-    found = predict_file(model, input, out, task, device, skip_bad_rows)
+    found = predict_file(model, src, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
     return found
 

@@ -537,7 +537,7 @@ SOON = { # what is wrong, by the command, and the line
     f'{TABLE} --text-column text --label-column kind --precision fp8': 'bf16',
     f'{TABLE} --text-column text --label-column kind --model precious': 'holds no model',
     f"{TABLE} --text-column text --label-column kind --hparams '{{\"learn_rate\": 1}}'": '`learning_rate`?',
-    'electra_predict --model precious --input rows.csv': 'no fine-tuned model',
+    'electra_predict --model precious --src rows.csv': 'no fine-tuned model',
     'electra_score --text rows.jsonl': 'looks like JSON lines',
     'electra_score --choices nowhere.jsonl': 'nowhere.jsonl',
     'electra_score --nbest rows.jsonl --weights nowhere.json': 'where there is nothing',
@@ -545,12 +545,12 @@ SOON = { # what is wrong, by the command, and the line
     'electra_pretrain --extend --steps 5 --out run --data examples': 'needs a larger --steps, not 5',
     'electra_score --text tales.txt --by some': 'allowed: towers, energy, passes',
     'electra_score --text tales.txt --model precious': 'holds no model',
-    'electra_predict --model tuned --input rows.csv --out p.xml': 'allowed: .jsonl, .tsv, .csv',
-    'electra_predict --model tuned --input rows.csv --task colla': "no task 'colla'; it has moods",
-    'electra_predict --model tuned --input rows.csv': 'no column `mood`',
-    'electra_predict --model tuned --input nowhere.csv': 'nowhere.csv',
+    'electra_predict --model tuned --src rows.csv --out p.xml': 'allowed: .jsonl, .tsv, .csv',
+    'electra_predict --model tuned --src rows.csv --task colla': "no task 'colla'; it has moods",
+    'electra_predict --model tuned --src rows.csv': 'no column `mood`',
+    'electra_predict --model tuned --src nowhere.csv': 'nowhere.csv',
     'electra_data --corpus tales.txt --vocab vocab --out precious': 'something else than examples',
-    'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32': 'max_length is 16 there and 32 here',
+    'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32': '16 there and 32 here',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with precious': 'holds no model',
     'electra_pretrain --data examples --out run --preset small': "model_size is 'tiny', asked for 'small'",
     f'{PRETRAIN} --device cpu:7': '--device cpu is always there',
@@ -564,7 +564,7 @@ SOON = { # what is wrong, by the command, and the line
     'holds no weights', 'electra_score --nbest lists.jsonl --weights w.json --by energy': 'tuned by towers',
     'electra_score --nbest lists.jsonl --weights w.json --model run': 'these likelihoods are by passes',
     'electra_score --nbest lists.jsonl --weights w.json': 'with scores of the ASR system, and these have none',
-    'electra_predict --model tuned --input rows.parquet': 'allowed: .csv, .jsonl',
+    'electra_predict --model tuned --src rows.parquet': 'allowed: .csv, .jsonl',
     'electra_convert --src run run run --out c2': 'has 3 names',
     "electra_convert --src run --out c2 --hparams '{\"mask_prob\": 15}'": 'at most 0.9',
     'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
@@ -625,6 +625,10 @@ def test_flags_of_before_are_known(home):
     from electra_nbdev import cli
     said = alone(f'{TABLE} --text texts --label=kind --preset paper', home)
     assert said.returncode==2 and 'Did you mean `text`?' in said.stderr, said.stderr
+    said = alone('electra_predict --model nowhere --input rows.csv', home)
+    assert said.returncode==2 and '--model is nowhere' in said.stderr, said.stderr
+    said = alone('electra_pretrain --run run --extend --steps 5', home) # a run to continue, by the name that a run has
+    assert said.returncode==2 and 'run has 20 steps already' in said.stderr, said.stderr
     with pytest.raises(ValueError, match='exists already'): cli.electra_convert('tiny', dst=home)
     with pytest.raises(ValueError, match='no column `texts`'):
         cli.electra_finetune(csv=home/'rows.csv', text='texts', label='kind')

@@ -91,7 +91,7 @@ Several = Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}]
 _PLACES = dict(electra_vocab='corpus', electra_data='corpus vocab replace_with',
                electra_pretrain='data hparams body init', electra_plan='hparams data', electra_evaluate='run data',
                electra_score='text pairs nbest weights model vocab',
-               electra_finetune='data_dir model csv dev hparams', electra_predict='model input',
+               electra_finetune='data_dir model csv dev hparams', electra_predict='model src',
                electra_convert='src hparams')
 
 def _leads_somewhere(name):
