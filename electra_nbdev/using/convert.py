@@ -40,7 +40,7 @@ def official_arrays(
 )->dict: # {official name: array}, with Adam's moments if there are any
     "Variables under their official names, kernels transposed"
     if nets.hp.body: raise InputError(f"{nets.where} has no ELECTRA body, so no official names; write a folder instead")
-    if nets.hp.gdes: raise InputError(f"{nets.where} was trained with gdes, which has no official names; write a folder")
+    if nets.hp.gdes: raise InputError(f"{nets.where} has gdes, which has no official names; write a folder")
     found = {'global_step': np.int64(nets.step)} if nets.step else {}
     def add(name, kernel, x): found[name] = (x.T if kernel else x).contiguous().numpy()
     for n,p in nets.model.named_parameters():
