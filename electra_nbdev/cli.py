@@ -332,23 +332,23 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out):
     if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
     if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
     if by: fields.check_choice('--by', by, fields.WAYS if asked=='choices' else fields.WAYS[2:])
-    by = _way(model, by)
+    ways = _ways(model, by)
     if vocab: vocab_place(vocab)
     if out and Path(out).is_dir(): raise InputError(f"--out is {out}, a folder; give the name of a file")
     if asked=='text': rows.check_texts(source)
     if asked=='pairs': read_pairs(source)
     if asked=='choices': _check_choices(source, candidates, out)
-    return _read_lists(source, weights, by) if asked=='nbest' else (None, None)
+    return _read_lists(source, weights, by, ways) if asked=='nbest' else (None, None)
 
-def _way(model, by):
-    "How a model gives likelihoods; a folder without a model is refused, and a way that it does not have"
+def _ways(model, by):
+    "By what a model gives likelihoods; a folder without a model is refused, and a way that it does not have"
     from electra_nbdev.engine import fields, models
     from electra_nbdev.using.score_files import likelihood_ways
-    if model.startswith('hf:'): return by
+    if model.startswith('hf:'): return ()
     models.check_source(folder := models.model_path(model))
     ways = likelihood_ways(folder)
     if by in fields.WAYS[2:]: fields.check_choice(f'--by for {model}', by, ways)
-    return by or ways[0]
+    return ways
 
 # %% ../nbs/99_cli.ipynb #9f23ecdd
 def _check_choices(choices, candidates, out):
@@ -357,14 +357,15 @@ def _check_choices(choices, candidates, out):
     if not candidates:
         if Path(choices).is_file(): return read_choices(choices)
         raise InputError(f"there is no file {choices[:60]!r}; give one, or a text with a blank ___ and --candidates")
-    if len(BLANK.findall(choices))!=1: raise InputError(f"--choices is {choices[:60]!r}; write one blank in it, as ___")
+    n = len(BLANK.findall(choices))
+    if n!=1: raise InputError(f"--choices {choices[:60]!r} has {n} blanks; write one, as ___")
     if out: raise InputError("--out is for a file of texts; leave it out")
 
-def _read_lists(nbest, weights, by):
+def _read_lists(nbest, weights, by, ways):
     "N-best lists, and the weights that were tuned for them"
     from electra_nbdev.using import score_files
     tuned = score_files.read_weights(weights) if weights else None
-    if tuned and by: score_files.check_by(tuned, by)
+    if tuned and (by or ways): score_files.check_by(tuned, by or ways[0], ways)
     lists = score_files.read_nbest(nbest)
     if tuned: score_files.check_kind(tuned, lists)
     else: score_files.check_references(lists)

@@ -558,11 +558,11 @@ SOON = { # what is wrong, by the command, and the line
     'electra_score --text tales.txt --model run --by energy': 'allowed: passes',
     'electra_score --text tales.txt --out precious': 'a folder', 'electra_score --pairs rows.jsonl': 'sentence_good',
     'electra_score --show hello --vocab precious': 'there is no vocabulary',
-    "electra_score --choices 'no blank' --candidates a b": 'write one blank',
+    "electra_score --choices 'no blank' --candidates a b": 'has 0 blanks',
     'electra_score --choices rows.jsonl': 'one blank', 'electra_score --nbest rows.jsonl': 'has no hypotheses',
     'electra_score --nbest lists.jsonl': 'no references', 'electra_score --nbest lists.jsonl --weights rows.jsonl':
     'holds no weights', 'electra_score --nbest lists.jsonl --weights w.json --by energy': 'tuned by towers',
-    'electra_score --nbest lists.jsonl --weights w.json --model run': 'these likelihoods are by passes',
+    'electra_score --nbest lists.jsonl --weights w.json --model run': 'by towers of another model',
     'electra_score --nbest lists.jsonl --weights w.json': 'with scores of the ASR system, and these have none',
     'electra_predict --model tuned --src rows.parquet': 'allowed: .csv, .jsonl',
     'electra_convert --src run run run --out c2': 'has 3 names',

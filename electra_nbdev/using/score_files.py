@@ -234,9 +234,13 @@ def read_weights(
 def check_by(
     tuned:Weights, # From `read_weights`
     by:str, # Way of the likelihoods
+    ways:tuple=(), # Those that the model has; empty: not known
 ):
     "Refuse weights of another way"
     if tuned.by==by: return
+    if ways and tuned.by not in ways:
+        raise InputError(f"the weights were tuned by {tuned.by} of another model; give that one with --model, or tune "
+                         "again")
     raise InputError(f"the weights were tuned by {tuned.by}, and these likelihoods are by {by}; "
                      f"give --by {tuned.by}, or tune again")
 
