@@ -197,11 +197,20 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     fields.check_loggers(log)
     if data: models.check_examples(data, given)
     if body: models.check_body(body)
-    if init and not init.startswith('hf:'): models.check_source(models.model_path(init))
+    if init: _check_weights(init)
     if out: models.check_place_of_run(Path(out))
     if extend: recipe.check_longer(out or f"runs/{given.get('model_name', 'electra')}", steps)
     there = Path(out or '')/'hparams.json'
     if out and there.is_file(): _check_same(out, recipe.load_hparams(there), given, preset)
+
+def _check_weights(src):
+    "Refuse a file or a folder that holds no weights"
+    from electra_nbdev.engine import models
+    if str(src).startswith('hf:'): return
+    models.check_source(path := models.model_path(src))
+    if path.is_file() and path.suffix!='.npz' and not any(path.parent.glob('*.index')):
+        raise InputError(f"{path} is a file that holds no weights; give the folder it is in, a TensorFlow checkpoint, "
+                         "or an .npz with official names")
 
 def _check_same(out, was, given, size):
     "Refuse hyper-parameters or a size that the run that is there does not have"
@@ -594,5 +603,4 @@ def _check_conversion(src, out, hparams, missing):
     known_hparams(PretrainHParams, given_hparams(hparams), ELSEWHERE)
     sources = [src] if isinstance(src, str) else src
     if len(sources)>2: raise InputError(f"--src has {len(sources)} names; give a discriminator and a generator, or one")
-    for o in sources:
-        if not str(o).startswith('hf:'): models.check_source(models.model_path(o))
+    for o in sources: _check_weights(o)

@@ -565,6 +565,8 @@ SOON = { # what is wrong, by the command, and the line
     'electra_score --nbest lists.jsonl --weights w.json --model run': 'by towers of another model',
     'electra_score --nbest lists.jsonl --weights w.json': 'with scores of the ASR system, and these have none',
     'electra_predict --model tuned --src rows.parquet': 'allowed: .csv, .jsonl',
+    'electra_convert --src tales.txt --out c2': 'a file that holds no weights',
+    f'{PRETRAIN} --init tales.txt': 'a file that holds no weights',
     'electra_convert --src run run run --out c2': 'has 3 names',
     "electra_convert --src run --out c2 --hparams '{\"mask_prob\": 15}'": 'at most 0.9',
     'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
