@@ -63,22 +63,24 @@ def electra_data(
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.data.text import Corpus
-    _check_building(Corpus(corpus, field, format), skip_bad_rows, max_length, held_out, long_lines, num_proc)
-    how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
+    _check_building(Corpus(corpus, field, format), out, num_proc, max_length, *rules)
+    how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     examples = load_examples(_build(Corpus(corpus, field, format), vocab, out, tasks, max_length, num_proc, rules))
     print(_counted(examples, long_lines), 'in', examples.path)
     if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
     return examples
 
 # %% ../nbs/99_cli.ipynb #280f0421
-def _check_building(corpus, skip_bad, *rules):
-    "Refuse rules that make no sense, and a corpus whose first file cannot be read as it is described"
-    from electra_nbdev.data.examples import check_rules
+def _check_building(corpus, out, num_proc, *rules):
+    "Refuse rules that make no sense, a folder of other examples, and a corpus whose first file cannot be read"
+    from electra_nbdev.data.examples import RULES, check_rules, is_built
     from electra_nbdev.data.text import chunks, text_files
-    check_rules(*rules)
+    rules = dict(zip(RULES, rules))
+    check_rules(**rules, num_proc=num_proc)
+    is_built(Path(out), rules)
     first = text_files(corpus)[0]
-    if skip_bad or str(first).startswith('hf:'): return
+    if rules['skip_bad_rows'] or str(first).startswith('hf:'): return
     for o in chunks(replace(corpus, files=first))[0].lines(): return
 
 # %% ../nbs/99_cli.ipynb #253ae42d
@@ -99,11 +101,13 @@ def _counted(examples, long_lines):
 def _table_flags(generator, vocab, max_length, **flags):
     "What was given about a generator; it and the vocabulary are looked at before examples are built"
     from electra_nbdev.engine.fields import check_candidates
+    from electra_nbdev.engine.models import check_source, model_path
     from electra_nbdev.data.tokenizer import load_tokenizer, vocab_place
     given = {k: v for k,v in flags.items() if v is not None}
     vocab_place(vocab)
     if generator:
         check_candidates(flags['top'], flags['mask_prob'])
+        if not generator.startswith('hf:'): check_source(model_path(generator))
         from electra_nbdev.data.replacements import check_generator
         check_generator(generator, load_tokenizer(vocab), max_length, **{k: v for k,v in given.items() if k!='device'})
     elif given: raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
@@ -136,7 +140,7 @@ def electra_plan(
     return found
 
 # %% ../nbs/99_cli.ipynb #da7905f9
-@command(few='data out preset hparams steps minutes extend init body device')
+@command(few='data out preset hparams steps minutes extend init body device', renamed=dict(run='out'))
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
@@ -199,14 +203,25 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     fields.check_loggers(log)
     if data: models.check_examples(data, given)
     if body: models.check_body(body)
-    if init and not init.startswith('hf:'): models.check_source(models.model_path(init))
+    if init: _check_weights(init)
     if out: models.check_place_of_run(Path(out))
     if extend: recipe.check_longer(out or f"runs/{given.get('model_name', 'electra')}", steps)
-    if out and (there := Path(out)/'hparams.json').is_file(): _check_same(out, recipe.load_hparams(there), given)
+    there = Path(out or '')/'hparams.json'
+    if out and there.is_file(): _check_same(out, recipe.load_hparams(there), given, preset)
 
-def _check_same(out, was, given):
-    "Refuse hyper-parameters that the run that is there does not have"
+def _check_weights(src):
+    "Refuse a file or a folder that holds no weights"
+    from electra_nbdev.engine import models
+    if str(src).startswith('hf:'): return
+    models.check_source(path := models.model_path(src))
+    if path.is_file() and path.suffix!='.npz' and not any(path.parent.glob('*.index')):
+        raise InputError(f"{path} is a file that holds no weights; give the folder it is in, a TensorFlow checkpoint, "
+                         "or an .npz with official names")
+
+def _check_same(out, was, given, size):
+    "Refuse hyper-parameters or a size that the run that is there does not have"
     from electra_nbdev.pretraining.recipe import LENGTH, preset, refuse_other
+    if size: given = dict(model_size=preset(size).model_size) | given
     refuse_other(out, was, preset(**vars(was) | given), LENGTH)
 
 # %% ../nbs/99_cli.ipynb #53bc50a3
@@ -284,8 +299,9 @@ def electra_evaluate(
 ):
     "Metrics of both networks on held-out examples"
     from electra_nbdev.engine.models import check_examples, check_run
+    from electra_nbdev.pretraining.recipe import read_hparams
     check_run(run)
-    if data: check_examples(data)
+    if data: check_examples(data, read_hparams(Path(run)/'hparams.json'))
     from electra_nbdev.pretraining.runs import evaluate_run
     found = evaluate_run(run, data, device, _objective(objective))
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
@@ -309,36 +325,75 @@ def electra_score(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, minimal pairs, n-best lists, choices"
-    asked = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
-    if candidates and not choices: raise InputError("--candidates are for the blank of --choices; give both")
-    if weights and not nbest: raise InputError("--weights are for the lists of --nbest; give both")
-    _check_scoring(asked, text or choices, candidates, model, by, out)
+    asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
+    model = model or _MODELS[asked]
+    lists, tuned = _check_scoring(asked, source, candidates, weights, model, by, vocab, out)
     from electra_nbdev.using import choices as blanks, likelihood, score
-    if asked=='show': return _show(score.score_tokens(score.load_scorer(model or 'tiny', vocab, device), show), color)
-    if asked=='choices': return blanks.score_choices(choices, candidates, out, model or 'tiny', by, vocab, device)
-    opened = partial(likelihood.load_likelihood, model or 'electric', by, vocab, device)
+    if asked=='show': return _show(score.score_tokens(score.load_scorer(model, vocab, device), show), color)
+    if asked=='choices': return blanks.score_choices(choices, candidates, out, model, by, vocab, device)
+    opened = partial(likelihood.load_likelihood, model, by, vocab, device)
     if asked=='text': found = likelihood.score_text(opened(), text, out, (lambda _: None) if out else print)
     elif asked=='pairs': print(found := likelihood.score_pair_files(opened(), pairs, out))
-    else: found = _rerank(nbest, weights, out, opened)
+    else: found = _rerank(lists, tuned, weights, out, opened)
     if out: print(f'rows in {out}')
     return found
 
 # %% ../nbs/99_cli.ipynb #32864ed6
-def _check_scoring(asked, source, candidates, model, by, out):
-    "Refuse what can be seen to be wrong without torch"
+_MODELS = dict(show='tiny', choices='tiny', text='electric', pairs='electric', nbest='electric')
+
+def _check_scoring(asked, source, candidates, weights, model, by, vocab, out):
+    "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
+    from electra_nbdev.data.tokenizer import vocab_place
+    from electra_nbdev.engine import fields, rows
+    from electra_nbdev.using.score_files import read_pairs
+    if candidates and asked!='choices': raise InputError("--candidates are for the blank of --choices; give both")
+    if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
     if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
-    from electra_nbdev.engine import fields, models, rows
-    if asked=='text': rows.check_texts(source)
-    if asked=='choices' and not candidates and not Path(source).is_file():
-        raise InputError(f"there is no file {source[:60]!r}; give one, or a text with a blank ___ and --candidates")
     if by: fields.check_choice('--by', by, fields.WAYS if asked=='choices' else fields.WAYS[2:])
-    if model and not model.startswith('hf:'): models.check_source(models.model_path(model))
+    ways = _ways(model, by)
+    if vocab: vocab_place(vocab)
+    if out and Path(out).is_dir(): raise InputError(f"--out is {out}, a folder; give the name of a file")
+    if asked=='text': rows.check_texts(source)
+    if asked=='pairs': read_pairs(source)
+    if asked=='choices': _check_choices(source, candidates, out)
+    return _read_lists(source, weights, by, ways) if asked=='nbest' else (None, None)
+
+def _ways(model, by):
+    "By what a model gives likelihoods; a folder without a model is refused, and a way that it does not have"
+    from electra_nbdev.engine import fields, models
+    from electra_nbdev.using.score_files import likelihood_ways
+    if model.startswith('hf:'): return ()
+    models.check_source(folder := models.model_path(model))
+    ways = likelihood_ways(folder)
+    if by in fields.WAYS[2:]: fields.check_choice(f'--by for {model}', by, ways)
+    return ways
+
+# %% ../nbs/99_cli.ipynb #9f23ecdd
+def _check_choices(choices, candidates, out):
+    "Refuse a text without a blank or without candidates, and a file of other rows"
+    from electra_nbdev.using.score_files import BLANK, read_choices
+    if not candidates:
+        if Path(choices).is_file(): return read_choices(choices)
+        raise InputError(f"there is no file {choices[:60]!r}; give one, or a text with a blank ___ and --candidates")
+    n = len(BLANK.findall(choices))
+    if n!=1: raise InputError(f"--choices {choices[:60]!r} has {n} blanks; write one, as ___")
+    if out: raise InputError("--out is for a file of texts; leave it out")
+
+def _read_lists(nbest, weights, by, ways):
+    "N-best lists, and the weights that were tuned for them"
+    from electra_nbdev.using import score_files
+    tuned = score_files.read_weights(weights) if weights else None
+    if tuned and (by or ways): score_files.check_by(tuned, by or ways[0], ways)
+    lists = score_files.read_nbest(nbest)
+    if tuned: score_files.check_kind(tuned, lists)
+    else: score_files.check_references(lists)
+    return lists, tuned
 
 # %% ../nbs/99_cli.ipynb #5c0a1e02
 def _only(**asked):
-    "The one argument that was given"
+    "Name and value of the one argument that was given"
     given = [k for k,v in asked.items() if v is not None]
-    if len(given)==1: return given[0]
+    if len(given)==1: return given[0], asked[given[0]]
     came = ' and '.join(f'--{k}' for k in given) or 'none'
     raise InputError(f"one of {', '.join(f'--{k}' for k in asked)} is needed, {came} came")
 
@@ -349,11 +404,9 @@ def _show(found, color):
     return found
 
 # %% ../nbs/99_cli.ipynb #5b1e7a92
-def _rerank(nbest, weights, out, opened):
+def _rerank(lists, tuned, weights, out, opened):
     "Tune weights on lists with references, or apply tuned ones; `opened` opens the model"
-    from electra_nbdev.using.nbest import (apply_weights, check_tunable, read_nbest, read_weights, rerank_report,
-                                           score_nbest, weights_path)
-    tuned, lists = read_weights(weights) if weights else None, read_nbest(nbest)
+    from electra_nbdev.using.nbest import apply_weights, check_tunable, rerank_report, score_nbest, weights_path
     if not tuned:
         check_tunable(lists)
         how, found = score_nbest(opened(), lists, out)
@@ -492,21 +545,21 @@ def _submission(out):
     return f'Predictions of the test sets: the folder predictions of each task in {out}'
 
 # %% ../nbs/99_cli.ipynb #b77ecedb
-@command
+@command(renamed=dict(input='src'))
 def electra_predict(
     model:Required, # Folder of a task, from electra_finetune
-    input:Required, # .csv, .tsv, .jsonl or .txt; questions also .json; words in columns also under other endings
+    src:Required, # .csv, .tsv, .jsonl or .txt; questions also .json; words in columns also under other endings
     out:str=None, # File for the predictions, .jsonl, .tsv or .csv; for tags also .txt or .conll (default: shown)
     task:str=None, # Which, for a network of several tasks
     skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
-    _check_prediction(model, input, out, task, skip_bad_rows)
+    _check_prediction(model, src, out, task, skip_bad_rows)
     import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging # their tasks
     from electra_nbdev.finetuning.finetune import predict_file
     from electra_nbdev.finetuning.tables import as_table
-    found = predict_file(model, input, out, task, device, skip_bad_rows)
+    found = predict_file(model, src, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
     return found
 
@@ -515,13 +568,13 @@ def _check_prediction(model, path, out, task, skip_bad):
     "Refuse what can be seen to be wrong without torch"
     from electra_nbdev.engine import fields, models
     from electra_nbdev.finetuning.finetune_recipe import check_finetuned, task_named
-    from electra_nbdev.finetuning.tables import COLUMN_FORMS, FORMATS, PREDICTION_FORMS, check_table
+    from electra_nbdev.finetuning.tables import COLUMN_FORMS, PREDICTION_FORMS, check_table
     tasks, _ = models.read_tasks(check_finetuned(model))
     kind, settings = task_named(task, tasks).values()
     if out:
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
         fields.check_choice(f'the ending of --out {out}', Path(out).suffix, known)
-    if kind!='TextTask' or Path(path).suffix not in FORMATS: return
+    if kind!='TextTask': return
     columns = [o for o in settings.get('columns', ()) if o]
     check_table(path, ['text'] if Path(path).suffix=='.txt' and len(columns)==1 else columns, skip_bad)
 
@@ -557,5 +610,6 @@ def _check_conversion(src, out, hparams, missing):
     files.check_new(out)
     models.check_missing(missing)
     known_hparams(PretrainHParams, given_hparams(hparams), ELSEWHERE)
-    for o in [src] if isinstance(src, str) else src:
-        if not str(o).startswith('hf:'): models.check_source(models.model_path(o))
+    sources = [src] if isinstance(src, str) else src
+    if len(sources)>2: raise InputError(f"--src has {len(sources)} names; give a discriminator and a generator, or one")
+    for o in sources: _check_weights(o)

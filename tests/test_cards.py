@@ -1,12 +1,14 @@
 "The numbers of the models' cards: a part on the embedded text, all of them where ELECTRA_DATA names the data"
-import json, os, re, sys
+import json, os, re, shutil, sys
 from pathlib import Path
 
 import pytest
 from fastcore.docments import docments
 
 from electra_nbdev.cli import electra_score
+from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.models import shipped
+from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.using.likelihood import load_likelihood
 from electra_nbdev.data.sample_corpus import sample_corpus
 
@@ -48,3 +50,14 @@ def test_the_card_says_what_was_measured(by):
     card = (shipped('electric')/'README.md').read_text()
     total = FOUND[by]['blimp']['all pairs']
     assert f"{total['accuracy']} [{total['low']}, {total['high']}]" in card
+
+@pytest.mark.parametrize('name', ['tiny', 'electric'])
+def test_shipped_networks_say_what_they_are_for(name, tmp_path):
+    "Each folder has the card that a new run gives it, which names the network that fills masks"
+    shutil.copytree(shipped(name), tmp_path/'run')
+    networks = saved_networks(tmp_path/'run')
+    for o in networks: (o/'README.md').write_text('')
+    write_cards(tmp_path/'run')
+    for o in networks:
+        card = (shipped(name)/o.name/'README.md').read_text()
+        assert card==(o/'README.md').read_text() and 'fill-mask' in card

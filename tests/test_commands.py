@@ -1,5 +1,5 @@
 "The commands as a user types them, right and wrong"
-import errno, json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
+import ctypes, errno, json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -537,7 +537,7 @@ SOON = { # what is wrong, by the command, and the line
     f'{TABLE} --text-column text --label-column kind --precision fp8': 'bf16',
     f'{TABLE} --text-column text --label-column kind --model precious': 'holds no model',
     f"{TABLE} --text-column text --label-column kind --hparams '{{\"learn_rate\": 1}}'": '`learning_rate`?',
-    'electra_predict --model precious --input rows.csv': 'no fine-tuned model',
+    'electra_predict --model precious --src rows.csv': 'no fine-tuned model',
     'electra_score --text rows.jsonl': 'looks like JSON lines',
     'electra_score --choices nowhere.jsonl': 'nowhere.jsonl',
     'electra_score --nbest rows.jsonl --weights nowhere.json': 'where there is nothing',
@@ -545,10 +545,30 @@ SOON = { # what is wrong, by the command, and the line
     'electra_pretrain --extend --steps 5 --out run --data examples': 'needs a larger --steps, not 5',
     'electra_score --text tales.txt --by some': 'allowed: towers, energy, passes',
     'electra_score --text tales.txt --model precious': 'holds no model',
-    'electra_predict --model tuned --input rows.csv --out p.xml': 'allowed: .jsonl, .tsv, .csv',
-    'electra_predict --model tuned --input rows.csv --task colla': "no task 'colla'; it has moods",
-    'electra_predict --model tuned --input rows.csv': 'no column `mood`',
-    'electra_predict --model tuned --input nowhere.csv': 'nowhere.csv',
+    'electra_predict --model tuned --src rows.csv --out p.xml': 'allowed: .jsonl, .tsv, .csv',
+    'electra_predict --model tuned --src rows.csv --task colla': "no task 'colla'; it has moods",
+    'electra_predict --model tuned --src rows.csv': 'no column `mood`',
+    'electra_predict --model tuned --src nowhere.csv': 'nowhere.csv',
+    'electra_data --corpus tales.txt --vocab vocab --out precious': 'something else than examples',
+    'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32': '16 there and 32 here',
+    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with precious': 'holds no model',
+    'electra_pretrain --data examples --out run --preset small': "model_size is 'tiny', asked for 'small'",
+    f'{PRETRAIN} --device cpu:7': '--device cpu is always there',
+    'electra_evaluate --run run --data other': 'have vocab_size 99',
+    'electra_score --text tales.txt --model run --by energy': 'allowed: passes',
+    'electra_score --text tales.txt --out precious': 'a folder', 'electra_score --pairs rows.jsonl': 'sentence_good',
+    'electra_score --show hello --vocab precious': 'there is no vocabulary',
+    "electra_score --choices 'no blank' --candidates a b": 'has 0 blanks',
+    'electra_score --choices rows.jsonl': 'one blank', 'electra_score --nbest rows.jsonl': 'has no hypotheses',
+    'electra_score --nbest lists.jsonl': 'no references', 'electra_score --nbest lists.jsonl --weights rows.jsonl':
+    'holds no weights', 'electra_score --nbest lists.jsonl --weights w.json --by energy': 'tuned by towers',
+    'electra_score --nbest lists.jsonl --weights w.json --model run': 'by towers of another model',
+    'electra_score --nbest lists.jsonl --weights w.json': 'with scores of the ASR system, and these have none',
+    'electra_predict --model tuned --src rows.parquet': 'allowed: .csv, .jsonl',
+    'electra_convert --src tales.txt --out c2': 'a file that holds no weights',
+    f'{PRETRAIN} --init tales.txt': 'a file that holds no weights',
+    'electra_convert --src run run run --out c2': 'has 3 names',
+    "electra_convert --src run --out c2 --hparams '{\"mask_prob\": 15}'": 'at most 0.9',
     'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
     'electra_convert --src run --out c2 --missing some': 'embeddings',
     "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`'}
@@ -566,11 +586,24 @@ def test_no_is_said_before_torch_is_imported(home, line):
     write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
     write(home/'rows.jsonl', '{"text": "a good day"}\n')
     task = dict(kind='TextTask', settings=dict(name='moods', columns=['mood', None]))
+    write(home/'lists.jsonl', '{"hypotheses": ["a cat", "a hat"]}\n')
+    write(home/'w.json', '{"weight": 1.0, "bonus": 0.0, "by": "towers", "model": "0", "scored": true}')
+    (home/'rows.parquet').touch()
+    (home/'other').mkdir(exist_ok=True)
+    write(home/'other/data.json', '{"recipe": {"vocab_size": 99}}')
     (home/'tuned').mkdir(exist_ok=True)
     write(home/'tuned/tasks.json', json.dumps(dict(tasks=dict(moods=task), hparams={})))
     said = alone(line, home)
     assert said.returncode==2 and SOON[line] in said.stderr.splitlines()[-1], said.stderr
     assert 'Traceback' not in said.stderr
+
+def test_a_gpu_without_a_driver_is_refused_before_torch(home):
+    try: ctypes.CDLL('libcuda.so.1')
+    except OSError: pass
+    else: pytest.skip('there is a driver')
+    if sys.platform!='linux' or Path('/dev/kfd').exists(): pytest.skip('only where CUDA is the only GPU')
+    said = alone('electra_pretrain --out r2 --device cuda:1', home)
+    assert said.returncode==2 and "'cuda:1', which this machine does not have" in said.stderr, said.stderr
 
 COMMANDS = 'vocab data plan pretrain evaluate score finetune predict convert'.split()
 
@@ -594,6 +627,10 @@ def test_flags_of_before_are_known(home):
     from electra_nbdev import cli
     said = alone(f'{TABLE} --text texts --label=kind --preset paper', home)
     assert said.returncode==2 and 'Did you mean `text`?' in said.stderr, said.stderr
+    said = alone('electra_predict --model nowhere --input rows.csv', home)
+    assert said.returncode==2 and '--model is nowhere' in said.stderr, said.stderr
+    said = alone('electra_pretrain --run run --extend --steps 5', home) # a run to continue, by the name that a run has
+    assert said.returncode==2 and 'run has 20 steps already' in said.stderr, said.stderr
     with pytest.raises(ValueError, match='exists already'): cli.electra_convert('tiny', dst=home)
     with pytest.raises(ValueError, match='no column `texts`'):
         cli.electra_finetune(csv=home/'rows.csv', text='texts', label='kind')

@@ -10,8 +10,8 @@ from electra_nbdev.data import examples, text
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
 from electra_nbdev.finetuning.finetune_recipe import finetune_preset
-from electra_nbdev.using.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_pairs
-from electra_nbdev.using.nbest import read_nbest
+from electra_nbdev.using.likelihood import Likelihood, pass_scores, pseudo_log_likelihood
+from electra_nbdev.using.score_files import read_nbest, read_pairs
 from electra_nbdev.using.score import Scorer, score_tokens
 from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.finetuning.task_data import featurize

@@ -10,6 +10,7 @@ __all__ = ['Required', 'SomeNames', 'Several', 'command']
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, os, re, sys, time, warnings
 from argparse import SUPPRESS
+from ctypes import CDLL
 from functools import partial, wraps
 from importlib.resources import files
 from inspect import currentframe, signature
@@ -90,7 +91,7 @@ Several = Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}]
 _PLACES = dict(electra_vocab='corpus', electra_data='corpus vocab replace_with',
                electra_pretrain='data hparams body init', electra_plan='hparams data', electra_evaluate='run data',
                electra_score='text pairs nbest weights model vocab',
-               electra_finetune='data_dir model csv dev hparams', electra_predict='model input',
+               electra_finetune='data_dir model csv dev hparams', electra_predict='model src',
                electra_convert='src hparams')
 
 def _leads_somewhere(name):
@@ -112,11 +113,23 @@ def _check_places(f, given):
             hint = suggest(Path(name).name, known)
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
 
+# %% ../../nbs/engine/98_command.ipynb #df7b4b72
 def _check_device(name):
     "Refuse a device that is not there"
     if not name: return
+    if _is_absent(*name.partition(':')[::2]):
+        raise InputError(f"--device is {name!r}, which this machine does not have; --device cpu is always there")
     from electra_nbdev.engine.models import check_device
     check_device(name)
+
+def _is_absent(kind, number):
+    "Whether torch need not be asked: a second processor, another system's GPU, or no driver"
+    if kind=='cpu': return bool(number)
+    if kind=='mps': return sys.platform!='darwin'
+    if kind!='cuda' or sys.platform!='linux' or 'torch' in sys.modules or os.path.exists('/dev/kfd'): return False
+    try: CDLL('libcuda.so.1')
+    except OSError: return True
+    return False
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c
 _BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'

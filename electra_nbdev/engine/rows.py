@@ -11,8 +11,9 @@ __all__ = ['TABLES', 'FORMATS', 'compression_of', 'file_kind', 'unpacked', 'dama
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import bz2, csv, json, lzma, re, tarfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -270,16 +271,27 @@ def looks_like(
     if re.match(r'\[\s*[{\["]', text): return 'JSON'
     if re.match(r'(?i)<(!doctype html|html|head|body)\b', text): return 'HTML'
     if re.match(r'<(\?xml|\w+( [\w:-]+="[^"]*")*>)', text): return 'XML'
-    lines = [o for o in text.split('\n')[:-1] if o.strip()][:50]
-    for name,mark in (('TSV', '\t'), ('CSV', ',')):
-        counts = {o.count(mark) for o in lines}
-        header = lines and re.fullmatch(r'[\w "-]+', lines[0].replace(mark, ''))
-        if len(lines)>=5 and len(counts)==1 and min(counts)>0 and header: return name
-    return ''
+    return next((o.upper() for o in ('tsv', 'csv') if _is_table(text, TABLES[o])), '')
 
 def _is_json(line):
     try: return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError): return False
+
+# %% ../../nbs/engine/90_rows.ipynb #7607f50a
+def _is_table(text, how):
+    "Whether a text is a table, with a header or with quoted fields"
+    rows = _first_rows(text, how)
+    if not rows: return False
+    enough = len(rows)>=5 or len(rows)>1 and any('\n' in o for row in rows for o in row)
+    named = text.startswith('"') or all(re.fullmatch(r'[\w -]+', o.strip()) for o in rows[0])
+    return enough and named and len(rows[0])>1 and len({*map(len, rows)})==1
+
+def _first_rows(text, how):
+    "The first rows of a table, up to a damaged or a cut one"
+    rows = csv.reader((o+'\n' for o in text.split('\n')[:-1]), strict=True, **how)
+    found = []
+    with suppress(csv.Error): found.extend(o for o in islice(rows, 50) if o)
+    return found
 
 # %% ../../nbs/engine/90_rows.ipynb #1c4bfbbe
 _CURES = {'JSON lines': 'give --format jsonl, or name it .jsonl',

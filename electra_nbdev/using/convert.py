@@ -36,20 +36,20 @@ _LAYERS = {'start': 'dense', 'end.0': 'qa_hidden', 'end.2': 'dense_1', 'end': 'd
 
 # %% ../../nbs/using/33_convert.ipynb #8a67fd4d
 def official_arrays(
-    out:Pretrained, # Networks
+    nets:Pretrained, # Networks
 )->dict: # {official name: array}, with Adam's moments if there are any
     "Variables under their official names, kernels transposed"
-    if out.hp.body: raise InputError(f"{out.where} has no ELECTRA body, so no official names; write a folder instead")
-    if out.hp.gdes: raise InputError(f"{out.where} was trained with gdes, which has no official names; write a folder")
-    found = {'global_step': np.int64(out.step)} if out.step else {}
+    if nets.hp.body: raise InputError(f"{nets.where} has no ELECTRA body, so no official names; write a folder instead")
+    if nets.hp.gdes: raise InputError(f"{nets.where} has gdes, which has no official names; write a folder")
+    found = {'global_step': np.int64(nets.step)} if nets.step else {}
     def add(name, kernel, x): found[name] = (x.T if kernel else x).contiguous().numpy()
-    for n,p in out.model.named_parameters():
-        if out.heads and n in out.made: continue # what fine-tuning does not keep
-        name = official_name(n, out.hp.two_tower_generator, not out.hp.has_discriminator)
+    for n,p in nets.model.named_parameters():
+        if nets.heads and n in nets.made: continue # what fine-tuning does not keep
+        name = official_name(n, nets.hp.two_tower_generator, not nets.hp.has_discriminator)
         add(name, kernel := name.endswith('kernel'), p.detach())
         for ours,slot in SLOTS.items():
-            if f'{n}/{ours}' in out.moments: add(f'{name}/{slot}', kernel, out.moments[f'{n}/{ours}'])
-    for task,head in out.heads.items():
+            if f'{n}/{ours}' in nets.moments: add(f'{name}/{slot}', kernel, nets.moments[f'{n}/{ours}'])
+    for task,head in nets.heads.items():
         for n,x in head.items():
             layer, _, kind = n.rpartition('.')
             if 'start.weight' in head: layer = _LAYERS[layer]
@@ -59,15 +59,15 @@ def official_arrays(
 
 # %% ../../nbs/using/33_convert.ipynb #a4fb242d
 def resume_state(
-    out:Pretrained, # Networks with moments
+    nets:Pretrained, # Networks with moments
 )->tuple[dict,dict]: # Tensors and state for `save_checkpoint`
     "What `electra_pretrain` needs to continue at the step of the source"
     tensors, rng = rng_state()
-    tensors |= {f'model/{n}': p for n,p in out.model.named_parameters()}
-    tensors |= {f'optimizer/{k}': t for k,t in out.moments.items()}
-    tensors['data/token_counts'] = torch.zeros(out.hp.vocab_size, dtype=torch.int64)
+    tensors |= {f'model/{n}': p for n,p in nets.model.named_parameters()}
+    tensors |= {f'optimizer/{k}': t for k,t in nets.moments.items()}
+    tensors['data/token_counts'] = torch.zeros(nets.hp.vocab_size, dtype=torch.int64)
     tensors |= {'history/total': torch.zeros((), dtype=torch.float64), 'health/usual': torch.zeros(())}
-    counts = dict(format=FORMAT, step=out.step, evaluated=out.step, position=0, rows=0, seconds=0., skipped=0)
+    counts = dict(format=FORMAT, step=nets.step, evaluated=nets.step, position=0, rows=0, seconds=0., skipped=0)
     return tensors, counts | dict(rng=rng, circumstances={}, scaler={})
 
 # %% ../../nbs/using/33_convert.ipynb #b0ceec5c
@@ -92,23 +92,23 @@ def card_data(
 
 # %% ../../nbs/using/33_convert.ipynb #91d0ab79
 def model_card(
-    out:Pretrained, # Networks
+    nets:Pretrained, # Networks
     facts:dict={}, # What else their run knows, under `run` in its hparams.json
     rows:list=(), # Its history
     license:str|None=None, # Of the weights, as the hub calls it; None: the one of the source's card, or `unknown`
     language:str|None=None, # ISO 639 code of the text; None: the one of the source's card, or `und`, undetermined
 )->ModelCard:
     "Recipe, data and metrics of a model, with a header for the hub"
-    hp, kind = out.hp, 'Electric' if out.hp.electric_objective else 'ELECTRA'
+    hp, kind = nets.hp, 'Electric' if nets.hp.electric_objective else 'ELECTRA'
     tags = ['electra', 'electric' if hp.electric_objective else 'replaced-token-detection']
-    said = card_data(out.where)
+    said = card_data(nets.where)
     license, language = license or said.get('license') or 'unknown', language or said.get('language') or 'und'
     header = ModelCardData(language=language, license=license, library_name='transformers', tags=tags)
     recipe = {k: b for k,(_,b) in differences(preset(hp.model_size), hp).items()}
     last = next((o for o in reversed(rows) if 'held_out' in o), None)
     found = {f"{k} at step {last['step']}": v for k,v in last['held_out'].items()} if last else {}
-    size = sum(p.numel() for p in out.model.parameters())/1e6
-    report = '\n'.join(out.report().splitlines()[1:])
+    size = sum(p.numel() for p in nets.model.parameters())/1e6
+    report = '\n'.join(nets.report().splitlines()[1:])
     parts = [f'# {hp.model_name}', f'{kind} of {size:.1f} million parameters, made by electra_nbdev.',
              '## Weights', f'```\n{report}\n```',
              '## Recipe', f"The preset `{hp.model_size}`, {'with these changes:' if recipe else 'unchanged.'}",
@@ -119,29 +119,29 @@ def model_card(
 
 # %% ../../nbs/using/33_convert.ipynb #54065499
 def facts_of(
-    out:Pretrained, # With heads
+    nets:Pretrained, # With heads
     task:str, # Name of the task
 )->dict: # `kind`, `settings`
     "What a head is for: its part of tasks.json if that is known, else by the number of its outputs"
-    head = out.heads[task]
+    head = nets.heads[task]
     n = len(head.get('dense.bias', ()))
     numbered = dict(name=task, labels=[str(i) for i in range(n)] if n!=1 else None)
     kind = 'TagTask' if task in ('chunk', 'ccg') else 'TextTask'
-    found = out.tasks.get(task) or dict(kind=kind, settings=numbered)
+    found = nets.tasks.get(task) or dict(kind=kind, settings=numbered)
     wanted = len(found['settings'].get('labels') or [0])
     if n and n!=wanted:
         shape = list(head['dense.weight'].shape)
-        raise InputError(f"{out.where}: the head of {task} has shape {shape}, the task has {wanted} outputs")
+        raise InputError(f"{nets.where}: the head of {task} has shape {shape}, the task has {wanted} outputs")
     return found
 
 # %% ../../nbs/using/33_convert.ipynb #2511a68d
 def plain_head(
-    out:Pretrained, # With the encoder
+    nets:Pretrained, # With the encoder
     head:dict, # {name: Tensor}
     facts:dict, # From `facts_of`
 )->torch.nn.Module|None: # None if no class of `transformers` computes the same
     "A fine-tuned model as `transformers` has it"
-    body, there = out.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
+    body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
@@ -176,19 +176,19 @@ def question_head(
 
 # %% ../../nbs/using/33_convert.ipynb #89c517dc
 def write_tasks(
-    out:Pretrained, # With heads
+    nets:Pretrained, # With heads
     folder:Path, # An existing folder
 ):
     "Write each fine-tuned head in the form that can hold it"
-    texts, facts = {}, {t: facts_of(out, t) for t in out.heads}
-    for task,head in out.heads.items():
-        if model := plain_head(out, head, facts[task]): _save(model, out.tokenizer, folder/task)
+    texts, facts = {}, {t: facts_of(nets, t) for t in nets.heads}
+    for task,head in nets.heads.items():
+        if model := plain_head(nets, head, facts[task]): _save(model, nets.tokenizer, folder/task)
         elif facts[task]['kind']=='TextTask' and head.keys()=={'dense.weight', 'dense.bias'}: texts[task] = head
         elif found := question_head(task, head): texts[task], facts[task] = found
         else:
-            _save(out.model.discriminator.electra, out.tokenizer, folder/'discriminator')
-            out.notes.append(f'the head of {task} cannot be converted; its encoder is in discriminator/')
-    if texts: _write_texts(out, folder/'model', texts, {t: facts[t] for t in texts})
+            _save(nets.model.discriminator.electra, nets.tokenizer, folder/'discriminator')
+            nets.notes.append(f'the head of {task} cannot be converted; its encoder is in discriminator/')
+    if texts: _write_texts(nets, folder/'model', texts, {t: facts[t] for t in texts})
 
 def _save(model, tok, folder):
     "A folder for `transformers`"
@@ -199,22 +199,22 @@ def _save(model, tok, folder):
 _QUESTIONS = dict(joint='joint_prediction', classifier='answerable_classifier',
                   from_start='answerable_uses_start_logits')
 
-def _official_recipe(out, tasks):
+def _official_recipe(nets, tasks):
     "The recipe of heads that came without one"
     from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     asks = next((o['settings'] for o in tasks.values() if o['kind']=='QATask'), {})
     said = {_QUESTIONS[k]: v for k,v in asks.items() if k in _QUESTIONS}
-    said |= dict(vocab_size=out.hp.vocab_size, embedding_size=out.hp.embedding_size)
-    return finetune_preset('official', out.hp.model_size, tuple(tasks), **said)
+    said |= dict(vocab_size=nets.hp.vocab_size, embedding_size=nets.hp.embedding_size)
+    return finetune_preset('official', nets.hp.model_size, tuple(tasks), **said)
 
-def _write_texts(out, folder, heads, tasks):
+def _write_texts(nets, folder, heads, tasks):
     "A fine-tuned model of this library"
     from electra_nbdev.finetuning.finetune_recipe import finetune_preset
-    if out.tokenizer is None:
-        raise InputError(f"{out.where} has no vocabulary, which {', '.join(tasks)} needs; put its vocab.txt there")
-    hp = finetune_preset(**out.finetuning) if out.finetuning else _official_recipe(out, tasks)
-    hp = replace(hp, max_seq_length=min(hp.max_seq_length, out.model.discriminator.config.max_position_embeddings))
-    _save(out.model.discriminator.electra, out.tokenizer, folder)
+    if nets.tokenizer is None:
+        raise InputError(f"{nets.where} has no vocabulary, which {', '.join(tasks)} needs; put its vocab.txt there")
+    hp = finetune_preset(**nets.finetuning) if nets.finetuning else _official_recipe(nets, tasks)
+    hp = replace(hp, max_seq_length=min(hp.max_seq_length, nets.model.discriminator.config.max_position_embeddings))
+    _save(nets.model.discriminator.electra, nets.tokenizer, folder)
     heads = {f'{head_name(t)}.{k}': x.contiguous() for t,h in heads.items() for k,x in h.items()}
     save_file(heads, folder/'heads.safetensors')
     (folder/'tasks.json').write_text(json.dumps(dict(tasks=tasks, hparams=asdict(hp)), indent=1), encoding='utf-8')
@@ -247,31 +247,31 @@ def push_folder(
 
 # %% ../../nbs/using/33_convert.ipynb #fa04fd34
 def write_folder(
-    out:Pretrained, # Networks
-    dst:Path, # Folder, which must not exist yet
+    nets:Pretrained, # Networks
+    out:Path, # Folder, which must not exist yet
     **card, # `license` and `language`, as in `model_card`
 ):
     "Write networks in the form of a run, fine-tuned ones in that of a task"
-    run = Path(out.where)
+    run = Path(nets.where)
     facts = read_hparams(run/'hparams.json').get('run', {}) if (run/'hparams.json').is_file() else {}
     rows = read_history(run/'history.jsonl')
-    with atomic_folder(dst) as tmp:
-        if out.heads:
-            write_tasks(out, tmp)
-            return model_card(out, **card).save(tmp/'README.md')
-        with quiet_loading(): save_networks(out.model, out.hp, tmp, out.tokenizer)
+    with atomic_folder(out) as tmp:
+        if nets.heads:
+            write_tasks(nets, tmp)
+            return model_card(nets, **card).save(tmp/'README.md')
+        with quiet_loading(): save_networks(nets.model, nets.hp, tmp, nets.tokenizer)
         write_cards(tmp)
-        save_hparams(out.hp, tmp/'hparams.json', **{'data': {}} | facts)
+        save_hparams(nets.hp, tmp/'hparams.json', **{'data': {}} | facts)
         if rows:
             (tmp/'history.jsonl').write_text(as_lines(rows), encoding='utf-8')
             plot_history(rows, tmp/'curves.png')
-        if out.moments and not out.made and not rows: save_checkpoint(tmp, out.step, *resume_state(out))
-        model_card(out, facts, rows, **card).save(tmp/'README.md')
+        if nets.moments and not nets.made and not rows: save_checkpoint(tmp, nets.step, *resume_state(nets))
+        model_card(nets, facts, rows, **card).save(tmp/'README.md')
 
 # %% ../../nbs/using/33_convert.ipynb #6957a134
 def convert_weights(
     src, # What `open_pretrained` opens
-    dst, # Folder to write, or an .npz file for official names; must not exist yet
+    out, # Folder to write, or an .npz file for official names; must not exist yet
     hparams=None, # What the weights do not tell: a dict, JSON text or a JSON file
     missing:str='embeddings', # What a network that has to be made shares: `embeddings`, or nothing: `fresh`
     tasks:dict={}, # {task: its part of tasks.json}, for fine-tuned heads that come without
@@ -280,15 +280,15 @@ def convert_weights(
     **card, # `license` and `language`, as in `model_card`
 )->Pretrained:
     "Open networks of any form, and write them in another"
-    dst = Path(dst)
-    if push and dst.suffix=='.npz': raise InputError("--push uploads a folder; give one in place of the .npz")
-    with build_lock(dst):
-        check_new(dst)
+    out = Path(out)
+    if push and out.suffix=='.npz': raise InputError("--push uploads a folder; give one in place of the .npz")
+    with build_lock(out):
+        check_new(out)
         if push: make_repository(push, private) # before the long work: an error is told now
-        out = open_pretrained(src, hparams, missing)
-        out.tasks = tasks | out.tasks
-        if dst.suffix!='.npz': write_folder(out, dst, **card)
+        nets = open_pretrained(src, hparams, missing)
+        nets.tasks = tasks | nets.tasks
+        if out.suffix!='.npz': write_folder(nets, out, **card)
         else:
-            with atomic_file(dst) as f: np.savez(f, **official_arrays(out))
-    if push: push_folder(dst, push)
-    return out
+            with atomic_file(out) as f: np.savez(f, **official_arrays(nets))
+    if push: push_folder(out, push)
+    return nets
