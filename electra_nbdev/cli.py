@@ -435,7 +435,7 @@ def _check_table(task, data_dir, csv, predict_test, columns):
 
 def _check_columns(tables, columns):
     "Refuse a table without a column, by its first row"
-    from electra_nbdev.finetuning.tables import check_table
+    from electra_nbdev.finetuning.finetune_recipe import check_table
     for o in tables:
         if o: check_table(o, [columns[k] for k in ('text', 'pair', 'label') if columns[k]])
 
@@ -497,7 +497,7 @@ def electra_predict(
     _check_prediction(model, input, out, task, skip_bad_rows)
     import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging # their tasks
     from electra_nbdev.finetuning.finetune import predict_file
-    from electra_nbdev.finetuning.tables import as_table
+    from electra_nbdev.finetuning.finetune_recipe import as_table
     found = predict_file(model, input, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
     return found
@@ -507,7 +507,7 @@ def _check_prediction(model, path, out, task, skip_bad):
     "Refuse what can be seen to be wrong without torch"
     from electra_nbdev.engine import fields, models
     from electra_nbdev.finetuning.finetune_recipe import check_finetuned, task_named
-    from electra_nbdev.finetuning.tables import COLUMN_FORMS, FORMATS, PREDICTION_FORMS, check_table
+    from electra_nbdev.finetuning.finetune_recipe import COLUMN_FORMS, FORMATS, PREDICTION_FORMS, check_table
     tasks, _ = models.read_tasks(check_finetuned(model))
     kind, settings = task_named(task, tasks).values()
     if out:

@@ -16,8 +16,8 @@ from electra_nbdev.finetuning import passages, qa, questions
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe
-from electra_nbdev.finetuning.tables import PREDICTION_FORMS, as_table
+from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, FinetuneHParams, as_table, open_model,
+                                                      settle_recipe)
 from electra_nbdev.data.tokenizer import load_tokenizer
 from recompute_qa import recompute
 from test_commands import bad, typed, write

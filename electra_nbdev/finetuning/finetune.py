@@ -43,9 +43,9 @@ from ..engine.ranks import AverageGradients, OwnDropout, n_processes, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, print_line,
                                            progress_bars)
 from ..engine.weights import head_name
-from .finetune_recipe import (FinetuneHParams, check_finetuned, encoder_tokenizer,
-                                                      finetune_preset, open_encoder, register, task_named)
-from .tables import PREDICTION_FORMS
+from .finetune_recipe import (PREDICTION_FORMS, FinetuneHParams, check_finetuned,
+                                                      encoder_tokenizer, finetune_preset, open_encoder, register,
+                                                      task_named)
 from .task_data import (Rows, TaskDataLoaders, TextTaskDataLoaders, finetune_dls, n_steps,
                                                 text_task)
 from .tasks import Feature, Task, TextExample, TextTask, open_task

@@ -19,8 +19,8 @@ from fastcore.basics import patch
 from ..engine.files import InputError, atomic_folder, suggest
 from ..engine.rows import BadRows, text_lines
 from .finetune import load_finetuned, predict_file
-from .finetune_recipe import FinetuneHParams, check_task, official_name, task_folder
-from .tables import from_hub, part_of
+from .finetune_recipe import (FinetuneHParams, check_task, from_hub, official_name, part_of,
+                                                      task_folder)
 from .task_data import text_task
 from .tasks import TextExample, TextTask, write_indexed
 from .trials import run_trials

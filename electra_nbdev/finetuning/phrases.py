@@ -18,7 +18,7 @@ import pandas as pd
 from ..engine.fields import check_choice
 from ..engine.files import InputError
 from ..engine.rows import BadRows, text_lines
-from .tables import read_table
+from .finetune_recipe import read_table
 
 # %% ../../nbs/finetuning/49_phrases.ipynb #2fd99895
 LETTERS = dict(BIO='BI', IOB1='BI', BIOES='BIES') # First letters of the tags of each scheme

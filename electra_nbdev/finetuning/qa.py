@@ -23,11 +23,10 @@ from torch import Tensor, nn
 
 from ..engine.files import InputError, atomic_write
 from .finetune import load_finetuned, predict_file
-from .finetune_recipe import FinetuneHParams, task_folder
+from .finetune_recipe import FinetuneHParams, read_table, refuse_columns, task_folder
 from .passages import Windows, best_windows, build_windows
 from .qa_metrics import exact, squad1_scores, squad2_scores
 from .questions import QAExample, questions_of, questions_of_hub, read_questions
-from .tables import read_table, refuse_columns
 from .tasks import Task, dense
 from .trials import run_trials
 from ..method.generator import gather_positions

@@ -22,7 +22,7 @@ from fastcore.basics import noop, patch
 
 from ..data.text import is_held_out
 from ..engine.files import InputError
-from .tables import SHARE, check_columns, from_hub, say_share
+from .finetune_recipe import SHARE, check_columns, from_hub, say_share
 
 # %% ../../nbs/finetuning/45_questions.ipynb #602a3dd2
 @dataclass

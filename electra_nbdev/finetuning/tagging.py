@@ -27,11 +27,11 @@ from torch import Tensor, nn
 from ..engine.files import InputError, atomic_write
 from ..engine.rows import BadRows
 from .finetune import load_finetuned, predict_file
-from .finetune_recipe import FinetuneHParams, task_folder
+from .finetune_recipe import (COLUMN_FORMS, FinetuneHParams, from_hub, part_of, read_table,
+                                                      refuse_columns, task_folder)
 from .passages import row_ends
 from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, marked,
                                               read_tagged, spans_of, tags_of)
-from .tables import COLUMN_FORMS, from_hub, part_of, read_table, refuse_columns
 from .tasks import Feature, Task, dense, encode_texts
 from .trials import run_trials
 from ..method.generator import gather_positions

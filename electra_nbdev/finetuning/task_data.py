@@ -31,8 +31,8 @@ from ..engine.files import InputError, file_name
 from ..engine.models import device_of
 from ..engine.ranks import n_processes, rank
 from ..engine.training import copy_batch
-from .finetune_recipe import FinetuneHParams, open_model, settle_recipe, task_defaults
-from .tables import SHARE, check_columns, part_of, read_table
+from .finetune_recipe import (SHARE, FinetuneHParams, check_columns, open_model, part_of,
+                                                      read_table, settle_recipe, task_defaults)
 from .tasks import MEASURES, Feature, Task, TextExample, TextTask
 
 # %% ../../nbs/finetuning/41_task_data.ipynb #fd6c275d

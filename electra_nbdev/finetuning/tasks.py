@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from ..engine.fast_cpu import PackedDropout
 from ..engine.files import InputError, atomic_write
-from .finetune_recipe import FinetuneHParams, find_task
-from .tables import read_table, refuse_columns
+from .finetune_recipe import FinetuneHParams, find_task, read_table, refuse_columns
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #cc495f22
 @dataclass
