@@ -461,7 +461,7 @@ def _run_tasks(*args, **how):
 # %% ../nbs/99_cli.ipynb #5a1f51af
 def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
     "The task of a table, described"
-    from electra_nbdev.finetuning.task_data import text_task
+    from electra_nbdev.finetuning.tasks import text_task
     task = text_task(name, csv, dev, None, text, pair, label, regression, skip_bad=skip_bad)
     classes = task.labels or ()
     shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')

@@ -13,8 +13,7 @@ from electra_nbdev.finetuning.finetune_recipe import finetune_preset, read_table
 from electra_nbdev.using.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_pairs
 from electra_nbdev.using.nbest import read_nbest
 from electra_nbdev.using.score import Scorer, score_tokens
-from electra_nbdev.finetuning.task_data import featurize
-from electra_nbdev.finetuning.tasks import TextTask
+from electra_nbdev.finetuning.tasks import TextTask, featurize
 from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()

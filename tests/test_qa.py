@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.tasks as tk
 import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
 from electra_nbdev.finetuning import passages, qa, questions
@@ -141,7 +141,7 @@ def test_every_head_goes_the_whole_way(home, tmp_path, switch):
     trials = tr.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     task = qa.qa_task('squad', home/'data')
-    rows = td.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
+    rows = tk.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
     assert learn.evaluate(dict(dev=rows))['squad']==pytest.approx(trials.records[0]['metrics']['squad'])
     assert learn.tasks['squad'].joint==switch.get('joint_prediction', True) and len(rows['squad'].examples)==6
 
@@ -161,8 +161,8 @@ def test_one_network_for_questions_and_texts(home):
     assert learn.predict('red dog', task='cola').label in '01'
     assert found.answer=='' or found.example.context[slice(*found.span)]==found.answer
     tasks = {'squad': qa.qa_task('squad', home/'data'), 'cola': glue_task('cola', home/'data')}
-    rows = {n: td.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
-    dl = td.FinetuneDL(rows, tasks, learn.tok, 8, True)
+    rows = {n: tk.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    dl = ft.FinetuneDL(rows, tasks, learn.tok, 8, True)
     assert any(len(b['rows'])==2 for b,_ in dl), "rows of both kinds meet in a batch"
     dl.show_batch(max_n=2)
 
@@ -170,7 +170,7 @@ def test_results_are_shown(home, monkeypatch):
     task = qa.qa_task('squadv1', home/'data')
     encoder, tok = open_model(home/'model')
     hp = settle_recipe(encoder, tok, ['squadv1'], **json.loads((home/'recipe.json').read_text()))
-    rows = td.read_rows({'squadv1': task}, tok, hp)
+    rows = tk.read_rows({'squadv1': task}, tok, hp)
     dls = ft.finetune_dls({'squadv1': task.settled(hp)}, rows['train'], rows['dev'], tok, hp, device='cpu')
     learn = ft.finetune_learner(dls, encoder, hp)
     tables = []
@@ -296,9 +296,9 @@ def test_reasons_are_counted_by_kind(home):
 
 def test_rows_are_questions_not_windows(home):
     task, hp = qa.qa_task('squad', home/'data'), FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12)
-    kept = td.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
+    kept = tk.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
     assert [len(kept[o]['squad']) for o in ('train', 'dev')]==[5, 3]
-    assert len(td.featurize(task, 'train', kept['train']['squad'], TOK, hp))>15
+    assert len(tk.featurize(task, 'train', kept['train']['squad'], TOK, hp))>15
 
 def test_wrong_places_do_no_harm_where_answers_are_compared(home):
     d = squad(4, True, 40)

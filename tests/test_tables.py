@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.task_data as td
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune_recipe import PREDICTION_FORMS, open_model, read_table, settle_recipe
 from electra_nbdev.finetuning.glue import glue_task

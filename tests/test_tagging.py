@@ -8,7 +8,7 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.tasks as tk
 import electra_nbdev.finetuning.trials as tr
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
@@ -80,7 +80,7 @@ def test_trials_and_predictions(home):
 def test_conlleval_of_a_written_file_is_ours(home, tmp_path):
     "What a half-right network says of the dev set, written, read again and counted, gives the F1 that was reported"
     task, noise = chunk_task('chunk', home/'glue'), torch.Generator().manual_seed(0)
-    rows = td.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
+    rows = tk.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
     outs = []
     for f in rows:
         right = torch.nn.functional.one_hot(torch.tensor(f.target['labels']), len(task.labels))
@@ -115,7 +115,7 @@ def test_one_network_for_words_and_texts(home):
     assert list(learn.tasks)==['chunk', 'cola']
     assert len(learn.predict('red dog').tags)==2 and learn.predict('red dog', task='cola').label in '01'
     tasks = {n: ft.open_task(n, home/'glue') for n in learn.tasks}
-    rows = {n: td.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    rows = {n: tk.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
     want = metrics_of(home/'both/chunk+cola/trial-0')
     want = {n: pytest.approx(o) for n,o in want.items()} # batches of one task round differently
     assert learn.evaluate(dict(dev=rows))==want
@@ -151,7 +151,7 @@ def test_every_word_is_judged_once(home, tmp_path, rows):
 def test_rows_say_that_they_were_cut(home, capsys):
     encoder, tok = open_model(home/'model')
     for how,n in (('whole', 0), ('official', 3)):
-        td.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
+        tk.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
         assert ('were cut' in capsys.readouterr().out)==bool(n)
 
 # Bad input: one line, exit code 2, before anything is trained
@@ -351,7 +351,7 @@ def test_head_and_loss(tok):
     "Words are padded and masked; each has the logits of its own first piece, and equal logits a loss of ln 5"
     examples = [TagExample(0, ('the', 'dog', 'ran'), ('B-NP', 'E-NP', 'S-VP')), TagExample(1, ('the',)*20, ('O',)*20)]
     rows = TOY.features(examples, tok, FinetuneHParams())
-    batch, targets = td.task_batch([(i, 'toy', f) for i,f in enumerate(rows)], dict(toy=TOY), tok.pad_token_id)
+    batch, targets = ft.task_batch([(i, 'toy', f) for i,f in enumerate(rows)], dict(toy=TOY), tok.pad_token_id)
     assert targets['toy']['mask'].sum(1).tolist()==[3, 20]
     flat = dict(logits=torch.zeros(2, 20, 5), n=torch.tensor([3, 20]))
     assert TOY.losses(flat, targets['toy']).tolist()==pytest.approx([3*math.log(5), 20*math.log(5)], abs=1e-4)

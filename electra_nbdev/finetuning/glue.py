@@ -21,8 +21,7 @@ from ..engine.rows import BadRows, text_lines
 from .finetune import load_finetuned, predict_file
 from .finetune_recipe import (FinetuneHParams, check_task, from_hub, official_name, part_of,
                                                       task_folder)
-from .task_data import text_task
-from .tasks import TextExample, TextTask, write_indexed
+from .tasks import TextExample, TextTask, text_task, write_indexed
 from .trials import run_trials
 
 # %% ../../nbs/finetuning/44_glue.ipynb #4f4ebf62

@@ -24,6 +24,7 @@ from fastcore.basics import patch
 from tokenizers.normalizers import BertNormalizer
 from torch import Tensor, nn
 
+from ..data.tokenizer import text_backend
 from ..engine.files import InputError, atomic_write
 from ..engine.rows import BadRows
 from .finetune import load_finetuned, predict_file
@@ -32,7 +33,7 @@ from .finetune_recipe import (COLUMN_FORMS, FinetuneHParams, from_hub, part_of, 
 from .passages import row_ends
 from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, marked,
                                               read_tagged, spans_of, tags_of)
-from .tasks import Feature, Task, dense, encode_texts
+from .tasks import Feature, Task, dense
 from .trials import run_trials
 from ..method.generator import gather_positions
 
@@ -80,7 +81,8 @@ def word_pieces(
         tok, none = deepcopy(tok), []
         normal = dict(handle_chinese_chars=False, strip_accents=True, lowercase=True)
         tok.backend_tokenizer.normalizer = BertNormalizer(**normal)
-    return {w: o.ids or none for w,o in zip(words, encode_texts(tok, [' '+w for w in words]))}
+    pieces = text_backend(tok).encode_batch_fast([' '+w for w in words], add_special_tokens=False)
+    return {w: o.ids or none for w,o in zip(words, pieces)}
 
 # %% ../../nbs/finetuning/50_tagging.ipynb #b67c7cf4
 def row_cuts(

@@ -34,13 +34,11 @@ from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write
                                         digest_of, remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
-from .finetune import (FinetuneLearner, TaskNetwork, finetune_learner, load_finetuned,
-                                               save_model, task_groups)
+from .finetune import (FinetuneLearner, TaskNetwork, finetune_dls, finetune_learner,
+                                               load_finetuned, n_steps, save_model, task_groups)
 from .finetune_recipe import (FinetuneHParams, finetune_preset, finetuned_folder, open_model,
                                                       settle_recipe)
-from .task_data import (finetune_dls, n_steps, read_examples, read_rows, read_split,
-                                                split_examples)
-from .tasks import Task, open_task
+from .tasks import Task, open_task, read_examples, read_rows, read_split, split_examples
 from ..method.generator import official_init_
 
 # %% ../../nbs/finetuning/43_trials.ipynb #5f20872f
