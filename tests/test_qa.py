@@ -12,7 +12,7 @@ import electra_nbdev.finetuning.finetune as ft
 import electra_nbdev.finetuning.tasks as tk
 import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
-from electra_nbdev.finetuning import passages, qa, questions
+from electra_nbdev.finetuning import qa, questions
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
@@ -280,7 +280,7 @@ def test_an_answer_elsewhere_is_taken_at_the_nearest_place(home, tmp_path, capsy
         assert {o.id: o.start for o in found}==want and [o.answer for o in found]==[t for t,_ in answers.values()]
         said = '4 answers not where the file says, taken at the nearest place instead: a, b, c, d\n'
         assert said in capsys.readouterr().out
-    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=64))
+    wins = questions.build_windows(found, TOK, FinetuneHParams(max_seq_length=64))
     assert all(f.target[0] for f in wins)
 
 def test_reasons_are_counted_by_kind(home):
@@ -320,7 +320,7 @@ def test_bad_flags(home, flags): bad(home, f'{TRAIN} --out fresh {flags}', LINES
 
 def test_rows_are_made_when_asked_for(home):
     found = questions.read_questions(home/'data/squad/train.json', 'train', True)
-    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
+    wins = questions.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
     assert len(wins)>3*len(found)==96
     assert len({wins.fact(e)[2] for e in range(len(found))})==16, "a passage is stored once"
     assert wins.cuts.nbytes+wins.facts.nbytes<=12*len(wins)+48*len(found), "bytes in memory"
@@ -329,7 +329,7 @@ def test_rows_are_made_when_asked_for(home):
 def test_questions_leave_no_files(home, tmp_path, monkeypatch):
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
     found = questions.read_questions(home/'data/squad/train.json', 'train', True)
-    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
+    wins = questions.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
     assert not list(tmp_path.iterdir()) and found[31].id=='n15' and len(wins[len(wins)-1].input_ids)==wins.lens[-1]
 
 def test_unanswerable_questions_need_no_answers(home, tmp_path):
@@ -349,7 +349,7 @@ def test_other_ways_to_cut(home):
     found = questions.read_questions(home/'data/squad/train.json', 'train', True)
     for length,stride in ((24, 3), (24, 64), (64, 16)):
         hp = FinetuneHParams(max_seq_length=length, doc_stride=stride, max_query_length=6)
-        wins = passages.build_windows(found, TOK, hp)
+        wins = questions.build_windows(found, TOK, hp)
         assert max(wins.lens)<=length
         for e in range(len(found)):
             n = len(wins.located(e))
@@ -360,7 +360,7 @@ def test_a_passage_without_tokens(home):
     page = dict(context='\u200b', qas=[dict(id='a', question='?', answers=[dict(text='x', answer_start=0)])])
     (home/'blank.json').write_text(json.dumps(dict(data=[dict(paragraphs=[page, paragraph(0, False)])])))
     found = questions.read_questions(home/'blank.json', 'dev')
-    wins = passages.build_windows(found, TOK, FinetuneHParams())
+    wins = questions.build_windows(found, TOK, FinetuneHParams())
     nothing = qa.Spans(*(np.zeros(0, int),)*2, np.zeros(0), 0.)
     task = qa.QATask('squadv1')
     assert len(wins)==1 and task.metrics(wins, [nothing])=={'exact_match': 0., 'f1': 0.}
@@ -467,7 +467,7 @@ def asked():
     found = [questions.QAExample(0, 'a', 'what comes last ?', long, ['river'], 'river', long.index('river')),
              questions.QAExample(1, 'b', 'is it so ?', long, impossible=True)]
     hp = FinetuneHParams(max_seq_length=32, doc_stride=16, max_answer_length=8)
-    wins = passages.build_windows(found, tok, hp)
+    wins = questions.build_windows(found, tok, hp)
     hit = next(f for f in wins if f.target[0])
     assert tok.decode(hit.input_ids[hit.target[0]:hit.target[1]+1])=='river'
     return wins, hit

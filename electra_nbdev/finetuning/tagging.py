@@ -30,7 +30,7 @@ from ..engine.rows import BadRows
 from .finetune import load_finetuned, predict_file
 from .finetune_recipe import (COLUMN_FORMS, FinetuneHParams, from_hub, part_of, read_table,
                                                       refuse_columns, task_folder)
-from .passages import row_ends
+from .questions import row_ends
 from .phrases import (as_bio, both_scores, conll_spans, conll_text, kinds_of, marked,
                                               read_tagged, spans_of, tags_of)
 from .tasks import Feature, Task, dense

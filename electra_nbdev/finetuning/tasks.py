@@ -448,11 +448,12 @@ def _check_name(name):
     if brings := ', '.join(f'{k} {v}' for k,v in task_defaults([name]).items()):
         print(f"NOTE: a task named {name} has {brings} unless the recipe says otherwise", flush=True)
 
-def _check_measures(measures, labels):
-    "Refuse measures that the labels do not allow, before the training that they are to measure"
-    numbers, n = ['pearson', 'spearman', 'mse'], len(labels or ())
+def _measures_of(labels, measures):
+    "The usual measures, or those given if the labels allow them: before the training that they are to measure"
+    numbers, n = ('pearson', 'spearman', 'mse'), len(labels or ())
     allowed = [o for o in MEASURES if o not in numbers and (n==2 or o!='f1')] if n else numbers
-    for o in measures: check_choice(f"a measure of {f'{n} classes' if n else 'numbers'}", o, allowed)
+    for o in measures or (): check_choice(f"a measure of {f'{n} classes' if n else 'numbers'}", o, allowed)
+    return measures or (('accuracy', 'macro_f1') if n else numbers)
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #2443b3d9
 def text_task(
@@ -483,9 +484,8 @@ def text_task(
     examples = {k: [_example(i, w, r, text, pair, None if k=='test' else label, labels) for i,(w,r) in enumerate(v)]
              for k,v in rows.items()}
     scale = max([abs(float(o.label)) for o in examples['train']] + [1e-9]) if regression else 1.
-    measures = measures or (('pearson', 'spearman', 'mse') if regression else ('accuracy', 'macro_f1'))
-    _check_measures(measures, labels)
-    return TextTask(name, labels, measures, (text, pair), scale, source=partial(_of_rows, name, examples, share))
+    source = partial(_of_rows, name, examples, share)
+    return TextTask(name, labels, _measures_of(labels, measures), (text, pair), scale, source=source)
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #7c6cf87c
 def _of_rows(name, examples, share, split, hp):
