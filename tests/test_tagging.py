@@ -13,8 +13,8 @@ import electra_nbdev.finetuning.trials as tr
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
-from electra_nbdev.finetuning.phrases import baseline_scores, conll_spans, read_tagged, span_scores
-from electra_nbdev.finetuning.tagging import TagExample, TagTask, chunk_task, row_cuts, tag_task, word_pieces
+from electra_nbdev.finetuning.tagging import (TagExample, TagTask, baseline_scores, chunk_task, conll_spans,
+                                              read_tagged, row_cuts, span_scores, tag_task, word_pieces)
 from electra_nbdev.data.tokenizer import load_tokenizer
 from test_commands import bad, typed, write
 from test_finetune import WORDS, electra_folder, glue_files

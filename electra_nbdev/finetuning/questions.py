@@ -311,7 +311,8 @@ def read_questions(
     if len(questions): return questions
     if held_out is not None: raise InputError(f"{path} has too few passages: none falls to the part that is "
         f"{'evaluated' if held_out else 'trained'} on; put a dev set beside it")
-    raise InputError(f"{path} {'has no questions that can be used' if bad.refused else 'is empty: it has no questions'}")
+    why = 'has no questions that can be used' if bad.refused else 'is empty: it has no questions'
+    raise InputError(f"{path} {why}")
 
 # %% ../../nbs/finetuning/45_questions.ipynb #6407273f
 def qa_file(
