@@ -13,7 +13,7 @@ from electra_nbdev.finetuning.finetune_recipe import finetune_preset, read_table
 from electra_nbdev.using.likelihood import Likelihood, pass_scores, pseudo_log_likelihood, read_pairs
 from electra_nbdev.using.nbest import read_nbest
 from electra_nbdev.using.score import Scorer, score_tokens
-from electra_nbdev.finetuning.tasks import TextTask, featurize
+from electra_nbdev.finetuning.tasks import TextTask, read_split
 from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()
@@ -208,7 +208,7 @@ def readers(tok, networks, tmp_path, mp):
     def building(o):
         build_examples(write(tmp_path/'t.txt', o), save_tokenizer(tok, tmp_path/'v'), tmp_path/f'x{len(o)}', 32)
     return dict(building=building, scoring=lambda o: score_tokens(Scorer(d, None, tok, 32), o), likelihood=likelihood,
-                rows=lambda o: featurize(task, 'dev', task.unlabelled([o]), tok, hp), file=file,
+                rows=lambda o: read_split(task, 'dev', tok, hp, task.unlabelled([o])), file=file,
                 prediction=lambda o: finetune.FinetuneLearner.predict(learn, o))
 
 @pytest.mark.parametrize('name', ['building', 'scoring', 'likelihood', 'rows', 'prediction', 'file'])

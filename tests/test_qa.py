@@ -177,7 +177,8 @@ def test_results_are_shown(home, monkeypatch):
     monkeypatch.setattr(ft, 'display_df', tables.append)
     learn.show_results(max_n=3)
     assert len(tables[0])==3 and {'text', 'pair', 'label', 'predicted'} <= set(tables[0].columns)
-    shown = learn.tasks['squadv1'].compared(rows['dev']['squadv1'], learn.outputs('squadv1', rows['dev']['squadv1']))
+    task, wins = learn.tasks['squadv1'], rows['dev']['squadv1']
+    shown = [task.comparison(*o) for o in task.predicted(wins, learn.outputs('squadv1', wins))]
     assert len(shown)==8 and {o['text'] for o in shown} <= {f'where is {o} ?' for o in WORDS}
 
 def test_predict(home):
@@ -298,7 +299,7 @@ def test_rows_are_questions_not_windows(home):
     task, hp = qa.qa_task('squad', home/'data'), FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12)
     kept = tk.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
     assert [len(kept[o]['squad']) for o in ('train', 'dev')]==[5, 3]
-    assert len(tk.featurize(task, 'train', kept['train']['squad'], TOK, hp))>15
+    assert len(tk.read_split(task, 'train', TOK, hp, kept['train']['squad']))>15
 
 def test_wrong_places_do_no_harm_where_answers_are_compared(home):
     d = squad(4, True, 40)
@@ -322,7 +323,7 @@ def test_rows_are_made_when_asked_for(home):
     found = questions.read_questions(home/'data/squad/train.json', 'train', True)
     wins = questions.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
     assert len(wins)>3*len(found)==96
-    assert len({wins.fact(e)[2] for e in range(len(found))})==16, "a passage is stored once"
+    assert len({wins.facts[e,2] for e in range(len(found))})==16, "a passage is stored once"
     assert wins.cuts.nbytes+wins.facts.nbytes<=12*len(wins)+48*len(found), "bytes in memory"
     assert isinstance(wins.tokens, np.memmap) and found.rows.cache_files, "the rest is on disk"
 
@@ -364,7 +365,7 @@ def test_a_passage_without_tokens(home):
     nothing = qa.Spans(*(np.zeros(0, int),)*2, np.zeros(0), 0.)
     task = qa.QATask('squadv1')
     assert len(wins)==1 and task.metrics(wins, [nothing])=={'exact_match': 0., 'f1': 0.}
-    assert [o.answer for o in task.predictions(wins, [nothing])]==['empty', 'empty']
+    assert [o.answer for _,o in task.predicted(wins, [nothing])]==['empty', 'empty']
 
 @pytest.mark.parametrize('name', ['roberta', 'distilbert'])
 def test_other_encoders(home, tmp_path, name):
@@ -515,7 +516,7 @@ def test_the_best_answer_that_can_be(asked, outs):
 
 def test_no_answer_above_the_threshold(asked, outs):
     "The null scores are -3 and 0, the threshold is -2.75"
-    said = qa.QATask('squad', v2=True).predictions(asked[0], outs)
+    said = [o for _,o in qa.QATask('squad', v2=True).predicted(asked[0], outs)]
     assert [(o.answer, o.span is None) for o in said]==[('river', False), ('', True)]
 
 def test_a_model_that_answers_nothing_is_reported(asked, outs):

@@ -65,7 +65,7 @@ def test_golden_windows(name):
     wins = questions.build_windows(found, TOK, hp)
     assert len(wins)==len(want['eid'])
     for k,f in enumerate(wins):
-        (e, at, size), n = wins.window(k), want['n_mask'][k]
+        (e, at, size), n = wins.cuts[k].tolist(), want['n_mask'][k]
         start, end, impossible, first, _ = f.target
         here = k-wins.of(e)[0] # the window's number among those of its question
         assert f.example==found[e] and 1000*f.example.eid+here==want['eid'][k]

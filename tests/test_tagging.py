@@ -144,7 +144,7 @@ def test_every_word_is_judged_once(home, tmp_path, rows):
     features = task.features(examples, learn.tok, learn.hp)
     judged = sum(len(f.target['labels']) for f in features)
     assert (judged==90+3+41+60)==(rows=='whole') and (len(features)>len(examples))==(rows=='whole')
-    said = task.predictions(features, learn.outputs('long', features))
+    said = [o for _,o in task.predicted(features, learn.outputs('long', features))]
     assert [o.words for o in said]==[o.words for o in examples] and all(len(o.tags)==len(o.words) for o in said)
     assert learn.predict(list(examples[0].words)).tags==said[0].tags
 
@@ -427,12 +427,12 @@ def test_predictions_of_a_task(tok, tmp_path):
     "Tags, probabilities and phrases; in columns, and beside the true phrases"
     rows = TOY.features([TagExample(0, ('the', 'dog', '!'), ('B-NP', 'E-NP', 'O'))], tok, FinetuneHParams())
     outs = [4*one_hot(TOY, ['E-NP', 'S-NP', 'O'])]
-    got, = TOY.predictions(rows, outs)
+    (example, got), = TOY.predicted(rows, outs)
     assert (got.tags, got.phrases)==(('B-NP', 'B-NP', 'O'), (('NP', 'the'), ('NP', 'dog')))
     assert got.probs==pytest.approx([math.exp(4)/(math.exp(4)+4)]*3)
     TOY.write(tmp_path, 'test', rows, outs)
     assert (tmp_path/'toy-test.txt').read_text().splitlines()==['the B-NP B-NP', 'dog I-NP B-NP', '! O O']
-    assert TOY.compared(rows, outs)==[dict(label='[NP the dog] !', predicted='[NP the] [NP dog] !')]
+    assert TOY.comparison(example, got)==dict(label='[NP the dog] !', predicted='[NP the] [NP dog] !')
 
 def test_trials_vote_by_probability():
     sure, unsure = torch.tensor([[.1, .9]]).log(), torch.tensor([[.6, .4]]).log()
@@ -469,5 +469,5 @@ def test_tags_of_own(tok, tmp_path):
     assert speech.labels==('NOUN', 'VERB')
     pair = speech.features(examples(speech, 'dev'), tok, FinetuneHParams())
     assert speech.metrics(pair, [torch.tensor([[2., 0.], [2., 0.]])])['accuracy']==50
-    got, = speech.predictions(pair, [torch.tensor([[2., 0.], [0., 2.]])])
+    (_, got), = speech.predicted(pair, [torch.tensor([[2., 0.], [0., 2.]])])
     assert (got.tags, got.phrases)==(('NOUN', 'VERB'), None)

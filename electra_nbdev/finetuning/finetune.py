@@ -151,7 +151,6 @@ def create_batch(self:FinetuneDL,
     if self.device and not get_worker_info(): batch = copy_batch(batch, self.device) # only this process has the GPU
     return (batch, batch['targets']) if self.labelled else (batch,)
 
-# %% ../../nbs/finetuning/42_finetune.ipynb #eeb17059
 @patch
 def retain(self:FinetuneDL,
     res, # A batch
@@ -241,7 +240,6 @@ class TaskDataLoaders(DataLoaders):
         kwargs['bs'] = bs or dl.hp.predict_batch_size
         return dl.new(Rows({task.name: items}), labelled=with_labels, similar=not with_labels, **kwargs)
 
-# %% ../../nbs/finetuning/42_finetune.ipynb #4bf30c1a
 def finetune_dls(
     tasks:dict, # {name: Task}
     train:dict, # {name: training features}
@@ -366,7 +364,6 @@ class TaskTensors(Callback):
         if not more: self.learn.pred = self.pred[name]
         if len(self.yb): self.learn.yb = (self.xb[0]['index'], self.yb[0]) if more else (self.yb[0][name],)
 
-# %% ../../nbs/finetuning/42_finetune.ipynb #6b3ade78
 class SumLoss(Callback):
     "Show the mean loss of a sequence; the sum stays what is optimised, also over accumulated batches"
     order = GradientAccumulation.order+1
@@ -378,7 +375,6 @@ class SumLoss(Callback):
         if self.training and hasattr(self.learn, 'gradient_accumulation'):
             self.learn.loss_grad = self.learn.loss_grad*self.learn.gradient_accumulation.n_acc/n
 
-# %% ../../nbs/finetuning/42_finetune.ipynb #41956ab1
 class SharedLoss(Callback):
     "Make the mean over processes the loss of the whole batch"
     order, run_valid = SumLoss.order+1, False
@@ -454,7 +450,6 @@ class FinetuneLearner(DeviceLearner):
         "Updates of the recipe"
         return n_steps(len(self.dls.train.dataset), self.hp)
 
-# %% ../../nbs/finetuning/42_finetune.ipynb #1ba5abdf
 def finetune_learner(
     dls:DataLoaders, # From `finetune_dls`
     encoder:nn.Module, # From `open_encoder`, changed in place
@@ -489,7 +484,6 @@ def electra_classifier(
     check_pieces(dls.train.tok, encoder.config.vocab_size, f'`dls` for {model}')
     return finetune_learner(dls, encoder, dls.train.hp, **kwargs)
 
-# %% ../../nbs/finetuning/42_finetune.ipynb #01a9ecf4
 @patch
 def fit_recipe(self:FinetuneLearner):
     "Train for the updates of the recipe"
@@ -514,7 +508,6 @@ def outputs(self:FinetuneLearner,
     with self.no_bar(): self.validate(dl=dl, cbs=gather)
     return [gather.outs[i] for i in range(len(features))]
 
-# %% ../../nbs/finetuning/42_finetune.ipynb #0e4a8ad0
 @patch
 def predict(self:FinetuneLearner,
     *text, # A text, a tuple (a pair), a list of them, or what the task takes
@@ -526,8 +519,8 @@ def predict(self:FinetuneLearner,
     if batch and not one: return []
     features = task.features(task.unlabelled(one if batch else [one]), self.tok, self.hp)
     warn_unknown(self.tok, (f.input_ids for f in features), 'the input')
-    predictions = task.predictions(features, self.outputs(task.name, features))
-    return predictions if batch else predictions[0]
+    preds = [pred for _,pred in task.predicted(features, self.outputs(task.name, features))]
+    return preds if batch else preds[0]
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #c4636ee8
 @patch
@@ -560,7 +553,8 @@ def show_results(self:FinetuneLearner,
     "Texts, labels and predictions"
     rows = []
     for n,features in (self.dls[ds_idx] if dl is None else dl).dataset.features.items():
-        rows += [dict(task=n) | o for o in self.tasks[n].compared(features, self.outputs(n, features))]
+        task, outs = self.tasks[n], self.outputs(n, features)
+        rows += [dict(task=n) | task.comparison(*o) for o in task.predicted(features, outs)]
     if wrong: rows = [o for o in rows if o['label']!=o['predicted']]
     display_df(pd.DataFrame(rows[:max_n]).fillna(''))
 
@@ -619,12 +613,6 @@ def _task_of(facts, where):
     except (TypeError, ValueError, LookupError) as e:
         raise InputError(f"{where}/tasks.json has settings that no {facts['kind']} has: {one_line(e)}") from None
 
-def _load_heads(heads, path):
-    "Fine-tuned heads from their file"
-    try: heads.load_state_dict(read_tensors(path))
-    except RuntimeError as e: raise InputError(f"{path} does not fit tasks.json beside it: {one_line(e)}") from None
-
-# %% ../../nbs/finetuning/42_finetune.ipynb #ef552059
 def load_finetuned(
     folder, # Folder of a task, or its `model`
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
@@ -636,7 +624,9 @@ def load_finetuned(
     encoder = open_encoder(src, replace(hp, model_hparam_overrides={}, from_scratch=False))
     tok, none = encoder_tokenizer(src, encoder.config.vocab_size), {n: [] for n in tasks}
     learn = finetune_learner(finetune_dls(tasks, none, none, tok, hp, device_of(device)), encoder, hp)
-    _load_heads(learn.model.heads, src/'heads.safetensors')
+    path = src/'heads.safetensors'
+    try: learn.model.heads.load_state_dict(read_tensors(path))
+    except RuntimeError as e: raise InputError(f"{path} does not fit tasks.json beside it: {one_line(e)}") from None
     return learn
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #2d747df0
@@ -655,6 +645,6 @@ def predict_file(
     if out: check_choice(f'the ending of --out {out}', Path(out).suffix, forms)
     features = task.features(task.read(path, skip_bad), learn.tok, learn.hp)
     warn_unknown(learn.tok, (f.input_ids for f in features), path)
-    answers = task.answers(features, learn.outputs(task.name, features))
+    answers = [task.answer(*o) for o in task.predicted(features, learn.outputs(task.name, features))]
     if out: atomic_write(out, forms[Path(out).suffix](answers))
     return pd.DataFrame(answers, dtype=object) # whole numbers stay whole beside None

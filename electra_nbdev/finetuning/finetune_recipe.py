@@ -27,7 +27,7 @@ from ..pretraining.recipe import read_hparams
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #bc3355ae
 @dataclass(frozen=True)
-class _FinetuneRun:
+class _FinetuneNetwork:
     model_name:str = 'electra' # Name of the run
     debug:bool = False # A few examples only, shown before training
     log_examples:bool = False # Show some training examples first
@@ -39,9 +39,6 @@ class _FinetuneRun:
     from_scratch:bool = False # Random weights in place of the model's, to measure what pre-training is worth
     max_train_rows:int|None = ranged(None, 1) # Examples to train on, drawn at random; null: all
     max_eval_rows:int|None = ranged(None, 1) # Examples to evaluate on, drawn at random; null: all
-
-@dataclass(frozen=True)
-class _FinetuneNetwork:
     model_size:str = 'small' # One of `SIZES`; decides about learning rates
     task_names:tuple = ('chunk',) # Tasks that one network learns together
     embedding_size:int|None = ranged(None, 1) # Width of the token embeddings
@@ -72,9 +69,6 @@ class _FinetuneRows:
     tag_rows:str = 'whole' # Of sentences to tag: `whole` keeps every word; `official` loses some
     write_test_outputs:bool = False # Predict the test set
     n_writes_test:int = ranged(5, 1) # Trials that do
-
-@dataclass(frozen=True)
-class _FinetuneQA:
     max_query_length:int = ranged(64, 1) # Tokens of a question
     doc_stride:int = ranged(128, 1) # Tokens from the start of a window to that of the next
     n_best_size:int = ranged(20, 1) # Answers to keep for a question
@@ -101,7 +95,7 @@ REFUSED = {**{k: v for k,v in ELSEWHERE.items() if 'TPU' in v[1]}, 'use_tfrecord
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #297cee99
 @dataclass(frozen=True)
-class FinetuneHParams(_FinetuneQA, _FinetuneRows, _FinetuneOptimisation, _FinetuneNetwork, _FinetuneRun):
+class FinetuneHParams(_FinetuneRows, _FinetuneOptimisation, _FinetuneNetwork):
     "All settings of a fine-tuning run; official names and defaults (google-research/electra, configure_finetuning.py)"
     def __post_init__(self):
         check_fields(self)
@@ -123,7 +117,6 @@ def _rates(small, base, large, **also):
 FINETUNE_PRESETS = dict(official=_rates(1e-4, 1e-4, 5e-5),
                         paper=_rates(3e-4, 1e-4, 5e-5, weight_decay_rate=0., layer_exponents='paper'))
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #00193960
 def task_defaults(
     tasks, # Names of the tasks that one network learns
 )->dict:
@@ -180,7 +173,6 @@ def find_task(
     known = ', '.join(dict.fromkeys(o for o,_ in OPENERS.values()))
     raise InputError(f"there is no task {name!r}; there are {known}.{suggest(_plain(name), OPENERS)}")
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #cd3b6859
 def official_name(
     name:str, # Of a task, or of its folder
 )->str: # In lower case, without hyphens and underscores, if there is no such task
@@ -272,6 +264,15 @@ def _load_newest(encoder, run):
     if any('pooler' not in o for o in gaps):
         raise InputError(f"the newest checkpoint of {run} lacks weights of its encoder; give another folder")
 
+def _prepared(encoder, hp):
+    "An encoder with the fast paths that it has"
+    from transformers import ElectraModel
+    from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
+    from electra_nbdev.method.generator import official_init_
+    if not isinstance(encoder, ElectraModel): return with_unread_masks(encoder)
+    if hp.from_scratch: official_init_(encoder, encoder.config.initializer_range)
+    return with_packed_dropout(encoder)
+
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #eb6e9dae
 _CURE = 'give an encoder, such as ELECTRA or BERT'
 
@@ -303,16 +304,6 @@ def open_encoder(
     _check_sees_text(encoder, src)
     return _prepared(encoder, hp)
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #eb9192c4
-def _prepared(encoder, hp):
-    "An encoder with the fast paths that it has"
-    from transformers import ElectraModel
-    from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
-    from electra_nbdev.method.generator import official_init_
-    if not isinstance(encoder, ElectraModel): return with_unread_masks(encoder)
-    if hp.from_scratch: official_init_(encoder, encoder.config.initializer_range)
-    return with_packed_dropout(encoder)
-
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #1cea9c36
 def encoder_tokenizer(
     model, # `tiny`, a folder, or `hf:name`
@@ -331,7 +322,6 @@ def encoder_tokenizer(
     check_pieces(tok, n_embeddings, src)
     return tok
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #604f468a
 def open_model(
     model, # `tiny`, a folder, or `hf:name`
     **hparams, # `model_hparam_overrides`, `from_scratch`
@@ -375,7 +365,6 @@ def _table(path, bad, **how): return delimited((o for _,o in text_lines(path, ba
 FORMATS = {'.csv': partial(_table, **TABLES['csv']), '.jsonl': json_lines, '.txt': _texts,
            '.tsv': partial(_table, **TABLES['tsv'])}
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #6d843aa4
 def check_columns(
     where, # What holds the rows, for the message
     known, # Its columns
@@ -480,7 +469,6 @@ def say_share(
     "Report that some training examples are held out"
     print(f"NOTE: {where} has no dev set. {share:.0%} of {rows}, chosen by hash, are evaluated on instead", flush=True)
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #57a0be09
 def part_of(
     examples:list, # Training examples, each with its `texts`
     split:str, # `train`, or the split to evaluate on

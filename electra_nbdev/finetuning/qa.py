@@ -317,7 +317,6 @@ def best_threshold(
         if now>best: best, at = now, nulls[k]
     return 100*best/len(scores), at
 
-# %% ../../nbs/finetuning/48_qa.ipynb #a0cf6216
 def average_precision(
     scores:dict, # {id: score}
     nulls:dict, # {id: null score}

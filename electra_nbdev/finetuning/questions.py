@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/questions.html.md
 
 # %% auto #0
 __all__ = ['GROUP', 'WORD', 'PASSAGES', 'QAExample', 'Questions', 'word_spans', 'answer_words', 'is_at', 'nearest_place',
-           'read_question', 'BadQuestions', 'paragraphs', 'collect', 'read_questions', 'qa_file', 'questions_of',
-           'questions_of_hub', 'window_spans', 'best_windows', 'row_ends', 'improve', 'token_range', 'pieces_at',
-           'answer_tokens', 'Windows', 'one_ahead', 'build_windows', 'final_text']
+           'read_question', 'BadQuestions', 'paragraphs', 'read_questions', 'questions_of', 'questions_of_hub',
+           'window_spans', 'best_windows', 'row_ends', 'improve', 'token_range', 'pieces_at', 'answer_tokens',
+           'Windows', 'one_ahead', 'build_windows', 'final_text']
 
 # %% ../../nbs/finetuning/45_questions.ipynb #9107c218
 import gzip, json, re, tempfile, zlib
@@ -266,20 +266,8 @@ def paragraphs(
         raise InputError(f"{path} cannot be unpacked ({e}); was it copied completely?") from None
 
 # %% ../../nbs/finetuning/45_questions.ipynb #30756640
-def collect(
-    pages, # (where, paragraph) one after the other
-    bad:BadQuestions, # For questions that cannot be used
-    part:str|None, # `train`, a split to evaluate on, or None: to predict
-    v2:bool, # Some questions have no answer
-    held_out:bool|None=None, # Only passages that are held out by their hash, or only the others; None: all
-)->Questions:
-    "Questions of paragraphs, checked"
-    questions = Questions(_usable(pages, bad, part, v2, held_out))
-    bad.report()
-    return questions
-
-def _usable(pages, bad, part, v2, held_out):
-    "Questions of paragraphs without the bad ones"
+def _usable(pages, bad, part, v2, held_out=None):
+    "Questions of (where, paragraph) pairs, without the bad ones"
     ids = set()
     for where,p in pages:
         try: context, asked = _text(p, 'context'), _list(p, 'qas')
@@ -307,7 +295,8 @@ def read_questions(
 )->Questions:
     "Questions of a file"
     bad = BadQuestions(path, skip_bad, nearest)
-    questions = collect(paragraphs(path, bad), bad, part, v2, held_out)
+    questions = Questions(_usable(paragraphs(path, bad), bad, part, v2, held_out))
+    bad.report()
     if len(questions): return questions
     if held_out is not None: raise InputError(f"{path} has too few passages: none falls to the part that is "
         f"{'evaluated' if held_out else 'trained'} on; put a dev set beside it")
@@ -315,14 +304,6 @@ def read_questions(
     raise InputError(f"{path} {why}")
 
 # %% ../../nbs/finetuning/45_questions.ipynb #6407273f
-def qa_file(
-    folder, # Folder of a task
-    split:str, # `train`, `dev` or `test`
-): # Path, None if there is none
-    "File of a split"
-    paths = (Path(folder)/f'{split}{ending}' for ending in ('.json', '.jsonl', '.json.gz', '.jsonl.gz'))
-    return next((o for o in paths if o.is_file()), None)
-
 def questions_of(
     folder, # Folder of a task
     split:str, # `train`, `dev` or `test`
@@ -330,8 +311,11 @@ def questions_of(
     skip_bad:bool=False, # Leave out questions that cannot be used, and report which
 )->Questions:
     "Questions of a split from the files of a folder"
-    whole = split=='test' or qa_file(folder, 'dev')
-    path = qa_file(folder, split if whole else 'train')
+    def file_of(split):
+        paths = [Path(folder)/f'{split}{o}' for o in ('.json', '.jsonl', '.json.gz', '.jsonl.gz')]
+        return next((o for o in paths if o.is_file()), None)
+    whole = split=='test' or file_of('dev')
+    path = file_of(split if whole else 'train')
     if not path: raise InputError(f"{folder} has no {split}.json or {split}.jsonl")
     if not whole and split=='dev': say_share(folder, f'the passages of {path.name}')
     return read_questions(path, None if split=='test' else split, v2, skip_bad, None if whole else split=='dev')
@@ -351,7 +335,10 @@ def questions_of_hub(
     if 'subset' in ds.column_names: ds = ds.filter(lambda o: o==subset, input_columns='subset')
     pages = (dict(context=c, qas=list(map(_hub_question, rows))) for c,rows in groupby(ds, key=lambda o: o['context']))
     located = ((f'passage {i}', p) for i,p in enumerate(pages, 1))
-    return collect(located, BadQuestions(f'hf:{name} {part}', skip_bad), None if split=='test' else split, v2)
+    bad = BadQuestions(f'hf:{name} {part}', skip_bad)
+    questions = Questions(_usable(located, bad, None if split=='test' else split, v2))
+    bad.report()
+    return questions
 
 # %% ../../nbs/finetuning/45_questions.ipynb #6f11ef25
 def _check_hub(name, ds, needs_unanswerable):
@@ -443,7 +430,6 @@ def pieces_at(
     starts_inside, ends_inside = a and word(a-1)==word(a), b+1<len(pieces) and word(b+1)==word(b)
     return [] if starts_inside or ends_inside else pieces[a:b+1]
 
-# %% ../../nbs/finetuning/45_questions.ipynb #cbc90156
 def answer_tokens(
     example:QAExample, # A question
     enc, # Encoding of its passage, with offsets
@@ -472,52 +458,28 @@ class Windows(Sequence):
         self.examples, self.tok, self.hp = examples, tok, hp
         self.fast, self.ends, self.seen = text_backend(tok), row_ends(tok), None
         self.file, self.n_tokens = tempfile.TemporaryFile(), 0
-        self.facts, self.cuts = array('q'), array('i') # of each question, of each window
+        # of each question: place and length of its head, place of its passage, first and last token of its answer
+        self.facts = array('q')
+        self.cuts = array('i') # of each window: question, first token of the passage, number of tokens
     def __len__(self): return len(self.cuts)
 
     def __getitem__(self,
         i:int, # Number of the window
     )->Feature: # Its target: start, end, whether there is no answer, where the passage begins, tokens of the row
         "A window with its question, and the place of the answer; (0, 0) where it is elsewhere"
-        (e, at, n), (*_, after, two_segments) = self.window(i), self.ends
-        query, n_head, passage, first, last = self.fact(e)
+        (e, at, n), (*_, after, two_segments) = self.cuts[i].tolist(), self.ends
+        query, n_head, passage, first, last = self.facts[e].tolist()
         ids = [*self.tokens[query:query+n_head].tolist(), *self.tokens[passage+at:passage+at+n].tolist(), *after]
         inside, example = at<=first<=last<at+n, self.examples[e]
         start, end = (first-at+n_head, last-at+n_head) if inside else (0, 0)
         target = start, end, example.impossible, n_head, len(ids)
         return Feature(ids, n_head if two_segments else len(ids), target, example)
 
-# %% ../../nbs/finetuning/45_questions.ipynb #0af84256
-@patch
-def window(self:Windows,
-    i:int, # Number of the window
-)->list: # question, first token, number of tokens
-    "What a window is"
-    return self.cuts[i].tolist()
-
-@patch
-def fact(self:Windows,
-    e:int, # Number of the question
-)->list: # Place and length of [CLS], question and [SEP]; place of the passage; first and last token of the answer
-    "Where the tokens of a question are in the file, and which of the passage's are the answer"
-    return self.facts[e].tolist()
-
+# %% ../../nbs/finetuning/45_questions.ipynb #9bd9989b
 @patch(as_prop=True)
 def lens(self:Windows)->np.ndarray: # (windows,)
     "Tokens of each row"
     return self.facts[self.cuts[:,0],1] + self.cuts[:,2] + len(self.ends[2])
-
-# %% ../../nbs/finetuning/45_questions.ipynb #9bd9989b
-PASSAGES = 64 # Tokenized together
-
-@patch
-def encode(self:Windows,
-    pages:list, # (passage, its questions)
-)->tuple: # The same, encodings of the passages and of all questions
-    "Tokenize some passages and their questions"
-    passages = self.fast.encode_batch([context for context,_ in pages], add_special_tokens=False)
-    questions = [o.question for _,examples in pages for o in examples]
-    return pages, passages, self.fast.encode_batch_fast(questions, add_special_tokens=False)
 
 def one_ahead(
     f, # Function of one argument
@@ -533,34 +495,31 @@ def one_ahead(
 
 # %% ../../nbs/finetuning/45_questions.ipynb #2b54cf3b
 @patch
-def write(self:Windows,
-    ids:list, # Token ids
-)->int: # Place of the first
-    "Append tokens to the file"
-    array('i', ids).tofile(self.file)
-    self.n_tokens += len(ids)
-    return self.n_tokens-len(ids)
-
-@patch
 def add(self:Windows,
     pages:list, # (passage, its questions)
     passages:list, # Encodings of the passages
     queries:list, # Encodings of all questions
 ):
     "Windows of some passages"
+    def write(ids): # and return the place of the first
+        array('i', ids).tofile(self.file)
+        self.n_tokens += len(ids)
+        return self.n_tokens-len(ids)
     queries, (before, between, after, _) = iter(queries), self.ends
     for (context,examples),enc in zip(pages, passages):
         pieces, spans = enc.ids, word_spans(context)
-        passage = self.write(pieces)
+        passage = write(pieces)
         for o,query in zip(examples, queries):
             head = before + query.ids[:self.hp.max_query_length] + between
             room, e = self.hp.max_seq_length-len(head)-len(after), len(self.facts)//5
             if room<1: raise InputError(f"max_seq_length {self.hp.max_seq_length} leaves no room beside the "
                 f"{len(head)-len(before)-len(between)} tokens of question {o.id}; raise it, or lower max_query_length")
-            self.facts.extend((self.write(head), len(head), passage, *answer_tokens(o, enc, pieces, spans, self.fast)))
+            self.facts.extend((write(head), len(head), passage, *answer_tokens(o, enc, pieces, spans, self.fast)))
             for at,size in window_spans(len(pieces), room, self.hp.doc_stride): self.cuts.extend((e, at, size))
 
 # %% ../../nbs/finetuning/45_questions.ipynb #3e74722c
+PASSAGES = 64 # Tokenized together
+
 def build_windows(
     examples, # `QAExample`s, those of one passage together
     tok, # Tokenizer
@@ -568,8 +527,12 @@ def build_windows(
 )->Windows:
     "Windows of all questions; the tokenizer works ahead on all cores"
     windows = Windows(examples, tok, hp)
+    def encode(pages):
+        passages = windows.fast.encode_batch([context for context,_ in pages], add_special_tokens=False)
+        questions = [o.question for _,examples in pages for o in examples]
+        return pages, passages, windows.fast.encode_batch_fast(questions, add_special_tokens=False)
     pages = ((context, list(o)) for context,o in groupby(examples, key=lambda o: o.context))
-    for group in one_ahead(windows.encode, chunked(pages, PASSAGES)):
+    for group in one_ahead(encode, chunked(pages, PASSAGES)):
         windows.add(*group)
         del group # its memory serves the next one
     windows.facts, windows.cuts = np.array(windows.facts).reshape(-1, 5), np.array(windows.cuts).reshape(-1, 3)
@@ -589,14 +552,14 @@ def spans(self:Windows,
     e:int, # Number of the question
 )->list: # (first token, number of tokens) of each
     "Windows of a question"
-    return [tuple(self.window(k)[1:]) for k in self.of(e)]
+    return [tuple(self.cuts[k,1:].tolist()) for k in self.of(e)]
 
 @patch
 def head(self:Windows,
     e:int, # Number of the question
 )->int:
     "Tokens of a row before the passage begins"
-    return self.fact(e)[1]
+    return int(self.facts[e,1])
 
 # %% ../../nbs/finetuning/45_questions.ipynb #31252918
 @patch
@@ -604,7 +567,7 @@ def located(self:Windows,
     e:int, # Number of the question
 )->list: # (first character, character after the last) of each token of its passage
     "Where the tokens of a passage are in its text"
-    passage = self.fact(e)[2]
+    passage = self.facts[e,2]
     if self.seen!=passage:
         self.seen = passage
         self.offsets = self.fast.encode(self.examples[e].context, add_special_tokens=False).offsets
@@ -638,7 +601,7 @@ def text_of(self:Windows,
     j:int, # Last one
 )->str:
     "Tokens of a passage as text"
-    context, at, passage = self.examples[e].context, self.located(e), self.fact(e)[2]
+    context, at, passage = self.examples[e].context, self.located(e), self.facts[e,2]
     first, end = at[i][1]-1, at[j][1] # last character of the first token, and that after the last token
     if type(self.fast.model).__name__!='WordPiece': return context[at[i][0]:end].strip()
     spans = word_spans(context)

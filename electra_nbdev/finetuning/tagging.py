@@ -408,7 +408,6 @@ def features(self:TagTask,
             done += len(at)
     return features
 
-# %% ../../nbs/finetuning/50_tagging.ipynb #dc6a6b76
 @patch
 def collate(self:TagTask,
     targets:list, # Of some rows
@@ -476,7 +475,6 @@ def joined(self:TagTask,
         logits.append(o)
     return [(e, labels, torch.cat(logits)) for e,labels,logits in sentences.values()]
 
-# %% ../../nbs/finetuning/50_tagging.ipynb #7848ce77
 @patch
 def metrics(self:TagTask,
     features:list, # `Feature`s with the right targets
