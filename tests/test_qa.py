@@ -527,7 +527,7 @@ def test_a_model_that_answers_nothing_is_reported(asked, outs):
             f(asked[0], outs)
         return [str(o.message) for o in told if 'gets an answer' in str(o.message)]
     task, silent = qa.QATask('squad', v2=True), [replace(o, null=5.) for o in outs]
-    for f in (task.metrics, task.predictions):
+    for f in (task.metrics, task.predicted):
         assert not said(outs, f)
         told, = said(silent, f)
         assert told.startswith('squad: none of 2 questions gets an answer') and '-2.75' in told

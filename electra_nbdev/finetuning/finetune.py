@@ -604,14 +604,14 @@ def save_model(
     (folder/'tasks.json').write_text(json.dumps(facts, indent=1), encoding='utf-8')
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #2206eb85
-def _task_of(facts, where):
+def _task_of(facts, src):
     "A task as it was saved"
     if facts['kind'] not in Task.kinds:
-        raise InputError(f"{where} is of a kind that is not known, {facts['kind']}; import the module that has it")
+        raise InputError(f"{src} is of a kind that is not known, {facts['kind']}; import the module that has it")
     settings = {k: tuple(v) if isinstance(v, list) else v for k,v in facts['settings'].items()}
     try: return Task.kinds[facts['kind']](**settings)
     except (TypeError, ValueError, LookupError) as e:
-        raise InputError(f"{where}/tasks.json has settings that no {facts['kind']} has: {one_line(e)}") from None
+        raise InputError(f"{src}/tasks.json has settings that no {facts['kind']} has: {one_line(e)}") from None
 
 def load_finetuned(
     folder, # Folder of a task, or its `model`

@@ -356,15 +356,6 @@ def settle_recipe(
     return replace(hp, max_seq_length=most, doc_stride=given.get('doc_stride', stride))
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #e64b8bc2
-def _texts(path, bad):
-    "A text on each line"
-    for i,o in text_lines(path, bad): yield i, dict(text=o)
-
-def _table(path, bad, **how): return delimited((o for _,o in text_lines(path, bad)), path, bad, **how)
-
-FORMATS = {'.csv': partial(_table, **TABLES['csv']), '.jsonl': json_lines, '.txt': _texts,
-           '.tsv': partial(_table, **TABLES['tsv'])}
-
 def check_columns(
     where, # What holds the rows, for the message
     known, # Its columns
@@ -377,10 +368,15 @@ def check_columns(
         raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}.{suggest(o, known)}")
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #7f7ce825
+FORMATS = '.csv', '.tsv', '.jsonl', '.txt'
+
 def _rows(path, bad, columns, names=None):
     "The rows of a table, which has to have some, and the columns"
     check_choice(f'the ending of {path}', path.suffix, FORMATS)
-    rows = FORMATS[path.suffix](path, bad, **dict(names=names) if names else {})
+    lines, kind = text_lines(path, bad), path.suffix[1:]
+    if kind=='txt': rows = ((i, dict(text=o)) for i,o in lines)
+    elif kind=='jsonl': rows = json_lines(path, bad)
+    else: rows = delimited((o for _,o in lines), path, bad, names, **TABLES[kind])
     first = next(rows, None)
     if first is None: raise InputError(f"{path} is empty: it has no rows")
     check_columns(path, first[1], columns)

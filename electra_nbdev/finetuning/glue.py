@@ -39,11 +39,6 @@ class Layout(NamedTuple):
     unordered:bool=False # The order of a pair has no meaning
 
     @property
-    def header(self)->bool:
-        "Whether train and dev begin with the names of the columns"
-        return not self.names
-
-    @property
     def no_label(self)->str:
         "Label of a row that has none"
         return self.labels[0] if self.labels else '0'
@@ -86,7 +81,7 @@ def read_glue(
     skip_bad:bool=False, # Leave unreadable rows out, and count them
 )->list: # `TextExample`s
     "Examples of a file in GLUE's original layout"
-    bad, examples, header = BadRows(path, None if test else skip_bad), [], test or layout.header
+    bad, examples, header = BadRows(path, None if test else skip_bad), [], test or not layout.names
     columns = layout.test if test else layout.train
     for line,text in text_lines(path, bad):
         if header and line==1: continue

@@ -189,7 +189,7 @@ def _set_answer(example, answer, start, spans, train, v2, moved):
 @dataclass
 class BadQuestions:
     "Questions that cannot be used, and what to do about them"
-    where:object # The file, for messages
+    src:object # The file, for messages
     skip:bool=False # Leave them out, and report which
     nearest:bool=True # Take an answer that is elsewhere at its nearest place
     refused:list=field(default_factory=list) # (id, why) of each
@@ -204,12 +204,12 @@ class BadQuestions:
 
     def report(self):
         "Print what was changed; stop because of bad questions, or print that they were left out"
-        if self.moved: print(f"{self.where}: {_count(self.moved, 'answer')} not where the file says, "
+        if self.moved: print(f"{self.src}: {_count(self.moved, 'answer')} not where the file says, "
                              f"taken at the nearest place instead: {_few(self.moved, 5)}", flush=True)
         if not self.refused: return
         questions, reasons = _count(self.refused, 'question'), self.reasons(20 if self.skip else 5)
-        if self.skip: return print(f"{self.where}: {questions} left out: {reasons}", flush=True)
-        raise InputError(f"{self.where}: {questions} cannot be used: {reasons}; "
+        if self.skip: return print(f"{self.src}: {questions} left out: {reasons}", flush=True)
+        raise InputError(f"{self.src}: {questions} cannot be used: {reasons}; "
                          "fix them, or leave them out with --skip-bad-rows")
 
 def _count(names, what): return f"{len(names)} {what}{'' if len(names)==1 else 's'}"
@@ -272,7 +272,7 @@ def _usable(pages, bad, part, v2, held_out=None):
     for where,p in pages:
         try: context, asked = _text(p, 'context'), _list(p, 'qas')
         except InputError as e:
-            raise InputError(f"{bad.where} {where}: {e}; a paragraph has a `context` and a list `qas`") from None
+            raise InputError(f"{bad.src} {where}: {e}; a paragraph has a `context` and a list `qas`") from None
         if held_out is not None and is_held_out([context], SHARE)!=held_out: continue
         spans = word_spans(context)
         for q in asked:

@@ -553,10 +553,10 @@ def chunk_task(
     train, *others = (folder/f'{o}.txt' for o in ('train', 'dev', 'test'))
     return tag_task(name, train, *(o if o.is_file() else None for o in others), skip_bad=skip_bad)
 
-def _of_hub(name, where, skip_bad):
+def _of_hub(name, dataset, skip_bad):
     "The same from `datasets`"
-    ds = from_hub(*where.split(':'))
-    if 'train' not in ds: raise InputError(f"hf:{where} has no split `train`; its splits are {', '.join(ds)}")
+    ds = from_hub(*dataset.split(':'))
+    if 'train' not in ds: raise InputError(f"hf:{dataset} has no split `train`; its splits are {', '.join(ds)}")
     splits = (ds.get(o) for o in ('train', 'validation', 'test'))
     task = tag_task(name, *splits, 'tokens', 'chunk_tags', skip_bad=skip_bad)
     return replace(task, word=0) # files to predict are not from the hub
