@@ -27,7 +27,7 @@ from ..pretraining.recipe import read_hparams
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #bc3355ae
 @dataclass(frozen=True)
-class _FinetuneNetwork:
+class _FinetuneTraining:
     model_name:str = 'electra' # Name of the run
     debug:bool = False # A few examples only, shown before training
     log_examples:bool = False # Show some training examples first
@@ -45,10 +45,6 @@ class _FinetuneNetwork:
     vocab_size:int = ranged(30522, 6) # Pieces in the vocabulary
     do_lower_case:bool = True # Whether the vocabulary is lower-cased
     model_hparam_overrides:dict = field(default_factory=dict) # Changes to the encoder, by the names of its config
-
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #05e22aa7
-@dataclass(frozen=True)
-class _FinetuneOptimisation:
     learning_rate:float = ranged(1e-4, 0, 1) # Peak learning rate, of the head
     weight_decay_rate:float = ranged(0.01, 0, 1) # Decoupled weight decay, not on biases and LayerNorm
     layerwise_lr_decay:float = ranged(0.8, 0, 1) # Factor of the rate from a layer to the one below; 0: all alike
@@ -93,9 +89,8 @@ REFUSED = {**{k: v for k,v in ELSEWHERE.items() if 'TPU' in v[1]}, 'use_tfrecord
            **_refuse('results_txt results_pkl', None, 'results are in results.json of --out'),
            **_refuse('preprocessed_data_dir', None, _ANEW)} # {name: (default, cure)}
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #297cee99
 @dataclass(frozen=True)
-class FinetuneHParams(_FinetuneRows, _FinetuneOptimisation, _FinetuneNetwork):
+class FinetuneHParams(_FinetuneRows, _FinetuneTraining):
     "All settings of a fine-tuning run; official names and defaults (google-research/electra, configure_finetuning.py)"
     def __post_init__(self):
         check_fields(self)

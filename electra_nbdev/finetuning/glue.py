@@ -43,7 +43,6 @@ class Layout(NamedTuple):
         "Label of a row that has none"
         return self.labels[0] if self.labels else '0'
 
-# %% ../../nbs/finetuning/44_glue.ipynb #61570550
 _NLI, _F1 = ('entailment', 'not_entailment'), ('accuracy', 'f1')
 LAYOUTS = dict(
     cola=Layout('CoLA', (3, None, 1), (1, None), ('sentence', None), measures=('matthews',),

@@ -130,7 +130,7 @@ class QATask(Task):
     weight:float=.5 # Of that prediction's loss
     beam:int=20 # Starts, and ends for each
     source:object=None # From (split, hp) to `QAExample`s
-    dev, test, headline = ('dev',), ('test',), 2
+    dev, test, headline, writes_dev = ('dev',), ('test',), 2, True
 
     def settled(self,
         hp:FinetuneHParams, # Recipe
@@ -398,11 +398,6 @@ def predicted(self:QATask,
     def refused(o): return o.null is not None and o.null>features.hp.qa_na_threshold
     return [(o.example, replace(o, answer='', span=None) if refused(o) else o) for o in answers]
 
-# %% ../../nbs/finetuning/48_qa.ipynb #1320e1e0
-def _write_answers(path, answers, name='answer'):
-    "{id: answer, or another attribute} as JSON"
-    atomic_write(path, json.dumps(_by_id(answers, name), ensure_ascii=False, indent=1))
-
 @patch
 def write(self:QATask,
     folder:Path, # Where to
@@ -410,22 +405,15 @@ def write(self:QATask,
     features:Windows, # Its rows
     outs:list, # Head outputs, one for each row
 ):
-    "The file that SQuAD's site takes: {id: answer}"
-    answers = [o for _,o in self.predicted(features, outs, 1)]
-    _write_answers(Path(folder)/f'{self.name}-{split}.json', answers)
-
-@patch
-def write_dev(self:QATask,
-    folder:Path, # Where to
-    features:Windows, # Rows of the dev set
-    outs:list, # Head outputs, one for each row
-):
-    "{id: answer}; for SQuAD 2.0 also {id: null score}, and {id: best text} for any threshold"
-    self.write(folder, 'dev', features, outs)
-    if not self.v2: return
+    "SQuAD's {id: answer}; for a dev set of 2.0 also {id: null score}, and {id: best text} for any threshold"
+    def save(answers, name='', what='answer'):
+        facts = json.dumps(_by_id(answers, what), ensure_ascii=False, indent=1)
+        atomic_write(Path(folder)/f'{self.name}-{split}{name}.json', facts)
+    save([o for _,o in self.predicted(features, outs, 1)])
+    if split!='dev' or not self.v2: return
     best = each_answer(features, outs, self.v2)
-    _write_answers(Path(folder)/f'{self.name}-dev-best.json', best)
-    _write_answers(Path(folder)/f'{self.name}-dev-null_odds.json', best, 'null')
+    save(best, '-best')
+    save(best, '-null_odds', 'null')
 
 # %% ../../nbs/finetuning/48_qa.ipynb #ea17e8d5
 def mean_spans(

@@ -328,7 +328,7 @@ class TagTask(Task):
     word:int|str=0 # Column of the word in a file
     comment:str|None=None # What a line of comment begins with
     source:object=None # From (split, hp) to a list of `TagExample`
-    list_is_batch = False # a list of words is one sentence
+    list_is_batch, writes_dev = False, True # a list of words is one sentence
 
 # %% ../../nbs/finetuning/50_tagging.ipynb #d0dc0a24
 def word_pieces(
@@ -640,15 +640,6 @@ def write(self:TagTask,
         gold = as_bio(e.tags) if e.tags and self.scheme else e.tags
         rows.append(dict(words=e.words, gold=gold, tags=pred.tags))
     atomic_write(Path(folder)/f'{self.name}-{split}.txt', conll_text(rows))
-
-@patch
-def write_dev(self:TagTask,
-    folder:Path, # Where to
-    features:list, # Rows of the dev set
-    outs:list, # Head outputs, one for each row
-):
-    "Predictions of a trial for the dev set, as `write` writes them"
-    self.write(folder, 'dev', features, outs)
 
 def _in_columns(answers): return conll_text([dict(words=o['words'], tags=o['tags']) for o in answers])
 

@@ -45,7 +45,7 @@ class Feature:
 # %% ../../nbs/finetuning/40_tasks.ipynb #4a389dd9
 class Task:
     "What fine-tuning asks of a task; a subclass is a kind"
-    kinds, dev, test, headline, forms, list_is_batch = {}, ('dev',), ('test',), 1, {}, True
+    kinds, dev, test, headline, forms, list_is_batch, writes_dev = {}, ('dev',), ('test',), 1, {}, True, False
     def __init_subclass__(cls): Task.kinds[cls.__name__] = cls
     def __getstate__(self): return self.settings() | dict(source=None) # an exported learner holds no data
 
@@ -66,22 +66,14 @@ class Task:
         "Examples of a split, from the task's source"
         return self.source(split, hp)
 
-    def write_dev(self,
-        folder:Path, # Where to
-        features:list, # Those of the dev set
-        outs:list, # Head outputs, one for each feature
-    ):
-        "Files with a trial's predictions of the dev set; none"
+    def collate(self,
+        targets:list, # Of the sequences of a batch
+        width:int, # Tokens of the batch
+    )->Tensor:
+        "Targets as a tensor"
+        return torch.tensor(targets)
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #7a72ab51
-@patch
-def collate(self:Task,
-    targets:list, # Of the sequences of a batch
-    width:int, # Tokens of the batch
-)->Tensor:
-    "Targets as a tensor"
-    return torch.tensor(targets)
-
 @patch
 def rows(self:Task,
     out:Tensor, # Outputs of the head, (n, ...)

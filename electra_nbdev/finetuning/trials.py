@@ -28,7 +28,6 @@ from fastcore.meta import delegates
 from safetensors import SafetensorError
 from torch import nn
 
-# %% ../../nbs/finetuning/43_trials.ipynb #b99c266a
 from ..engine.checkpoint import only_writer
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
                                         digest_of, remove_leftovers, versions)
@@ -205,7 +204,8 @@ def save_trial(
         with atomic_folder(out/f'trial-{k}') as tmp:
             save_model(learn, tmp/'model')
             for n,t in learn.tasks.items():
-                t.write_dev(tmp/'predictions', learn.dls.valid.dataset.features[n], learn.dev_outputs[n])
+                if not t.writes_dev: continue
+                t.write(tmp/'predictions', 'dev', learn.dls.valid.dataset.features[n], learn.dev_outputs[n])
             record = json.dumps(learn.trial | dict(facts=facts, versions=versions()), indent=1)
             (tmp/'result.json').write_text(record, encoding='utf-8')
     except (OSError, SafetensorError) as e:
