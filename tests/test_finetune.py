@@ -10,9 +10,9 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random
-from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, BertModel, DistilBertConfig,
-                          DistilBertModel, ElectraConfig, ElectraForPreTraining, ElectraModel, MPNetConfig, MPNetModel,
-                          RobertaConfig, RobertaModel, RobertaTokenizer)
+from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, BertModel, DebertaV2Tokenizer,
+                          DistilBertConfig, DistilBertModel, ElectraConfig, ElectraForPreTraining, ElectraModel,
+                          MPNetConfig, MPNetModel, RobertaConfig, RobertaModel, RobertaTokenizer)
 
 import electra_nbdev.finetuning.finetune as ft
 import electra_nbdev.finetuning.tasks as tk
@@ -448,6 +448,14 @@ def test_gradients_of_padded_rows(two_tasks):
         return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
     tight, wide = grads_at(None), grads_at(64)
     assert (tight-wide).norm()/wide.norm()<1e-5
+
+def test_a_mark_in_a_text_is_text():
+    "In a Unigram vocabulary too, whose model finds [SEP] in any text"
+    special = [(o, 0.) for o in ('[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]')]
+    tok = DebertaV2Tokenizer(vocab=[*special, ('▁the', -1.), *((o, -3.) for o in '▁catSEP[]')])
+    same = ft.TextTask('same', ('0', '1'))
+    f, = same.features([ft.TextExample(0, 'the [SEP] cat', 'the cat', '0')], tok, FinetuneHParams())
+    assert f.input_ids.count(tok.sep_token_id)==2 and f.input_ids[f.n_first-1]==tok.sep_token_id
 
 def test_names_of_heads(): assert [ft.head_name(o) for o in ('cola', 'train', 'my.data')]==['cola', 'train_', 'my_data']
 
