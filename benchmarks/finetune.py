@@ -33,7 +33,7 @@ def ours(args):
     from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     from electra_nbdev.method.optimizer import electra_optimizer
     from electra_nbdev.method.schedule import clip_by_global_norm
-    from electra_nbdev.finetuning.task_data import FinetuneDL
+    from electra_nbdev.finetuning.finetune import FinetuneDL
     from electra_nbdev.finetuning.tasks import Feature, TextTask
     hp, tasks = finetune_preset('official', 'small', ['sst']), dict(sst=TextTask('sst', ('0', '1')))
     model = TaskNetwork(with_packed_dropout(ElectraModel(config(ElectraConfig))), tasks).train()

@@ -22,7 +22,7 @@ def main():
     if not args.data: raise SystemExit('give the folder of the task with --data')
     from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
     import electra_nbdev.finetuning.tagging # registers the task
-    from electra_nbdev.finetuning.phrases import baseline_scores
+    from electra_nbdev.finetuning.tagging import baseline_scores
     from electra_nbdev.finetuning.tasks import open_task
     from electra_nbdev.finetuning.trials import finetune_tasks
     task, said = open_task('chunk', args.data), json.loads(args.hparams)

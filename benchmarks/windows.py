@@ -38,8 +38,7 @@ def build(args):
     "What a side needs"
     os.environ['RAYON_NUM_THREADS'] = str(args.threads)
     from electra_nbdev.data.tokenizer import text_backend
-    from electra_nbdev.finetuning.passages import PASSAGES
-    from electra_nbdev.finetuning.questions import read_questions
+    from electra_nbdev.finetuning.questions import PASSAGES, read_questions
     from electra_nbdev.data.tokenizer import load_tokenizer
     from fastcore.basics import chunked
     tok, path = load_tokenizer(args.vocab), Path(args.work)/(args.side if args.side.startswith('size') else 'text')
@@ -54,8 +53,7 @@ def build(args):
 def measure(args, state):
     "Speed of a pass over the questions, or the memory of one"
     from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
-    from electra_nbdev.finetuning.passages import build_windows
-    from electra_nbdev.finetuning.questions import read_questions
+    from electra_nbdev.finetuning.questions import build_windows, read_questions
     tok, found, size, alone = state
     hp = FinetuneHParams(max_seq_length=384)
     if size is None: return peak_during(lambda: build_windows(read_questions(found, skip_bad=True), tok, hp))

@@ -496,7 +496,7 @@ def _check_table(task, data_dir, csv, predict_test, columns):
 
 def _check_columns(tables, columns):
     "Refuse a table without a column, by its first row"
-    from electra_nbdev.finetuning.tables import check_table
+    from electra_nbdev.finetuning.finetune_recipe import check_table
     for o in tables:
         if o: check_table(o, [columns[k] for k in ('text', 'pair', 'label') if columns[k]])
 
@@ -522,7 +522,7 @@ def _run_tasks(*args, **how):
 # %% ../nbs/99_cli.ipynb #5a1f51af
 def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
     "The task of a table, described"
-    from electra_nbdev.finetuning.task_data import text_task
+    from electra_nbdev.finetuning.tasks import text_task
     task = text_task(name, csv, dev, None, text, pair, label, regression, skip_bad=skip_bad)
     classes = task.labels or ()
     shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')
@@ -558,7 +558,7 @@ def electra_predict(
     _check_prediction(model, src, out, task, skip_bad_rows)
     import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging # their tasks
     from electra_nbdev.finetuning.finetune import predict_file
-    from electra_nbdev.finetuning.tables import as_table
+    from electra_nbdev.finetuning.finetune_recipe import as_table
     found = predict_file(model, src, out, task, device, skip_bad_rows)
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
     return found
@@ -568,7 +568,7 @@ def _check_prediction(model, path, out, task, skip_bad):
     "Refuse what can be seen to be wrong without torch"
     from electra_nbdev.engine import fields, models
     from electra_nbdev.finetuning.finetune_recipe import check_finetuned, task_named
-    from electra_nbdev.finetuning.tables import COLUMN_FORMS, PREDICTION_FORMS, check_table
+    from electra_nbdev.finetuning.finetune_recipe import COLUMN_FORMS, PREDICTION_FORMS, check_table
     tasks, _ = models.read_tasks(check_finetuned(model))
     kind, settings = task_named(task, tasks).values()
     if out:

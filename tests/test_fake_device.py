@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, ElectraForMaskedLM
 
-from electra_nbdev.finetuning import task_data
+from electra_nbdev.finetuning import finetune
 from electra_nbdev.method import generator
 from electra_nbdev.pretraining import continue_pretraining, learner as pretrain
 from electra_nbdev.using import score
@@ -25,7 +25,7 @@ from electra_nbdev.data.batches import PretrainDL
 from electra_nbdev.method.electric import cloze_step
 from electra_nbdev.engine.random import KeyedRandom
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.finetuning.finetune import finetune_learner
+from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner
 from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
 from electra_nbdev.method.generator import generator_config, mlm_step, predict_masked
 from electra_nbdev.finetuning.glue import glue_task
@@ -36,7 +36,7 @@ from electra_nbdev.finetuning.qa import qa_task
 from electra_nbdev.pretraining.recipe import body_config, build_networks, preset
 from electra_nbdev.using.score import generator_choices, load_scorer, replaced_probs
 from electra_nbdev.finetuning.tagging import chunk_task
-from electra_nbdev.finetuning.task_data import finetune_dls, read_rows
+from electra_nbdev.finetuning.tasks import read_rows
 from fake_device import GPU, HostCopy, Watch, pretended_gpu, tensors, to_gpu
 from official import SPECIAL_IDS, loaders
 from test_finetune import electra_folder, glue_files
@@ -316,13 +316,13 @@ def test_batches_of_tasks_are_copied_without_waiting(monkeypatch, task_files):
     dl, pinned = task_learner(task_files, 'cola+squad+chunk').dls.train, []
     batch, _ = found = dl.one_batch()
     monkeypatch.setattr(torch.Tensor, 'pin_memory', lambda self: pinned.append(1) or self)
-    monkeypatch.setattr(task_data, 'task_batch', lambda *args: found)
+    monkeypatch.setattr(finetune, 'task_batch', lambda *args: found)
     dl.device = GPU
     with pretended_gpu():
         copied = dl.create_batch([0])
         assert {o.device for o in tensors(copied)}=={GPU} and len(pinned)==len(tensors(batch))
         assert all(a is b for a,b in zip(tensors(copied), tensors(to_device(copied, GPU)), strict=True))
-    monkeypatch.setattr(task_data, 'get_worker_info', lambda: 'a worker')
+    monkeypatch.setattr(finetune, 'get_worker_info', lambda: 'a worker')
     assert dl.create_batch([0])[0] is batch
 
 @pytest.mark.parametrize('kind', ['pre-training', 'fine-tuning'])

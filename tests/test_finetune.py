@@ -10,12 +10,12 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random
-from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, BertModel, DistilBertConfig,
-                          DistilBertModel, ElectraConfig, ElectraForPreTraining, ElectraModel, MPNetConfig, MPNetModel,
-                          RobertaConfig, RobertaModel, RobertaTokenizer)
+from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, BertModel, DebertaV2Tokenizer,
+                          DistilBertConfig, DistilBertModel, ElectraConfig, ElectraForPreTraining, ElectraModel,
+                          MPNetConfig, MPNetModel, RobertaConfig, RobertaModel, RobertaTokenizer)
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.tasks as tk
 import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
 from electra_nbdev.finetuning.glue import glue_task
@@ -335,7 +335,7 @@ def test_other_encoders(home, tmp_path, name):
     hparams = SHORT | dict(layerwise_lr_decay=0. if name in ('albert', 'mpnet') else .8)
     trials = tr.run_trials(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
     learn, tok = ft.load_finetuned(tmp_path/'out', 'cpu'), open_model(tmp_path/name)[1]
-    again = learn.evaluate(dict(dev=td.read_rows({'rte': task}, tok, learn.hp)['dev']))
+    again = learn.evaluate(dict(dev=tk.read_rows({'rte': task}, tok, learn.hp)['dev']))
     assert again['rte']==pytest.approx(trials.records[0]['metrics']['rte'])
     if name in ('albert', 'mpnet'): # layers that share weights
         hparams['layerwise_lr_decay'] = .8
@@ -375,15 +375,15 @@ class Losses(Callback):
 
 def losses(home, monkeypatch, width=None, **hparams):
     "Losses of the first steps"
-    real = td.task_batch
+    real = ft.task_batch
     with monkeypatch.context() as m:
-        if width: m.setattr(td, 'task_batch', lambda items, tasks, pad: real(items, tasks, pad, width))
+        if width: m.setattr(ft, 'task_batch', lambda items, tasks, pad: real(items, tasks, pad, width))
         still = dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
         encoder, tok = open_model(home/'model', model_hparam_overrides=still)
         tasks = {n: glue_task(n, home/'glue') for n in ('rte', 'sts')}
         hparams = SHORT | dict(learning_rate=1e-3, warmup_proportion=.01) | hparams
         hp = settle_recipe(encoder, tok, list(tasks), **hparams)
-        rows = td.read_rows(tasks, tok, hp)
+        rows = tk.read_rows(tasks, tok, hp)
         with no_random(0):
             dls = ft.finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, device='cpu')
             learn = ft.finetune_learner(dls, encoder, hp)
@@ -430,7 +430,7 @@ def test_loss_of_a_mixed_batch(two_tasks):
     "Each row has the loss that it has alone; `sum` and `mean` are over all"
     net, tasks, items, pad = two_tasks
     def outs_and_targets(rows):
-        batch, targets = td.task_batch(rows, tasks, pad)
+        batch, targets = ft.task_batch(rows, tasks, pad)
         return net(batch), targets
     outs, targets = outs_and_targets(items)
     assert {n: tuple(o.shape) for n,o in outs.items()}==dict(same=(2, 2), sts=(1, 1))
@@ -443,11 +443,19 @@ def test_gradients_of_padded_rows(two_tasks):
     net, tasks, items, pad = two_tasks
     def grads_at(width):
         net.zero_grad()
-        batch, targets = td.task_batch(items, tasks, pad, width)
+        batch, targets = ft.task_batch(items, tasks, pad, width)
         ft.TaskLoss(tasks)(net(batch), targets).backward()
         return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
     tight, wide = grads_at(None), grads_at(64)
     assert (tight-wide).norm()/wide.norm()<1e-5
+
+def test_a_mark_in_a_text_is_text():
+    "In a Unigram vocabulary too, whose model finds [SEP] in any text"
+    special = [(o, 0.) for o in ('[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]')]
+    tok = DebertaV2Tokenizer(vocab=[*special, ('▁the', -1.), *((o, -3.) for o in '▁catSEP[]')])
+    same = ft.TextTask('same', ('0', '1'))
+    f, = same.features([ft.TextExample(0, 'the [SEP] cat', 'the cat', '0')], tok, FinetuneHParams())
+    assert f.input_ids.count(tok.sep_token_id)==2 and f.input_ids[f.n_first-1]==tok.sep_token_id
 
 def test_names_of_heads(): assert [ft.head_name(o) for o in ('cola', 'train', 'my.data')]==['cola', 'train_', 'my_data']
 

@@ -24,10 +24,11 @@ from transformers import ElectraConfig, ElectraModel, GPT2Config, GPT2Model, T5C
 from conftest import GOLDEN
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.finetuning.finetune import (FinetuneLearner, TextTaskDataLoaders, electra_classifier,
-                                               finetune_learner, load_finetuned, open_encoder, save_model, text_task)
+from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders, TextTaskDataLoaders,
+                                               electra_classifier, finetune_dls, finetune_learner, load_finetuned,
+                                               open_encoder, save_model, text_task)
 from electra_nbdev.method.schedule import ClipNorm, LinearWarmupDecay
-from electra_nbdev.finetuning.task_data import TaskDataLoaders, finetune_dls, read_rows
+from electra_nbdev.finetuning.tasks import read_rows
 from electra_nbdev.data.tokenizer import load_tokenizer
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
 

@@ -9,13 +9,11 @@ from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, Elect
 from electra_nbdev.data import examples, text
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
-from electra_nbdev.finetuning.finetune_recipe import finetune_preset
+from electra_nbdev.finetuning.finetune_recipe import finetune_preset, read_table
 from electra_nbdev.using.likelihood import Likelihood, pass_scores, pseudo_log_likelihood
 from electra_nbdev.using.score_files import read_nbest, read_pairs
 from electra_nbdev.using.score import Scorer, score_tokens
-from electra_nbdev.finetuning.tables import read_table
-from electra_nbdev.finetuning.task_data import featurize
-from electra_nbdev.finetuning.tasks import TextTask
+from electra_nbdev.finetuning.tasks import TextTask, read_split
 from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()
@@ -210,7 +208,7 @@ def readers(tok, networks, tmp_path, mp):
     def building(o):
         build_examples(write(tmp_path/'t.txt', o), save_tokenizer(tok, tmp_path/'v'), tmp_path/f'x{len(o)}', 32)
     return dict(building=building, scoring=lambda o: score_tokens(Scorer(d, None, tok, 32), o), likelihood=likelihood,
-                rows=lambda o: featurize(task, 'dev', task.unlabelled([o]), tok, hp), file=file,
+                rows=lambda o: read_split(task, 'dev', tok, hp, task.unlabelled([o])), file=file,
                 prediction=lambda o: finetune.FinetuneLearner.predict(learn, o))
 
 @pytest.mark.parametrize('name', ['building', 'scoring', 'likelihood', 'rows', 'prediction', 'file'])

@@ -10,7 +10,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import max_input, shipped
 from electra_nbdev.finetuning.finetune_recipe import open_encoder
 from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks
-from electra_nbdev.finetuning.task_data import TextTaskDataLoaders
+from electra_nbdev.finetuning.finetune import TextTaskDataLoaders
 from electra_nbdev.data.tokenizer import wordpiece
 from test_finetune_fastai import table
 from test_score import PIECES, bpe

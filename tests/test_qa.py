@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.tasks as tk
 import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
-from electra_nbdev.finetuning import passages, qa, questions
+from electra_nbdev.finetuning import qa, questions
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe
-from electra_nbdev.finetuning.tables import PREDICTION_FORMS, as_table
+from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, FinetuneHParams, as_table, open_model,
+                                                      settle_recipe)
 from electra_nbdev.data.tokenizer import load_tokenizer
 from recompute_qa import recompute
 from test_commands import bad, typed, write
@@ -141,7 +141,7 @@ def test_every_head_goes_the_whole_way(home, tmp_path, switch):
     trials = tr.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     task = qa.qa_task('squad', home/'data')
-    rows = td.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
+    rows = tk.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
     assert learn.evaluate(dict(dev=rows))['squad']==pytest.approx(trials.records[0]['metrics']['squad'])
     assert learn.tasks['squad'].joint==switch.get('joint_prediction', True) and len(rows['squad'].examples)==6
 
@@ -161,8 +161,8 @@ def test_one_network_for_questions_and_texts(home):
     assert learn.predict('red dog', task='cola').label in '01'
     assert found.answer=='' or found.example.context[slice(*found.span)]==found.answer
     tasks = {'squad': qa.qa_task('squad', home/'data'), 'cola': glue_task('cola', home/'data')}
-    rows = {n: td.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
-    dl = td.FinetuneDL(rows, tasks, learn.tok, 8, True)
+    rows = {n: tk.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    dl = ft.FinetuneDL(rows, tasks, learn.tok, 8, True)
     assert any(len(b['rows'])==2 for b,_ in dl), "rows of both kinds meet in a batch"
     dl.show_batch(max_n=2)
 
@@ -170,14 +170,15 @@ def test_results_are_shown(home, monkeypatch):
     task = qa.qa_task('squadv1', home/'data')
     encoder, tok = open_model(home/'model')
     hp = settle_recipe(encoder, tok, ['squadv1'], **json.loads((home/'recipe.json').read_text()))
-    rows = td.read_rows({'squadv1': task}, tok, hp)
+    rows = tk.read_rows({'squadv1': task}, tok, hp)
     dls = ft.finetune_dls({'squadv1': task.settled(hp)}, rows['train'], rows['dev'], tok, hp, device='cpu')
     learn = ft.finetune_learner(dls, encoder, hp)
     tables = []
     monkeypatch.setattr(ft, 'display_df', tables.append)
     learn.show_results(max_n=3)
     assert len(tables[0])==3 and {'text', 'pair', 'label', 'predicted'} <= set(tables[0].columns)
-    shown = learn.tasks['squadv1'].compared(rows['dev']['squadv1'], learn.outputs('squadv1', rows['dev']['squadv1']))
+    task, wins = learn.tasks['squadv1'], rows['dev']['squadv1']
+    shown = [task.comparison(*o) for o in task.predicted(wins, learn.outputs('squadv1', wins))]
     assert len(shown)==8 and {o['text'] for o in shown} <= {f'where is {o} ?' for o in WORDS}
 
 def test_predict(home):
@@ -280,7 +281,7 @@ def test_an_answer_elsewhere_is_taken_at_the_nearest_place(home, tmp_path, capsy
         assert {o.id: o.start for o in found}==want and [o.answer for o in found]==[t for t,_ in answers.values()]
         said = '4 answers not where the file says, taken at the nearest place instead: a, b, c, d\n'
         assert said in capsys.readouterr().out
-    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=64))
+    wins = questions.build_windows(found, TOK, FinetuneHParams(max_seq_length=64))
     assert all(f.target[0] for f in wins)
 
 def test_reasons_are_counted_by_kind(home):
@@ -296,9 +297,9 @@ def test_reasons_are_counted_by_kind(home):
 
 def test_rows_are_questions_not_windows(home):
     task, hp = qa.qa_task('squad', home/'data'), FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12)
-    kept = td.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
+    kept = tk.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
     assert [len(kept[o]['squad']) for o in ('train', 'dev')]==[5, 3]
-    assert len(td.featurize(task, 'train', kept['train']['squad'], TOK, hp))>15
+    assert len(tk.read_split(task, 'train', TOK, hp, kept['train']['squad']))>15
 
 def test_wrong_places_do_no_harm_where_answers_are_compared(home):
     d = squad(4, True, 40)
@@ -320,16 +321,16 @@ def test_bad_flags(home, flags): bad(home, f'{TRAIN} --out fresh {flags}', LINES
 
 def test_rows_are_made_when_asked_for(home):
     found = questions.read_questions(home/'data/squad/train.json', 'train', True)
-    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
+    wins = questions.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
     assert len(wins)>3*len(found)==96
-    assert len({wins.fact(e)[2] for e in range(len(found))})==16, "a passage is stored once"
+    assert len({wins.facts[e,2] for e in range(len(found))})==16, "a passage is stored once"
     assert wins.cuts.nbytes+wins.facts.nbytes<=12*len(wins)+48*len(found), "bytes in memory"
     assert isinstance(wins.tokens, np.memmap) and found.rows.cache_files, "the rest is on disk"
 
 def test_questions_leave_no_files(home, tmp_path, monkeypatch):
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
     found = questions.read_questions(home/'data/squad/train.json', 'train', True)
-    wins = passages.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
+    wins = questions.build_windows(found, TOK, FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12))
     assert not list(tmp_path.iterdir()) and found[31].id=='n15' and len(wins[len(wins)-1].input_ids)==wins.lens[-1]
 
 def test_unanswerable_questions_need_no_answers(home, tmp_path):
@@ -349,7 +350,7 @@ def test_other_ways_to_cut(home):
     found = questions.read_questions(home/'data/squad/train.json', 'train', True)
     for length,stride in ((24, 3), (24, 64), (64, 16)):
         hp = FinetuneHParams(max_seq_length=length, doc_stride=stride, max_query_length=6)
-        wins = passages.build_windows(found, TOK, hp)
+        wins = questions.build_windows(found, TOK, hp)
         assert max(wins.lens)<=length
         for e in range(len(found)):
             n = len(wins.located(e))
@@ -360,11 +361,11 @@ def test_a_passage_without_tokens(home):
     page = dict(context='\u200b', qas=[dict(id='a', question='?', answers=[dict(text='x', answer_start=0)])])
     (home/'blank.json').write_text(json.dumps(dict(data=[dict(paragraphs=[page, paragraph(0, False)])])))
     found = questions.read_questions(home/'blank.json', 'dev')
-    wins = passages.build_windows(found, TOK, FinetuneHParams())
+    wins = questions.build_windows(found, TOK, FinetuneHParams())
     nothing = qa.Spans(*(np.zeros(0, int),)*2, np.zeros(0), 0.)
     task = qa.QATask('squadv1')
     assert len(wins)==1 and task.metrics(wins, [nothing])=={'exact_match': 0., 'f1': 0.}
-    assert [o.answer for o in task.predictions(wins, [nothing])]==['empty', 'empty']
+    assert [o.answer for _,o in task.predicted(wins, [nothing])]==['empty', 'empty']
 
 @pytest.mark.parametrize('name', ['roberta', 'distilbert'])
 def test_other_encoders(home, tmp_path, name):
@@ -467,7 +468,7 @@ def asked():
     found = [questions.QAExample(0, 'a', 'what comes last ?', long, ['river'], 'river', long.index('river')),
              questions.QAExample(1, 'b', 'is it so ?', long, impossible=True)]
     hp = FinetuneHParams(max_seq_length=32, doc_stride=16, max_answer_length=8)
-    wins = passages.build_windows(found, tok, hp)
+    wins = questions.build_windows(found, tok, hp)
     hit = next(f for f in wins if f.target[0])
     assert tok.decode(hit.input_ids[hit.target[0]:hit.target[1]+1])=='river'
     return wins, hit
@@ -515,7 +516,7 @@ def test_the_best_answer_that_can_be(asked, outs):
 
 def test_no_answer_above_the_threshold(asked, outs):
     "The null scores are -3 and 0, the threshold is -2.75"
-    said = qa.QATask('squad', v2=True).predictions(asked[0], outs)
+    said = [o for _,o in qa.QATask('squad', v2=True).predicted(asked[0], outs)]
     assert [(o.answer, o.span is None) for o in said]==[('river', False), ('', True)]
 
 def test_a_model_that_answers_nothing_is_reported(asked, outs):
@@ -526,7 +527,7 @@ def test_a_model_that_answers_nothing_is_reported(asked, outs):
             f(asked[0], outs)
         return [str(o.message) for o in told if 'gets an answer' in str(o.message)]
     task, silent = qa.QATask('squad', v2=True), [replace(o, null=5.) for o in outs]
-    for f in (task.metrics, task.predictions):
+    for f in (task.metrics, task.predicted):
         assert not said(outs, f)
         told, = said(silent, f)
         assert told.startswith('squad: none of 2 questions gets an answer') and '-2.75' in told

@@ -7,7 +7,7 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetuning import passages, qa, qa_metrics, questions
+from electra_nbdev.finetuning import qa, questions
 from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.tokenizer import text_backend
@@ -62,10 +62,10 @@ def test_golden_windows(name):
     hp = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=128 if 'stride128' in name else 16)
     found = read('squad', part)
     if 'p3p8' in name: found = [o for o in found if o.id[:2] in ('p3', 'p8')]
-    wins = passages.build_windows(found, TOK, hp)
+    wins = questions.build_windows(found, TOK, hp)
     assert len(wins)==len(want['eid'])
     for k,f in enumerate(wins):
-        (e, at, size), n = wins.window(k), want['n_mask'][k]
+        (e, at, size), n = wins.cuts[k].tolist(), want['n_mask'][k]
         start, end, impossible, first, _ = f.target
         here = k-wins.of(e)[0] # the window's number among those of its question
         assert f.example==found[e] and 1000*f.example.eid+here==want['eid'][k]
@@ -73,7 +73,7 @@ def test_golden_windows(name):
         assert f.input_ids==ids[:n].tolist() and not ids[n:].any() and n-f.n_first==want['n_segment1'][k]
         spans, at_chars = questions.word_spans(f.example.context), wins.located(e)
         place = [questions.answer_words(spans, b-1, 1)[0] for _,b in at_chars]
-        best = passages.best_windows(wins.spans(e), len(at_chars))
+        best = questions.best_windows(wins.spans(e), len(at_chars))
         for t in range(64):
             inside = first<=t<first+size
             assert want['token_to_orig_map'][k][t]==(place[t-first+at] if inside else -1)
@@ -85,7 +85,7 @@ def test_golden_windows(name):
 def test_golden_max_context():
     for spans,position,flags in info('finetune/qa_max_context'):
         n = max(a+b for a,b in spans)
-        if any(flags): assert passages.best_windows(spans, n)[position]==flags.index(True)
+        if any(flags): assert questions.best_windows(spans, n)[position]==flags.index(True)
         else: assert not any(a<=position<a+b for a,b in spans)
 
 # Heads, losses, gradients
@@ -188,7 +188,7 @@ SCORER = info('finetune/qa_scorer')
 def test_golden_final_text():
     fast = text_backend(TOK)
     for pieces,words,want in SCORER['get_final_text']:
-        assert passages.final_text(pieces, words, fast)==want, (pieces, words)
+        assert questions.final_text(pieces, words, fast)==want, (pieces, words)
 
 def test_golden_top():
     for scores,k,want in SCORER['get_best_indexes']: assert qa.top(torch.tensor(scores), k)[1].tolist()==want
@@ -198,7 +198,7 @@ def windows():
     "Windows of the dev sets, and the official ids of them"
     found = {}
     for name in FILES:
-        wins = passages.build_windows(read(name, 'dev'), TOK, HP)
+        wins = questions.build_windows(read(name, 'dev'), TOK, HP)
         found[name] = wins, [1000*e+k for e in range(len(wins.examples)) for k in range(len(wins.of(e)))]
     return found
 
@@ -238,13 +238,13 @@ CASES = {o['id']: o for o in METRICS['cases']}
 GOLDS, SAID, NULLS = ({k: o[f] for k,o in CASES.items()} for f in ('golds', 'prediction', 'na_prob'))
 
 def test_golden_plain():
-    for text,*want in METRICS['normalize']: assert {qa_metrics.plain(text)}==set(want)
+    for text,*want in METRICS['normalize']: assert {qa.plain(text)}==set(want)
 
 def test_golden_scores_of_each():
-    exact, f1 = qa_metrics.best_scores(GOLDS, SAID, True)
+    exact, f1 = qa.best_scores(GOLDS, SAID, True)
     for k,o in CASES.items(): assert (exact[k], f1[k])==(o['exact'], pytest.approx(o['f1'])), o
     for k,want in METRICS['v1_per_case'].items():
-        found = [o[k] for o in qa_metrics.best_scores({k: GOLDS[k]}, SAID)]
+        found = [o[k] for o in qa.best_scores({k: GOLDS[k]}, SAID)]
         assert found==pytest.approx(want)
 
 def tensors_of(d, first, last): return {k: v for k,v in d.items() if first<=int(k[1:])<=last}
@@ -257,17 +257,17 @@ SQUAD2.append(('squad_v2_main_only_unanswerable_q12_q19', -2.75, (12, 19)))
 def test_golden_squad2(name, threshold, ids):
     want = METRICS[name]
     want = next(v for k,v in want.items() if float(k)==threshold) if name=='squad_v2_main' else want
-    found = qa_metrics.squad2_scores(*(tensors_of(o, *ids) for o in (GOLDS, SAID, NULLS)), threshold)
+    found = qa.squad2_scores(*(tensors_of(o, *ids) for o in (GOLDS, SAID, NULLS)), threshold)
     assert {k: v for k,v in found.items() if not k.startswith('pr_')}==pytest.approx(want)
 
 def test_golden_precision_and_recall():
-    found = qa_metrics.squad2_scores(GOLDS, SAID, NULLS, -2.75)
+    found = qa.squad2_scores(GOLDS, SAID, NULLS, -2.75)
     for k,want in METRICS['precision_recall_ap'].items(): assert found[f'pr_{k}_ap']==pytest.approx(want['ap'])
 
 def test_golden_squad1_and_mrqa():
     golds = {k: o for k,o in GOLDS.items() if o}
-    for name in ('squad_v1', 'mrqa'): assert qa_metrics.squad1_scores(golds, SAID)==pytest.approx(METRICS[name])
+    for name in ('squad_v1', 'mrqa'): assert qa.squad1_scores(golds, SAID)==pytest.approx(METRICS[name])
     lacking = {k: v for k,v in SAID.items() if k not in ('q0', 'q1', 'q9')}
     for want in (METRICS['squad_v1_missing_q0_q1_q9'], METRICS['mrqa_missing_q0_q1_q9']['skip_no_answer_False']):
-        assert qa_metrics.squad1_scores(golds, lacking)==pytest.approx(want)
-    with pytest.raises(KeyError): qa_metrics.squad2_scores(GOLDS, lacking, NULLS, 0.)
+        assert qa.squad1_scores(golds, lacking)==pytest.approx(want)
+    with pytest.raises(KeyError): qa.squad2_scores(GOLDS, lacking, NULLS, 0.)

@@ -29,7 +29,7 @@ from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.pretraining.recipe import load_hparams, preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, check_resumable, restore
-from electra_nbdev.finetuning.task_data import text_task
+from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.data.tokenizer import load_tokenizer, train_vocab
 from electra_nbdev.finetuning.trials import run_trials
 from survival import At, assert_same, checkpoints, fork, result, timeless, train

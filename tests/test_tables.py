@@ -5,11 +5,9 @@ import pandas as pd
 import pytest
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.task_data as td
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.finetune_recipe import open_model, settle_recipe
+from electra_nbdev.finetuning.finetune_recipe import PREDICTION_FORMS, open_model, read_table, settle_recipe
 from electra_nbdev.finetuning.glue import glue_task
-from electra_nbdev.finetuning.tables import PREDICTION_FORMS, read_table
 from electra_nbdev.finetuning.trials import run_trials
 from test_commands import bad, typed, write
 from test_finetune import SHORT, electra_folder, sentence

@@ -8,13 +8,13 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.task_data as td
+import electra_nbdev.finetuning.tasks as tk
 import electra_nbdev.finetuning.trials as tr
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
-from electra_nbdev.finetuning.phrases import baseline_scores, conll_spans, read_tagged, span_scores
-from electra_nbdev.finetuning.tagging import TagExample, TagTask, chunk_task, row_cuts, tag_task, word_pieces
+from electra_nbdev.finetuning.tagging import (TagExample, TagTask, baseline_scores, chunk_task, conll_spans,
+                                              read_tagged, row_cuts, span_scores, tag_task, word_pieces)
 from electra_nbdev.data.tokenizer import load_tokenizer
 from test_commands import bad, typed, write
 from test_finetune import WORDS, electra_folder, glue_files
@@ -80,7 +80,7 @@ def test_trials_and_predictions(home):
 def test_conlleval_of_a_written_file_is_ours(home, tmp_path):
     "What a half-right network says of the dev set, written, read again and counted, gives the F1 that was reported"
     task, noise = chunk_task('chunk', home/'glue'), torch.Generator().manual_seed(0)
-    rows = td.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
+    rows = tk.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
     outs = []
     for f in rows:
         right = torch.nn.functional.one_hot(torch.tensor(f.target['labels']), len(task.labels))
@@ -115,7 +115,7 @@ def test_one_network_for_words_and_texts(home):
     assert list(learn.tasks)==['chunk', 'cola']
     assert len(learn.predict('red dog').tags)==2 and learn.predict('red dog', task='cola').label in '01'
     tasks = {n: ft.open_task(n, home/'glue') for n in learn.tasks}
-    rows = {n: td.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    rows = {n: tk.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
     want = metrics_of(home/'both/chunk+cola/trial-0')
     want = {n: pytest.approx(o) for n,o in want.items()} # batches of one task round differently
     assert learn.evaluate(dict(dev=rows))==want
@@ -144,14 +144,14 @@ def test_every_word_is_judged_once(home, tmp_path, rows):
     features = task.features(examples, learn.tok, learn.hp)
     judged = sum(len(f.target['labels']) for f in features)
     assert (judged==90+3+41+60)==(rows=='whole') and (len(features)>len(examples))==(rows=='whole')
-    said = task.predictions(features, learn.outputs('long', features))
+    said = [o for _,o in task.predicted(features, learn.outputs('long', features))]
     assert [o.words for o in said]==[o.words for o in examples] and all(len(o.tags)==len(o.words) for o in said)
     assert learn.predict(list(examples[0].words)).tags==said[0].tags
 
 def test_rows_say_that_they_were_cut(home, capsys):
     encoder, tok = open_model(home/'model')
     for how,n in (('whole', 0), ('official', 3)):
-        td.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
+        tk.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
         assert ('were cut' in capsys.readouterr().out)==bool(n)
 
 # Bad input: one line, exit code 2, before anything is trained
@@ -351,7 +351,7 @@ def test_head_and_loss(tok):
     "Words are padded and masked; each has the logits of its own first piece, and equal logits a loss of ln 5"
     examples = [TagExample(0, ('the', 'dog', 'ran'), ('B-NP', 'E-NP', 'S-VP')), TagExample(1, ('the',)*20, ('O',)*20)]
     rows = TOY.features(examples, tok, FinetuneHParams())
-    batch, targets = td.task_batch([(i, 'toy', f) for i,f in enumerate(rows)], dict(toy=TOY), tok.pad_token_id)
+    batch, targets = ft.task_batch([(i, 'toy', f) for i,f in enumerate(rows)], dict(toy=TOY), tok.pad_token_id)
     assert targets['toy']['mask'].sum(1).tolist()==[3, 20]
     flat = dict(logits=torch.zeros(2, 20, 5), n=torch.tensor([3, 20]))
     assert TOY.losses(flat, targets['toy']).tolist()==pytest.approx([3*math.log(5), 20*math.log(5)], abs=1e-4)
@@ -427,12 +427,12 @@ def test_predictions_of_a_task(tok, tmp_path):
     "Tags, probabilities and phrases; in columns, and beside the true phrases"
     rows = TOY.features([TagExample(0, ('the', 'dog', '!'), ('B-NP', 'E-NP', 'O'))], tok, FinetuneHParams())
     outs = [4*one_hot(TOY, ['E-NP', 'S-NP', 'O'])]
-    got, = TOY.predictions(rows, outs)
+    (example, got), = TOY.predicted(rows, outs)
     assert (got.tags, got.phrases)==(('B-NP', 'B-NP', 'O'), (('NP', 'the'), ('NP', 'dog')))
     assert got.probs==pytest.approx([math.exp(4)/(math.exp(4)+4)]*3)
     TOY.write(tmp_path, 'test', rows, outs)
     assert (tmp_path/'toy-test.txt').read_text().splitlines()==['the B-NP B-NP', 'dog I-NP B-NP', '! O O']
-    assert TOY.compared(rows, outs)==[dict(label='[NP the dog] !', predicted='[NP the] [NP dog] !')]
+    assert TOY.comparison(example, got)==dict(label='[NP the dog] !', predicted='[NP the] [NP dog] !')
 
 def test_trials_vote_by_probability():
     sure, unsure = torch.tensor([[.1, .9]]).log(), torch.tensor([[.6, .4]]).log()
@@ -469,5 +469,5 @@ def test_tags_of_own(tok, tmp_path):
     assert speech.labels==('NOUN', 'VERB')
     pair = speech.features(examples(speech, 'dev'), tok, FinetuneHParams())
     assert speech.metrics(pair, [torch.tensor([[2., 0.], [2., 0.]])])['accuracy']==50
-    got, = speech.predictions(pair, [torch.tensor([[2., 0.], [0., 2.]])])
+    (_, got), = speech.predicted(pair, [torch.tensor([[2., 0.], [0., 2.]])])
     assert (got.tags, got.phrases)==(('NOUN', 'VERB'), None)

@@ -5,13 +5,11 @@ import torch
 from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork
+from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork, task_batch
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
-from electra_nbdev.finetuning.phrases import (LETTERS, as_bio, conll_spans, kinds_of, read_tagged, span_scores,
-                                              spans_of, tags_of)
-from electra_nbdev.finetuning.tagging import TagExample, TagTask, tag_labels, tag_task
-from electra_nbdev.finetuning.task_data import task_batch
+from electra_nbdev.finetuning.tagging import (LETTERS, TagExample, TagTask, as_bio, conll_spans, kinds_of,
+                                              read_tagged, span_scores, spans_of, tag_labels, tag_task, tags_of)
 from electra_nbdev.data.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 

@@ -14,15 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fastcore.basics import patch
-
 from ..engine.files import InputError, atomic_folder, suggest
 from ..engine.rows import BadRows, text_lines
 from .finetune import load_finetuned, predict_file
-from .finetune_recipe import FinetuneHParams, check_task, official_name, task_folder
-from .tables import from_hub, part_of
-from .task_data import text_task
-from .tasks import TextExample, TextTask, write_indexed
+from .finetune_recipe import (FinetuneHParams, check_task, from_hub, official_name, part_of,
+                                                      task_folder)
+from .tasks import TextExample, TextTask, text_task, write_indexed
 from .trials import run_trials
 
 # %% ../../nbs/finetuning/44_glue.ipynb #4f4ebf62
@@ -42,16 +39,10 @@ class Layout(NamedTuple):
     unordered:bool=False # The order of a pair has no meaning
 
     @property
-    def header(self)->bool:
-        "Whether train and dev begin with the names of the columns"
-        return not self.names
-
-    @property
     def no_label(self)->str:
         "Label of a row that has none"
         return self.labels[0] if self.labels else '0'
 
-# %% ../../nbs/finetuning/44_glue.ipynb #61570550
 _NLI, _F1 = ('entailment', 'not_entailment'), ('accuracy', 'f1')
 LAYOUTS = dict(
     cola=Layout('CoLA', (3, None, 1), (1, None), ('sentence', None), measures=('matthews',),
@@ -89,7 +80,7 @@ def read_glue(
     skip_bad:bool=False, # Leave unreadable rows out, and count them
 )->list: # `TextExample`s
     "Examples of a file in GLUE's original layout"
-    bad, found, header = BadRows(path, None if test else skip_bad), [], test or layout.header
+    bad, examples, header = BadRows(path, None if test else skip_bad), [], test or not layout.names
     columns = layout.test if test else layout.train
     for line,text in text_lines(path, bad):
         if header and line==1: continue
@@ -98,10 +89,10 @@ def read_glue(
             bad(line, why)
             continue
         a, b, *label = (None if o is None else fields[o] for o in columns)
-        found.append(TextExample(line-1-header, a, b, *(label or [layout.no_label])))
-    if not found: raise InputError(f"{path} is empty: it has no rows")
+        examples.append(TextExample(line-1-header, a, b, *(label or [layout.no_label])))
+    if not examples: raise InputError(f"{path} is empty: it has no rows")
     bad.report()
-    return found
+    return examples
 
 # %% ../../nbs/finetuning/44_glue.ipynb #bc2351ce
 def _of_folder(folder, layout, skip_bad, split, hp):
@@ -119,7 +110,6 @@ def _diagnostic(folder):
     files = [folder/'diagnostic.tsv', *(sorted(beside.glob('*.tsv')) if beside else [])]
     return next((o for o in files if o.is_file()), None)
 
-# %% ../../nbs/finetuning/44_glue.ipynb #e54be6e8
 def _of_hub(name, layout, split, hp):
     "Examples of a split from `datasets`"
     config, part = layout.file.lower().replace('-', ''), split.replace('dev', 'validation')
@@ -127,11 +117,11 @@ def _of_hub(name, layout, split, hp):
     ds = from_hub(name, config, split=part)
     names = getattr(ds.features['label'], 'names', None)
     unknown, named = part.startswith('test'), layout.labels and names and layout.labels[0] in names
-    (a, b), found = layout.columns, []
+    (a, b), examples = layout.columns, []
     for i,o in enumerate(ds):
         label = layout.no_label if unknown else names[o['label']] if named else str(o['label'])
-        found.append(TextExample(i, o[a], o[b] if b else None, label))
-    return found
+        examples.append(TextExample(i, o[a], o[b] if b else None, label))
+    return examples
 
 # %% ../../nbs/finetuning/44_glue.ipynb #0c072bcf
 class GlueTask(TextTask):
@@ -147,19 +137,17 @@ class GlueTask(TextTask):
         if not self.labels: said = [f'{min(max(o, 0.), 5.):.3f}' for o in said]
         write_indexed(Path(folder)/f'{names.get(split) or LAYOUTS[self.name].file}.tsv', features, said)
 
-# %% ../../nbs/finetuning/44_glue.ipynb #62b06cd7
-@patch
-def read(self:GlueTask,
-    path, # GLUE's own train, dev or test file (.tsv), or a table with the names of the hub
-    skip_bad:bool=False, # Leave unreadable rows out
-)->list: # `TextExample`s whose label means nothing, each with its row
-    "Texts to predict"
-    o = LAYOUTS[self.name]
-    if Path(path).suffix!='.tsv': return super(GlueTask, self).read(path, skip_bad)
-    first = next((line.split('\t') for _,line in text_lines(path, BadRows(path, True))), [])
-    is_row = len(first)==len(o.names) and not _row_problem(o, o.train, first)
-    columns = o.own if set(o.own)<=set(first) else o.columns
-    return super(GlueTask, self).read(path, skip_bad, columns, o.names if is_row else None)
+    def read(self,
+        path, # GLUE's own train, dev or test file (.tsv), or a table with the names of the hub
+        skip_bad:bool=False, # Leave unreadable rows out
+    )->list: # `TextExample`s whose label means nothing, each with its row
+        "Texts to predict"
+        o = LAYOUTS[self.name]
+        if Path(path).suffix!='.tsv': return super().read(path, skip_bad)
+        first = next((line.split('\t') for _,line in text_lines(path, BadRows(path, True))), [])
+        is_row = len(first)==len(o.names) and not _row_problem(o, o.train, first)
+        columns = o.own if set(o.own)<=set(first) else o.columns
+        return super().read(path, skip_bad, columns, o.names if is_row else None)
 
 # %% ../../nbs/finetuning/44_glue.ipynb #8c103be1
 def glue_task(
@@ -184,12 +172,9 @@ def _of_layout(kind, name, **kwargs):
     o = LAYOUTS[name]
     return kind(name, o.labels, o.measures, o.columns, 1. if o.labels else 5., o.unordered, **kwargs)
 
-# %% ../../nbs/finetuning/44_glue.ipynb #31a4e78d
 def glue_facts()->dict: # {name: its part of tasks.json}
     "What tasks.json would hold of the tasks of GLUE"
     return {o: dict(kind='TextTask', settings=_of_layout(TextTask, o).settings()) for o in LAYOUTS}
-
-
 
 # %% ../../nbs/finetuning/44_glue.ipynb #9dd297b3
 FILES = ['CoLA', 'SST-2', 'MRPC', 'STS-B', 'QQP', 'MNLI-m', 'MNLI-mm', 'QNLI', 'RTE', 'WNLI', 'AX']

@@ -28,19 +28,16 @@ from fastcore.meta import delegates
 from safetensors import SafetensorError
 from torch import nn
 
-# %% ../../nbs/finetuning/43_trials.ipynb #b99c266a
 from ..engine.checkpoint import only_writer
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
                                         digest_of, remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
-from .finetune import FinetuneLearner, TaskNetwork, finetune_learner
-from .finetune import load_finetuned, save_model, task_groups
+from .finetune import (FinetuneLearner, TaskNetwork, finetune_dls, finetune_learner,
+                                               load_finetuned, n_steps, save_model, task_groups)
 from .finetune_recipe import (FinetuneHParams, finetune_preset, finetuned_folder, open_model,
                                                       settle_recipe)
-from .task_data import (finetune_dls, n_steps, read_examples, read_rows, read_split,
-                                                split_examples)
-from .tasks import Task, open_task
+from .tasks import Task, open_task, read_examples, read_rows, read_split, split_examples
 from ..method.generator import official_init_
 
 # %% ../../nbs/finetuning/43_trials.ipynb #5f20872f
@@ -49,13 +46,13 @@ def evaluate(self:FinetuneLearner,
     rows:dict, # {split: {task: features}}
 )->dict: # {task: {measure: number}}
     "Metrics of every task on all its splits but `train`; those of a second split carry its name"
-    found = {n: {} for n in self.tasks}
+    metrics = {n: {} for n in self.tasks}
     for split,of_tasks in rows.items():
         if split=='train': continue
         for n,fs in of_tasks.items():
             scores = self.tasks[n].metrics(fs, self.outputs(n, fs, self.hp.eval_batch_size))
-            found[n] |= scores if split=='dev' else {f'{split}_{k}': v for k,v in scores.items()}
-    return found
+            metrics[n] |= scores if split=='dev' else {f'{split}_{k}': v for k,v in scores.items()}
+    return metrics
 
 # %% ../../nbs/finetuning/43_trials.ipynb #01ce3b32
 def run_trial(
@@ -99,8 +96,8 @@ class Trials:
         out, # Folder of the task
     ):
         self.out = Path(out)
-        found = {int(o.parent.name[6:]): o for o in self.out.glob('trial-*/result.json')}
-        self.records = {k: json.loads(found[k].read_bytes()) for k in sorted(found)}
+        files = {int(o.parent.name[6:]): o for o in self.out.glob('trial-*/result.json')}
+        self.records = {k: json.loads(files[k].read_bytes()) for k in sorted(files)}
 
     @property
     def first(self)->dict:
@@ -128,10 +125,9 @@ class Trials:
 @patch(as_prop=True)
 def models(self:Trials)->dict: # {name: folder}
     "The models of the trials, or that of the best one if it alone was kept"
-    found = {f'trial-{k}': self.out/f'trial-{k}'/'model' for k in self.records}
-    return {k: o for k,o in found.items() if o.is_dir()} or dict(model=self.out/'model')
+    folders = {f'trial-{k}': self.out/f'trial-{k}'/'model' for k in self.records}
+    return {k: o for k,o in folders.items() if o.is_dir()} or dict(model=self.out/'model')
 
-# %% ../../nbs/finetuning/43_trials.ipynb #4a713e83
 def lower_is_better(
     measure:str, # `mse`, `dev_loss` ...
 )->bool:
@@ -144,7 +140,6 @@ def best(self:Trials)->int: # Its number
     def value(k, t, m): return self.records[k]['metrics'][t][m] * (-1 if lower_is_better(m) else 1)
     return max(self.records, key=lambda k: mean(value(k, t, self.main(t)) for t in self.tasks))
 
-# %% ../../nbs/finetuning/43_trials.ipynb #b5bef425
 @patch
 def summary(self:Trials)->dict: # As in results.json
     "Statistics of every measure of every task, the best trial, and all that the trials recorded"
@@ -198,7 +193,6 @@ def check_facts(
         why = '; '.join(f'{k} is {known[k]!r}, asked for {v!r}' for k,v in asked.items() if known[k]!=v)
         if why: raise InputError(f"{trials.out} holds trials of something else: {why}; choose another --out")
 
-# %% ../../nbs/finetuning/43_trials.ipynb #5761700d
 def save_trial(
     learn:FinetuneLearner, # Trained, with its `trial`
     out:Path, # Folder of the task
@@ -210,7 +204,8 @@ def save_trial(
         with atomic_folder(out/f'trial-{k}') as tmp:
             save_model(learn, tmp/'model')
             for n,t in learn.tasks.items():
-                t.write_dev(tmp/'predictions', learn.dls.valid.dataset.features[n], learn.dev_outputs[n])
+                if not t.writes_dev: continue
+                t.write(tmp/'predictions', 'dev', learn.dls.valid.dataset.features[n], learn.dev_outputs[n])
             record = json.dumps(learn.trial | dict(facts=facts, versions=versions()), indent=1)
             (tmp/'result.json').write_text(record, encoding='utf-8')
     except (OSError, SafetensorError) as e:
@@ -272,7 +267,6 @@ def _check_examples(self:Plan):
     if n_steps(n, self.hp): return
     raise InputError(f"num_train_epochs {self.hp.num_train_epochs} of {n} is not one step; raise it")
 
-# %% ../../nbs/finetuning/43_trials.ipynb #46d123c2
 @patch
 def trial(self:Plan,
     k:int, # Number of the trial
@@ -295,27 +289,20 @@ def run(self:Plan)->Trials:
     "All trials that are not there yet, and the predictions of the test sets; no other process may write there"
     rows = read_rows(self.tasks, self.tok, self.hp, self.examples) # refuses before anything is written
     self.examples = None # free their memory
-    with nullcontext() if rank() else only_writer(self.out): return self._run(rows)
-
-@patch
-def _run(self:Plan, rows):
-    if not rank(): remove_leftovers(self.out)
-    self.facts['rows'] = rows_facts(rows)
-    check_facts(Trials(self.out), self.facts)
-    if self.hp.log_examples: finetune_dls(self.tasks, rows['train'], rows['dev'], self.tok, self.hp).train.show_batch()
-    wait_for_all() # every process has seen what is there
-    for k in range(self.hp.num_trials): self.trial(k, rows)
-    if not rank(): self.finish()
-    wait_for_all()
+    with nullcontext() if rank() else only_writer(self.out):
+        if not rank(): remove_leftovers(self.out)
+        self.facts['rows'] = rows_facts(rows)
+        check_facts(Trials(self.out), self.facts)
+        if self.hp.log_examples:
+            finetune_dls(self.tasks, rows['train'], rows['dev'], self.tok, self.hp).train.show_batch()
+        wait_for_all() # every process has seen what is there
+        for k in range(self.hp.num_trials): self.trial(k, rows)
+        if not rank(): settle_trials(Trials(self.out), self.hp.keep_all_models)
+        if not rank() and self.hp.write_test_outputs:
+            predict_test(self.out, self.tasks.values(), self.device, self.hp.n_writes_test)
+        wait_for_all()
     return Trials(self.out)
 
-@patch
-def finish(self:Plan):
-    "Choose the best trial, and predict the test sets"
-    settle_trials(Trials(self.out), self.hp.keep_all_models)
-    if self.hp.write_test_outputs: predict_test(self.out, self.tasks.values(), self.device, self.hp.n_writes_test)
-
-# %% ../../nbs/finetuning/43_trials.ipynb #020fd32b
 @delegates(Plan, keep=True)
 def run_trials(
     model, # `tiny`, a folder, or `hf:name`
@@ -335,7 +322,7 @@ def evaluate_trials(
     **hparams, # `max_eval_rows`, `eval_batch_size`
 )->dict: # {trial: {task: {measure: number}}}
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
-    out, trials, found, device = Path(out), Trials(out), {}, join_processes(device)
+    out, trials, metrics, device = Path(out), Trials(out), {}, join_processes(device)
     if not trials.records and finetuned_folder(model) is None:
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task with --model")
@@ -344,9 +331,9 @@ def evaluate_trials(
     for name,o in (trials.models if trials.records else dict(model=model)).items():
         learn = load_finetuned(o, device)
         hp = replace(learn.hp, do_train=False, **changes)
-        found[name] = learn.evaluate(read_rows({t.name: _checked(t, learn) for t in tasks}, learn.tok, hp))
-    if not rank(): atomic_write(out/'evaluation.json', json.dumps(found, indent=1))
-    return found
+        metrics[name] = learn.evaluate(read_rows({t.name: _checked(t, learn) for t in tasks}, learn.tok, hp))
+    if not rank(): atomic_write(out/'evaluation.json', json.dumps(metrics, indent=1))
+    return metrics
 
 # %% ../../nbs/finetuning/43_trials.ipynb #3d79e9dc
 def _checked(task, learn):
@@ -377,13 +364,13 @@ def predict_test(
 
 def _predict_split(task, split, models, folder, device):
     "Each model's file, and that of the ensemble"
-    found, features = {}, None
+    outputs, features = {}, None
     for name,o in models.items():
         learn = load_finetuned(o, device)
         features = features or read_split(task, split, learn.tok, learn.hp)
-        found[name] = learn.outputs(task.name, features)
-    found['ensemble'] = task.merge(list(found.values()))
-    for name,outs in found.items(): task.write(folder/name, split, features, outs)
+        outputs[name] = learn.outputs(task.name, features)
+    outputs['ensemble'] = task.merge(list(outputs.values()))
+    for name,outs in outputs.items(): task.write(folder/name, split, features, outs)
 
 # %% ../../nbs/finetuning/43_trials.ipynb #c27df646
 def results_table(
@@ -442,13 +429,13 @@ def finetune_tasks(
 
 # %% ../../nbs/finetuning/43_trials.ipynb #6c5c28e3
 def report(
-    results:list, # `Trials`, or what `evaluate_trials` found
+    results:list, # `Trials`, or what `evaluate_trials` returns
     out, # Folder of the results
 )->str:
     "What a command prints at its end"
     if results and isinstance(results[0], dict):
-        found = [(t, name, o) for r in results for name,scores in r.items() for t,o in scores.items()]
-        lines = [f'{t} {name}: ' + ', '.join(f'{k} {v:.2f}' for k,v in o.items()) for t,name,o in found]
+        rows = [(t, name, o) for r in results for name,scores in r.items() for t,o in scores.items()]
+        lines = [f'{t} {name}: ' + ', '.join(f'{k} {v:.2f}' for k,v in o.items()) for t,name,o in rows]
         return '\n'.join([*lines, f'In evaluation.json of each task in {out}'])
     table = results_table(results).astype(dict(sd=float)).to_string(index=False, na_rep='-')
     return f"{table}\nTables, models and picture: {out}\n{Path(out)/'results.png'}"
