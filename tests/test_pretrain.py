@@ -443,7 +443,8 @@ def test_auto_takes_the_faster_precision(made, tmp_path, monkeypatch, capsys, se
     no_curves(monkeypatch)
     names, timed = {0: 'fp32', 1: 'bf16'}, []
     monkeypatch.setattr(pretrain, '_brief_fit', lambda n, hp, dls, cbs, objective: ((secs if cbs else 1.), 9.))
-    monkeypatch.setattr(runs, 'steps_within', lambda minutes, hp, dls, cbs, objective: timed.append(names[len(cbs)]) or 4)
+    def within(minutes, hp, dls, cbs, objective): return timed.append(names[len(cbs)]) or 4
+    monkeypatch.setattr(runs, 'steps_within', within)
     learn = run_pretraining(d/'examples', tmp_path/'run', hp, minutes=1, device='cpu', precision='auto')
     line = f"A step takes 1,000 ms in fp32 and {1000*secs:,.0f} ms in bf16: training in {chosen}\n"
     assert line in capsys.readouterr().out and timed==[chosen]

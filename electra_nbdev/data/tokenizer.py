@@ -186,7 +186,6 @@ def vocab_place(
     raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
                      "electra_vocab wrote, a run, or tiny, the model of the package")
 
-
 # %% ../../nbs/data/11_tokenizer.ipynb #cf54f84b
 def load_tokenizer(
     path, # Folder of a tokenizer, of a run, of a model or of examples; `hf:name`; `tiny`; or a `vocab.txt`
@@ -198,13 +197,13 @@ def load_tokenizer(
     if path.is_dir(): return open_tokenizer(path)
     vocab = read_vocab(path)
     if lower_case is None and not (lower_case := not _has_capitals(vocab)):
-        print(f"NOTE: {path} has many pieces with capitals, so text keeps capitals and accents", flush=True)
+        print(f"NOTE: {path} has pieces with capitals, so text keeps capitals and accents", flush=True)
     return wordpiece(vocab, lower_case, strip_accents)
 
 def _has_capitals(vocab):
-    "Whether at least a tenth of the pieces have capitals, as in every cased vocabulary of a script that has them"
+    "Whether at least one piece in a hundred has capitals: a cased vocabulary has about ten, a lower-cased one none"
     pieces = [o for o in vocab if not re.fullmatch(r'\[.*\]', o)]
-    return 10*sum(o!=o.lower() for o in pieces)>=max(1, len(pieces))
+    return 100*sum(o!=o.lower() for o in pieces)>=max(1, len(pieces))
 
 # %% ../../nbs/data/11_tokenizer.ipynb #92c5141e
 def _vocab_of(path):

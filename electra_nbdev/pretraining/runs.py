@@ -439,7 +439,8 @@ def write_cards(
     for o in folders:
         other = ' Masks are filled by the generator, in the folder `../generator`.'
         text = _USES[o.name] + other*(fills and o.name!='generator')
-        atomic_write(o/'README.md', f'# The {o.name}\n\n{text}\n')
+        name = 'network of energies' if o.name=='electric' else o.name
+        atomic_write(o/'README.md', f'# The {name}\n\n{text}\n')
 
 # %% ../../nbs/pretraining/23_runs.ipynb #778f1903
 def _run(learn, out, facts):
