@@ -96,8 +96,8 @@ def test_a_recipe_needs_little(tmp_path):
     assert loaded(tmp_path, 'import electra_nbdev.pretraining.recipe', heavy)==[]
 
 def test_a_learner_waits_for_the_models(tmp_path):
-    "What fastai does not import anyway (it brings scikit-learn, matplotlib and pandas)"
-    models = ['transformers.modeling_utils', 'transformers.models.electra.modeling_electra', 'torchvision']
+    "An objective is a `PreTrainedModel`, which transformers loads; its models come with the first network"
+    models = ['transformers.models.electra.modeling_electra', 'transformers.trainer', 'datasets']
     assert loaded(tmp_path, 'from electra_nbdev.pretrain import *', models)==[]
 
 USAGE = """

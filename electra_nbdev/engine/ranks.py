@@ -124,7 +124,7 @@ class AverageGradients(Callback):
 # %% ../../nbs/engine/97_ranks.ipynb #8763aa05
 class OwnDropout(Callback):
     "Give every process random numbers of its own, keyed by the update"
-    order, run_valid = MixedPrecision.order+0.2, False
+    order, run_valid = MixedPrecision.order+1, False # before the forward pass
     def __init__(self,
         seed:int=0, # Of the run
     ): self.seed = seed

@@ -23,7 +23,6 @@ from fastai.learner import AvgLoss, AvgSmoothLoss, Learner, Recorder
 from fastai.torch_core import apply, find_bs, to_device
 from fastcore.basics import patch
 from torch import nn
-from transformers import PreTrainedModel
 
 from .fields import check_precision
 from .files import InputError, one_line
@@ -253,6 +252,7 @@ def compile_bodies(
     **how, # For `torch.compile`, such as `dynamic`, `mode` or `backend`
 )->nn.Module: # The same model
     "Compile each body when it is first called"
+    from transformers import PreTrainedModel # takes seconds
     config = torch._dynamo.config
     config.cache_size_limit = max(config.cache_size_limit, 64)
     networks = [o for o in model.modules() if isinstance(o, PreTrainedModel)]

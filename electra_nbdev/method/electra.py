@@ -18,8 +18,7 @@ from fastai.callback.fp16 import MixedPrecision
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
-from transformers import ElectraForPreTraining, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..engine.fields import check_choice
@@ -175,6 +174,7 @@ def new_generator(self:Objective,
 )->nn.Module|None:
     "A masked language model, or two towers"
     if facts is None: return None
+    from transformers import AutoModelForMaskedLM
     config = AutoConfig.for_model(**facts)
     if 'towers' in facts: return self.two_towers(config, facts['towers'])
     return with_own_ties(AutoModelForMaskedLM.from_config(config))
@@ -185,6 +185,7 @@ def new_discriminator(self:Objective,
 )->nn.Module|None:
     "A token classifier with one label"
     if facts is None: return None
+    from transformers import AutoModelForTokenClassification, ElectraForPreTraining
     config = AutoConfig.for_model(**facts)
     if config.model_type=='electra': return ElectraForPreTraining(config)
     return AutoModelForTokenClassification.from_config(config)

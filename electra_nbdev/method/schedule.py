@@ -31,7 +31,7 @@ def clip_by_global_norm(
 # %% ../../nbs/method/07_schedule.ipynb #f84df79f
 class ClipNorm(Callback):
     "Clip the gradients by their global norm, which `learn.grad_norm` keeps, before every step"
-    order,run_valid = MixedPrecision.order+1,False
+    order,run_valid = MixedPrecision.order+2,False # after what drops gradients
     def __init__(self,
         max_norm:float|None=1., # Longest that all gradients together may be; None: any length
     ): self.max_norm = max_norm

@@ -60,7 +60,7 @@ def load_moments(self:ElectraOptimizer,
 # %% ../../nbs/pretraining/18_optimizer_state.ipynb #903c2621
 class EmbeddingsOnly(Callback):
     "For the first updates, let word embeddings and output bias learn and nothing else"
-    order,run_valid = MixedPrecision.order+0.5,False
+    order,run_valid = MixedPrecision.order+1,False # before the clipping
     def __init__(self,
         steps:int, # Updates
     ): self.steps = steps

@@ -24,9 +24,9 @@ from fastcore.basics import patch
 from ..engine.fields import PRECISIONS, check_choice, check_precision, fits
 from ..engine.files import InputError
 from ..engine.models import check_device, check_examples, device_of
-from .recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, body_config, build_networks,
-                                              differences)
-from .recipe import given_hparams, preset, read_hparams, resolve_hparams, with_steps
+from .recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, as_cheap, body_config,
+                                              build_networks, differences, given_hparams, is_plain, preset,
+                                              read_hparams, resolve_hparams, tie_of, with_steps)
 
 # %% ../../nbs/pretraining/25_plan.ipynb #72ba1a6c
 class Body(NamedTuple):
@@ -48,7 +48,7 @@ def bodies(
     disc = Body(h, dims.get('intermediate_size', 4*h), layers, dims['num_attention_heads'], dims['embedding_size'],
                 dims.get('max_position_embeddings', 512))
     g = round(h*hp.generator_hidden_size)
-    own = g if hp.untied_generator_embeddings else disc.embedding
+    own = g if tie_of(hp)=='none' else disc.embedding
     layers = max(1, round(layers*hp.generator_layers))
     return disc, disc._replace(width=g, ff=4*g, layers=layers, heads=max(1, g//64), embedding=own)
 
@@ -180,10 +180,7 @@ def has_formula(
     hp:PretrainHParams, # Recipe
 )->bool:
     "Whether a recipe is ELECTRA with two bodies of its own that share embeddings"
-    other = (hp.body, not hp.electra_objective, not hp.untied_generator, hp.untied_generator_embeddings,
-             hp.uniform_generator, hp.two_tower_generator, hp.gdes, hp.replacements_from_data, hp.disallow_correct,
-             hp.temperature!=1)
-    if any(other): return False
+    if hp.body or not is_plain(hp) or hp.disallow_correct or hp.temperature!=1: return False
     for k,v in hp.model_hparam_overrides.items():
         if k in SHAPES: known = fits(v, (int,)) and 0<v<2**31
         else: known = k in ('hidden_dropout_prob', 'attention_probs_dropout_prob') and fits(v, (float,)) and 0<=v<1
@@ -256,9 +253,7 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
     from electra_nbdev.method.optimizer import ElectraAdam
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
         hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | dict(attention_probs_dropout_prob=0.))
-    simple = dict(whole_words=False, temperature_decay=None, unigram_noise=0., unigram_noise_until=None)
-    if hp.replacements_from_data: simple |= dict(replacements_from_data=False, uniform_generator=True) # costs the same
-    hp = replace(hp, **simple)
+    hp = as_cheap(hp)
     operations = operations_counter()
     with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as memory:
         model = fake_networks(hp) if gpu else with_fast_steps(fake_networks(hp), hp)
@@ -455,7 +450,7 @@ def report(self:RunPlan)->str: # Lines
     hp, d, m = self.hp, self.device, self.parameters
     flops, each = self.cost.flops, self.cost.flops/hp.num_train_steps
     how = 'measured' if d.measured else 'guessed from its data sheet; half to twice the time'
-    in_paper = hp.electra_objective and hp.untied_generator and not hp.body
+    in_paper = is_plain(hp) and not hp.body
     counted = f'; {paper_flops(hp):.3g} as the paper counts' if in_paper else ''
     fits = f'{self.memory/2**30:.2f} GiB of {d.memory/2**30:.0f}'
     if not self.parts: fits += '; no part of a batch fits: lower train_batch_size or max_seq_length'

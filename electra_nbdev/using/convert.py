@@ -27,7 +27,8 @@ from ..engine.tf_checkpoint import official_name
 from ..engine.weights import SLOTS, head_name
 from ..pretraining.interop import Pretrained, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
-from ..pretraining.recipe import differences, preset, read_hparams, save_hparams, save_networks
+from ..pretraining.recipe import (differences, has_towers, preset, read_hparams, save_hparams,
+                                              save_networks, tie_of)
 from ..pretraining.runs import FORMAT, write_cards
 
 # %% ../../nbs/using/33_convert.ipynb #473cd989
@@ -40,12 +41,12 @@ def official_arrays(
 )->dict: # {official name: array}, with Adam's moments if there are any
     "Variables under their official names, kernels transposed"
     if nets.hp.body: raise InputError(f"{nets.where} has no ELECTRA body, so no official names; write a folder instead")
-    if nets.hp.gdes: raise InputError(f"{nets.where} has gdes, which has no official names; write a folder")
+    if tie_of(nets.hp)=='gdes': raise InputError(f"{nets.where} has gdes, which has no official names; write a folder")
     found = {'global_step': np.int64(nets.step)} if nets.step else {}
     def add(name, kernel, x): found[name] = (x.T if kernel else x).contiguous().numpy()
     for n,p in nets.model.named_parameters():
         if nets.heads and n in nets.made: continue # what fine-tuning does not keep
-        name = official_name(n, nets.hp.two_tower_generator, not nets.hp.has_discriminator)
+        name = official_name(n, has_towers(nets.model), nets.model.discriminator is None)
         add(name, kernel := name.endswith('kernel'), p.detach())
         for ours,slot in SLOTS.items():
             if f'{n}/{ours}' in nets.moments: add(f'{name}/{slot}', kernel, nets.moments[f'{n}/{ours}'])
@@ -99,8 +100,9 @@ def model_card(
     language:str|None=None, # ISO 639 code of the text; None: the one of the source's card, or `und`, undetermined
 )->ModelCard:
     "Recipe, data and metrics of a model, with a header for the hub"
-    hp, kind = nets.hp, 'Electric' if nets.hp.electric_objective else 'ELECTRA'
-    tags = ['electra', 'electric' if hp.electric_objective else 'replaced-token-detection']
+    hp, electric = nets.hp, nets.model.folder=='electric'
+    kind = 'Electric' if electric else 'ELECTRA'
+    tags = ['electra', 'electric' if electric else 'replaced-token-detection']
     said = card_data(nets.where)
     license, language = license or said.get('license') or 'unknown', language or said.get('language') or 'und'
     header = ModelCardData(language=language, license=license, library_name='transformers', tags=tags)

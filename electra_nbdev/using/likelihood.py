@@ -129,7 +129,7 @@ def _scores(model, by, towers, tok):
     "Scores by one way; `towers` is the recipe of two towers"
     if by=='passes': return partial(pass_scores, model, tok.mask_token_id)
     if by=='towers': return partial(tower_scores, model)
-    return partial(energy_scores, model, mask_prob=None if towers.electric_objective else towers.mask_prob)
+    return partial(energy_scores, model, mask_prob=None if kept_folder(towers)=='electric' else towers.mask_prob)
 
 # %% ../../nbs/using/31_likelihood.ipynb #849af0fd
 def load_likelihood(

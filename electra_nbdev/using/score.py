@@ -27,8 +27,8 @@ from ..engine.checkpoint import newest_state, saved_networks, tensors_of, unfini
 from ..engine.files import InputError, cache_dir
 from ..engine.models import (check_sizes, complete_network, device_of, load_pretrained, max_input,
                                          model_folder)
-from ..pretraining.recipe import (PretrainHParams, body_config, build_networks, load_hparams, load_weights,
-                                              read_hparams)
+from ..pretraining.recipe import (PretrainHParams, body_config, build_networks, has_towers, kept_folder,
+                                              load_hparams, load_weights, read_hparams)
 
 # %% ../../nbs/using/30_score.ipynb #8dcf059a
 SCORE_MASK_PROB = .15 # Masking rate that scores are corrected to
@@ -55,7 +55,6 @@ class Scorer:
 
     def __post_init__(self):
         for o in filter(None, (self.discriminator, self.generator)): o.eval().to(self.device)
-
 
 # %% ../../nbs/using/30_score.ipynb #9d610764
 def words_of(
@@ -297,11 +296,11 @@ def load_scorer(
     run = folder.parent if folder.name=='discriminator' or (folder/'towers').is_dir() else folder
     hp, found = saved_recipe(run), [o for o in (run/'discriminator', run) if (o/'config.json').is_file()]
     rate, source = hp.mask_prob if hp else SCORE_MASK_PROB, (folder, vocab)
-    if hp and not hp.electra_objective: opened = None, None, None, hp.max_seq_length
+    if hp and kept_folder(hp)!='discriminator': opened = None, None, None, hp.max_seq_length
     elif found and not unfinished(folder): opened = _from_folders(run, found[0], hp)
     elif hp:
         model, *rest = open_in_training(run, hp, vocab)
-        opened = model.discriminator, None if hp.two_tower_generator else model.generator, *rest
+        opened = model.discriminator, None if has_towers(model) else model.generator, *rest
     else: raise InputError(f"{folder} holds no model; give the folder of a run or of a discriminator")
     return Scorer(*opened, rate, device, source)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..engine.fields import check_choice, fits
 from ..engine.files import InputError, read_json
 from ..engine.rows import json_lines
-from ..pretraining.recipe import load_hparams
+from ..pretraining.recipe import has_tower_generator, load_hparams
 
 # %% ../../nbs/using/28_score_files.ipynb #5090cc50
 def read_pairs(
@@ -265,5 +265,5 @@ def likelihood_ways(
 )->tuple: # Names, the default first
     "By what a model gives likelihoods"
     recipe = (folder.parent if (folder/'towers').is_dir() else folder)/'hparams.json'
-    towers = recipe.is_file() and load_hparams(recipe).two_tower_generator
+    towers = recipe.is_file() and has_tower_generator(load_hparams(recipe))
     return ('towers', 'energy') if towers else ('passes',)
