@@ -162,7 +162,7 @@ def electra_pretrain(
     "Pre-train ELECTRA; run again, it continues where it stopped"
     if hparams=='help': return _list_hparams(preset or 'tiny')
     _check_flags(steps, minutes, extend, body, init, carry_optimizer)
-    _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init)
+    _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
     from electra_nbdev.pretraining import continue_pretraining as pre, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     _spare_threads(hp)
@@ -193,7 +193,7 @@ def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
         raise InputError("--body and --init were both given; weights bring their body along, so leave one out")
 
 # %% ../nbs/99_cli.ipynb #37e6c086
-def _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init):
+def _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective):
     "Refuse what can be seen to be wrong without torch, which takes seconds to load"
     from electra_nbdev.pretraining import recipe
     from electra_nbdev.engine import fields, models
@@ -201,6 +201,7 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     if not init: recipe.preset(preset or 'tiny', **given)
     fields.check_precision(precision)
     fields.check_loggers(log)
+    if objective: fields.objective_file(objective)
     if data: models.check_examples(data, given)
     if body: models.check_body(body)
     if init: _check_weights(init)
@@ -298,9 +299,11 @@ def electra_evaluate(
     objective:str=None, # FILE:CLASS, if the run was trained with an objective of your own
 ):
     "Metrics of both networks on held-out examples"
+    from electra_nbdev.engine.fields import objective_file
     from electra_nbdev.engine.models import check_examples, check_run
     from electra_nbdev.pretraining.recipe import read_hparams
     check_run(run)
+    if objective: objective_file(objective)
     if data: check_examples(data, read_hparams(Path(run)/'hparams.json'))
     from electra_nbdev.pretraining.runs import evaluate_run
     found = evaluate_run(run, data, device, _objective(objective))

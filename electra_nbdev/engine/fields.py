@@ -6,12 +6,13 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/fields.html.md"""
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'LOGGERS', 'WAYS', 'ranged', 'fits', 'check_field', 'check_fields', 'check_choice', 'check_precision',
-           'check_loggers', 'check_candidates', 'known_hparams', 'list_fields']
+           'check_loggers', 'objective_file', 'check_candidates', 'known_hparams', 'list_fields']
 
 # %% ../../nbs/engine/94_fields.ipynb #be1c07cd
 import json
 from dataclasses import field, fields
 from importlib.util import find_spec
+from pathlib import Path
 from types import NoneType
 from typing import get_args
 
@@ -89,6 +90,17 @@ def check_loggers(
     for o in names:
         check_choice('--log', o, LOGGERS)
         if not find_spec(o): raise InputError(f"--log {o} needs the package {o}: pip install {o}")
+
+# %% ../../nbs/engine/94_fields.ipynb #4932c507
+def objective_file(
+    where:str, # As a user types it: `FILE:CLASS`
+)->tuple: # The two; the file exists
+    "Refuse what does not name a file and a class of it"
+    path, _, name = where.rpartition(':')
+    if not path or not name.isidentifier():
+        raise InputError(f"--objective is {where!r}; give a file and a class of it, as in mine.py:MyObjective")
+    if not Path(path).is_file(): raise InputError(f"--objective {where}: there is no file {path}")
+    return path, name
 
 # %% ../../nbs/engine/94_fields.ipynb #1bfb9ac1
 def check_candidates(

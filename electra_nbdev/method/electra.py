@@ -326,7 +326,7 @@ def split_uniform(
     return first, rest.clamp(max=1-2**-24)
 
 @patch
-def set_counts(self:Objective,
+def set_counts(self:ReplacedTokenDetection,
     counts, # How often the text has each token, 0 for special ones, (V,)
 ):
     "The unigram distribution that noise is drawn from"
@@ -335,7 +335,7 @@ def set_counts(self:Objective,
     self.has_counts = True
 
 @patch
-def noise_share(self:Objective): # A number, 0 outside of training; a tensor [] if it changes
+def noise_share(self:ReplacedTokenDetection): # A number, 0 outside of training; a tensor [] if it changes
     "Share of the replacements that come from the unigram distribution now"
     share, until = (self.config.arguments[o] for o in ('unigram_noise', 'unigram_noise_until'))
     if not self.training: return 0.
@@ -343,7 +343,7 @@ def noise_share(self:Objective): # A number, 0 outside of training; a tensor [] 
 
 # %% ../../nbs/method/04_electra.ipynb #2dec643e
 @patch
-def choose_noise(self:Objective,
+def choose_noise(self:ReplacedTokenDetection,
     mb:MaskedBatch, # Masked batch
 )->tuple: # True where a replacement is noise, (bs, n), or None; the batch with numbers to draw with
     "Decide in training which replacements are drawn from the unigram distribution"
@@ -354,7 +354,7 @@ def choose_noise(self:Objective,
     return noise, mb._replace(u=u)
 
 @patch
-def draw_noise(self:Objective,
+def draw_noise(self:ReplacedTokenDetection,
     found:Prediction, # What the generator predicts
     noise:Tensor|None, # From `choose_noise`
     u:Tensor, # Uniform numbers, (bs, n)
@@ -462,7 +462,8 @@ class MaskedLanguageModel(Objective):
         "Predict; the logits are log-probabilities of the original tokens"
         found = predict_masked(self.generator, mb, self.training, self.head_step)
         labels = torch.where(mb.weights>0, mb.targets, IGNORE)
-        return StepOutput(None, -found.nll, labels, dict(gen=found.total), prediction=found)
+        sums = dict(gen=found.total)
+        return StepOutput(logits=-found.nll, labels=labels, sums=sums, prediction=found)
 
     def counts(self,
         mb:MaskedBatch, # Masked batch

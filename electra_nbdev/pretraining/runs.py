@@ -25,6 +25,7 @@ from ..data.replacements import examples_for
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
+from ..engine.fields import objective_file
 from ..engine.files import InputError, atomic_write, file_name, remove_leftovers, suggest, versions
 from ..engine.models import check_place_of_run, check_run, device_of
 from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
@@ -251,10 +252,7 @@ def load_objective(
     where:str, # `FILE:CLASS`, a Python file, which is run, and a class of it
 ): # The class
     "An objective from a file of the user's"
-    path, _, name = where.rpartition(':')
-    if not path or not name.isidentifier():
-        raise InputError(f"--objective is {where!r}; give a file and a class of it, as in mine.py:MyObjective")
-    if not Path(path).is_file(): raise InputError(f"--objective {where}: there is no file {path}")
+    path, name = objective_file(where)
     spec = spec_from_file_location(Path(path).stem, path)
     spec.loader.exec_module(module := module_from_spec(spec))
     objective = getattr(module, name, None)
