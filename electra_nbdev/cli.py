@@ -210,6 +210,7 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     there = Path(out or '')/'hparams.json'
     if out and there.is_file(): _check_same(out, recipe.load_hparams(there), given, preset)
 
+# %% ../nbs/99_cli.ipynb #c4e18abf
 def _check_weights(src):
     "Refuse a file or a folder that holds no weights"
     from electra_nbdev.engine import models

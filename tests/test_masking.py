@@ -7,7 +7,7 @@ from fastai.callback.training import GradientAccumulation
 from electra_nbdev.method import masking
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.random import KeyedRandom
-from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
+from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.recipe import build_networks, preset
 from official import Seen, loaders
@@ -136,6 +136,18 @@ def test_held_out_masks_are_those_of_the_seed():
     trained, b = learn.seen.steps[0], validate()
     same(a.masked, b.masked)
     assert not torch.equal(a.masked.u[:,:2], trained.masked.u[:,:2])
+
+def test_a_collator_masks_by_place():
+    "As the callback does at the same place in the stream, whatever stands beside an example; each pass anew"
+    ids, lens = rows(16)
+    examples = [dict(input_ids=i, segment_a_length=n, place=p) for p,(i,n) in enumerate(zip(ids, lens))]
+    collate = MaskCollator(SPECIAL_IDS, .3, 'official')
+    whole, some = collate(examples), collate([examples[9], examples[2]])
+    for k,v in some.items(): assert torch.equal(v, whole[k][[9, 2]]), k
+    for step,at in zip(steps_of(8, 2), (slice(0, 8), slice(8, 16))):
+        for k in ('masked_ids', 'u'): assert torch.equal(getattr(step.masked, k), whole[k][at]), k
+    again = collate([o | dict(place=o['place']+16) for o in examples])
+    assert not torch.equal(again['masked_ids'], whole['masked_ids'])
 
 def test_words_are_masked_whole():
     "Pieces of a word are drawn together but for the last word of an example; the number of tokens is the same"

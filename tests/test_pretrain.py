@@ -62,6 +62,20 @@ def test_an_objective_of_ones_own_takes_the_place_of_the_recipes(made, capsys):
     with pytest.raises(InputError, match='one objective, not Own, ReplaceTokens'):
         learn.fit_steps(1)
 
+def test_a_line_of_the_history_counts_what_is_called_replaced(made):
+    "Recall and precision of the last step, from its logits and labels"
+    learn = learner(made, iterations_per_loop=1)
+    class Keep(Callback):
+        order, run_valid = 100, False # after the step is known
+        def after_pred(self): self.learn.kept_output = self.learn.output
+    learn.fit_steps(1, cbs=Keep())
+    out, row = learn.kept_output, [o for o in learn.jsonl_logger.rows if 'disc_loss' in o][-1]
+    replaced, called = out.labels==1, (out.logits>0) & (out.labels>=0)
+    hits = (called & replaced).sum().item()
+    assert row['replaced']==pytest.approx(replaced.sum().item()/(out.labels>=0).sum().item(), rel=1e-5)
+    assert row['disc_recall']==pytest.approx(hits/replaced.sum().item(), abs=1e-6)
+    assert row['disc_precision']==pytest.approx(hits/max(called.sum().item(), 1), abs=1e-6)
+
 class Poison(Callback):
     "Makes a gradient NaN at a step"
     def __init__(self, at): self.at = at

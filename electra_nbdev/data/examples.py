@@ -10,7 +10,7 @@ __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard
 
 # %% ../../nbs/data/12_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path

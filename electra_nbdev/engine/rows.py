@@ -12,7 +12,6 @@ __all__ = ['TABLES', 'FORMATS', 'compression_of', 'file_kind', 'unpacked', 'dama
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import bz2, csv, json, lzma, re, tarfile
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import islice
 from pathlib import Path
 

@@ -11,7 +11,6 @@ __all__ = ['SLOTS', 'Weights', 'has_encoder', 'sizes_of', 'drop_copies', 'moment
 # %% ../../nbs/engine/96_weights.ipynb #dbd45d5f
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 

@@ -202,13 +202,10 @@ def with_own_ties(
 
 def shared_parameters(
     model:nn.Module, # Of any kind
-)->dict: # {name: name of the same parameter, seen before}
+)->dict: # {name: another name of the same parameter}
     "What a model shares between its parts"
-    first, again = {}, {}
-    for name,p in model.named_parameters(remove_duplicate=False):
-        if id(p) in first: again[name] = first[id(p)]
-        else: first[id(p)] = name
-    return again
+    from accelerate.utils import find_tied_parameters
+    return {name: first for first,*others in find_tied_parameters(model) for name in others}
 
 # %% ../../nbs/method/04_electra.ipynb #b81cf1d5
 @patch(cls_method=True)
@@ -335,7 +332,7 @@ def set_counts(self:ReplacedTokenDetection,
     self.has_counts = True
 
 @patch
-def noise_share(self:ReplacedTokenDetection): # A number, 0 outside of training; a tensor [] if it changes
+def noise_share(self:ReplacedTokenDetection): # 0 outside of training; a tensor [] if it changes
     "Share of the replacements that come from the unigram distribution now"
     share, until = (self.config.arguments[o] for o in ('unigram_noise', 'unigram_noise_until'))
     if not self.training: return 0.

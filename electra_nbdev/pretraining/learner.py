@@ -28,12 +28,12 @@ from fastcore.foundation import L, patch
 # %% ../../nbs/pretraining/22_learner.ipynb #41116765
 from ..data.batches import (ExtendPositions, LengthSchedule, PretrainDataLoaders, PretrainDL, SharedCounts,
                                         StepAtLastPart, pretrain_dls, tokens_of)
-from ..data.examples import Examples, build_examples, load_examples
+from ..data.examples import Examples, build_examples
 from ..data.replacements import examples_for
 from ..data.sample_corpus import sample_corpus
-from ..data.tokenizer import load_tokenizer, special_token_ids, train_vocab, watched
+from ..data.tokenizer import special_token_ids, train_vocab, watched
 from ..engine.files import InputError, build_lock, cache_dir
-from ..engine.ranks import AverageGradients, OwnDropout, join_processes, largest, n_processes, rank
+from ..engine.ranks import AverageGradients, OwnDropout, largest, n_processes, rank
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, finder_of,
                                            has_own_schedule, precision_callbacks, print_line, print_metrics,
                                            progress_bars)
@@ -45,11 +45,10 @@ from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import electra_optimizer, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
-from .monitor import FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor, plot_history
-from .monitor import read_history
+from .monitor import FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor
 from .optimizer_state import EmbeddingsOnly
-from .recipe import (PretrainHParams, build_networks, differences, has_towers, load_networks,
-                                              masking_of, preset, reads_table, save_networks, with_length, with_steps)
+from .recipe import (PretrainHParams, build_networks, differences, has_towers, masking_of,
+                                              preset, reads_table, save_networks, with_length, with_steps)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #4ecde68c
 def sample_examples(

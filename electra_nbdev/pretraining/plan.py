@@ -16,7 +16,6 @@ import json, math, re, sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from fastcore.basics import patch
