@@ -81,7 +81,7 @@ def memory():
 def text_folder(args):
     "Text to read: `--text`, else the variable ELECTRA_TEXT, else the embedded sample"
     if args.text: return Path(args.text)
-    from electra_nbdev.data.sample_corpus import sample_corpus
+    from electra_nbdev.data.text import sample_corpus
     return sample_corpus()
 
 def cpu():

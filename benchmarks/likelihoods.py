@@ -51,7 +51,7 @@ def share(right):
 
 def one_word(model, path):
     "How often a sentence is more probable than with another word, and its word than four others for the blank"
-    from electra_nbdev.using.choices import Chooser, choose
+    from electra_nbdev.using.ranking import Chooser, choose, score_nbest
     from electra_nbdev.using.likelihood import pseudo_log_likelihood
     blanks = list(with_a_blank(path))
     filled = [text.replace('___', o) for text,word,others in blanks for o in (word, others[0])]
@@ -69,13 +69,12 @@ def pairs(model, folder):
 
 def lists(model, path):
     "Word error rates before and after re-ranking, and the change, with intervals"
-    from electra_nbdev.using.nbest import score_nbest
     (weight, bonus), found = score_nbest(model, path)
     return found.to_dict('index') | dict(weight=weight, bonus=bonus)
 
 def measure(model, data):
     "Everything that can be measured with one way of scoring"
-    from electra_nbdev.data.sample_corpus import sample_corpus
+    from electra_nbdev.data.text import sample_corpus
     found = dict(order_sample=word_order(model, (sample_corpus()/'held_out.txt').read_text()))
     if not data: return found
     found['order_wikitext'] = word_order(model, (data/'text/wikitext2.valid.detok.txt').read_text())

@@ -332,9 +332,9 @@ def electra_score(
     asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
     model = model or _MODELS[asked]
     lists, tuned = _check_scoring(asked, source, candidates, weights, model, by, vocab, out)
-    from electra_nbdev.using import choices as blanks, likelihood, score
+    from electra_nbdev.using import likelihood, ranking, score
     if asked=='show': return _show(score.score_tokens(score.load_scorer(model, vocab, device), show), color)
-    if asked=='choices': return blanks.score_choices(choices, candidates, out, model, by, vocab, device)
+    if asked=='choices': return ranking.score_choices(choices, candidates, out, model, by, vocab, device)
     opened = partial(likelihood.load_likelihood, model, by, vocab, device)
     if asked=='text': found = likelihood.score_text(opened(), text, out, (lambda _: None) if out else print)
     elif asked=='pairs': print(found := likelihood.score_pair_files(opened(), pairs, out))
@@ -410,7 +410,7 @@ def _show(found, color):
 # %% ../nbs/99_cli.ipynb #5b1e7a92
 def _rerank(lists, tuned, weights, out, opened):
     "Tune weights on lists with references, or apply tuned ones; `opened` opens the model"
-    from electra_nbdev.using.nbest import apply_weights, check_tunable, rerank_report, score_nbest, weights_path
+    from electra_nbdev.using.ranking import apply_weights, check_tunable, rerank_report, score_nbest, weights_path
     if not tuned:
         check_tunable(lists)
         how, found = score_nbest(opened(), lists, out)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from .data.batches import NumberedExamples, PretrainDataLoaders, pretrain_dls
 from .data.examples import build_examples, load_examples
-from .data.sample_corpus import sample_corpus
+from .data.text import sample_corpus
 from .data.tokenizer import load_tokenizer, train_vocab
 from .engine.files import InputError
 from .engine.ranks import join_processes

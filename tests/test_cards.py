@@ -10,7 +10,7 @@ from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.using.likelihood import load_likelihood
-from electra_nbdev.data.sample_corpus import sample_corpus
+from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/'benchmarks'))

@@ -5,7 +5,7 @@ import torch
 from torch import tensor
 
 from electra_nbdev.method.discriminator import IGNORE, disc_nll
-from electra_nbdev.engine.random import KeyedRandom
+from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.generator import hidden_states, masked_logits, top_and_entropy
 from electra_nbdev.method.masking import Inputs, candidates, mask_batch
 from conftest import GOLDEN

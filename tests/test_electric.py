@@ -8,7 +8,7 @@ from transformers import ElectraConfig
 from electra_nbdev.method.electric import TwoTowers, cloze_step, noise_mask, noise_prob
 from electra_nbdev.engine.fast_cpu import with_packed_dropout
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.random import KeyedRandom
+from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.generator import gather_positions
 from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner

@@ -23,7 +23,7 @@ from electra_nbdev.pretraining import continue_pretraining, learner as pretrain
 from electra_nbdev.using import score
 from electra_nbdev.data.batches import PretrainDL
 from electra_nbdev.method.electric import cloze_step
-from electra_nbdev.engine.random import KeyedRandom
+from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner
 from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model

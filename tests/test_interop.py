@@ -11,7 +11,7 @@ from torch import tensor
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 import electra_nbdev.cli as cli
-from electra_nbdev.engine.tf_checkpoint import masked_crc, read_bundle, varint
+from electra_nbdev.engine.weights import masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError

@@ -6,7 +6,7 @@ from fastai.callback.training import GradientAccumulation
 
 from electra_nbdev.method import masking
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.random import KeyedRandom
+from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.recipe import build_networks, preset

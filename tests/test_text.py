@@ -9,8 +9,7 @@ from hypothesis import given, settings, strategies as st
 from electra_nbdev.data import text as text_module
 from electra_nbdev.data import sample_corpus as sample_corpus_module
 from electra_nbdev.engine.files import InputError, digest_of
-from electra_nbdev.data.sample_corpus import sample_corpus, sample_text
-from electra_nbdev.data.text import chunks, source_facts
+from electra_nbdev.data.text import chunks, sample_corpus, sample_text, source_facts
 
 TEXT = b'One line.\nAnother.\n\nThe second document.\n'
 DOCS = [['One line.', 'Another.'], ['The second document.']]

@@ -25,7 +25,7 @@ from .tokenizer import fingerprint, load_tokenizer, no_bars, special_token_ids, 
 from ..engine.fields import check_candidates
 from ..engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of, one_line
 from ..engine.models import complete_network, device_of, max_input, model_folder
-from ..engine.random import KeyedRandom
+from ..engine.ranks import KeyedRandom
 from ..method.generator import Prediction, hidden_states, in_parts, masked_logits, predict_masked
 from ..method.generator import sample_inverse_cdf
 from ..method.masking import EVAL_MASK_PROB, MaskedBatch, MaskTokens, candidates, make_inputs, mask_batch

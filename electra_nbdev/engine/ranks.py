@@ -1,4 +1,4 @@
-"""Processes that share a batch: who they are, what they agree on, and the mean of their gradients
+"""Processes that share a batch: who they are, what they agree on, the mean of their gradients, and random numbers that do not depend on them
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/engine/ranks.html.md"""
 
@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/ranks.html.md"""
 
 # %% auto #0
 __all__ = ['n_processes', 'rank', 'join_processes', 'largest', 'gathered', 'summed', 'wait_for_all', 'is_lost',
-           'AverageGradients', 'OwnDropout']
+           'AverageGradients', 'OwnDropout', 'KeyedRandom']
 
 # %% ../../nbs/engine/97_ranks.ipynb #ce397ef9
 import atexit, os, warnings
@@ -133,3 +133,39 @@ class OwnDropout(Callback):
         "Begin torch's generator anew"
         key = self.seed, self.learn.n_updates, self.learn.n_accumulated, rank()
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+
+# %% ../../nbs/engine/97_ranks.ipynb #1f0cfce5
+_GOLDEN, _MULT = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+def _signed(x): return (x + 2**63) % 2**64 - 2**63
+
+def _shifted(z, n): return z ^ ((z >> n) & ((1 << (64-n)) - 1))
+
+def _mixed(z, fit=lambda o: o):
+    "SplitMix64's finaliser, on int64 tensors, or on a Python integer that `fit` keeps in 64 bits"
+    z = fit(_shifted(z, 30)*_signed(_MULT[0]))
+    z = fit(_shifted(z, 27)*_signed(_MULT[1]))
+    return _shifted(z, 31)
+
+# %% ../../nbs/engine/97_ranks.ipynb #5014bbb5
+class KeyedRandom:
+    "`rand(rows, cols)`: uniform numbers that depend on the key, the rows' places and the number of the call"
+    def __init__(self,
+        *key:int, # Seed, step ...
+        first:int|Tensor=0, # Place of the first row, or of each row, (rows,)
+        device='cpu', # Of the numbers
+    ):
+        self.key, self.first, self.device, self.calls = key, first, device, 0
+
+    def __call__(self,
+        rows:int, # How many rows
+        cols:int, # Numbers of each
+    )->Tensor: # float32 in [0, 1), (rows, cols)
+        "Numbers of the next call; those of a row depend on its place, not on how many rows there are"
+        z = 0
+        for o in (*self.key, self.calls): z = _mixed(_signed(z + _GOLDEN*(o+1)), _signed)
+        self.calls += 1
+        places = self.first
+        if isinstance(places, int): places = torch.arange(places, places+rows, device=self.device)
+        for o in (places[:,None], torch.arange(cols, device=self.device)): z = _mixed((o+1)*_signed(_GOLDEN) + z)
+        return ((z >> 40) & (2**24-1)).float() * 2**-24

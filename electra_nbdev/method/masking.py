@@ -22,8 +22,7 @@ from torch import Tensor
 
 from ..engine.fields import check_choice
 from ..engine.files import InputError
-from ..engine.random import KeyedRandom
-from ..engine.ranks import n_processes, rank
+from ..engine.ranks import KeyedRandom, n_processes, rank
 from ..engine.training import batches_per_update, count_updates
 
 # %% ../../nbs/method/01_masking.ipynb #c601b3a1

@@ -20,8 +20,7 @@ from fastcore.basics import patch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from ..engine.random import KeyedRandom
-from ..engine.ranks import gathered
+from ..engine.ranks import KeyedRandom, gathered
 from .discriminator import IGNORE, disc_nll
 from .electra import ReplacedTokenDetection
 from .generator import Prediction, sample_inverse_cdf

@@ -51,19 +51,16 @@ class ElectraAdam(torch.optim.AdamW):
         how = dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=weight_decay, fused=True)
         super().__init__(params, lr, **how)
         self.first_step = 0. if bias_correction else 2.**24
-
-# %% ../../nbs/method/06_optimizer.ipynb #d744ed42
-@patch
-def step(self:ElectraAdam,
-    closure=None, # Computes the loss anew; torch's convention
-):
-    "Update every parameter that has a gradient"
-    for p in (p for group in self.param_groups for p in group['params'] if p.grad is not None):
-        if not self.state[p]:
-            first = torch.full((), self.first_step, dtype=torch.float32, device=p.device)
-            zeros = dict(exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
-            self.state[p].update(step=first, **zeros)
-    return super(ElectraAdam, self).step(closure)
+    def step(self,
+        closure=None, # Computes the loss anew; torch's convention
+    ):
+        "Update every parameter that has a gradient"
+        for p in (p for group in self.param_groups for p in group['params'] if p.grad is not None):
+            if not self.state[p]:
+                first = torch.full((), self.first_step, dtype=torch.float32, device=p.device)
+                zeros = dict(exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+                self.state[p].update(step=first, **zeros)
+        return super().step(closure)
 
 # %% ../../nbs/method/06_optimizer.ipynb #08de12e3
 def decays(
@@ -155,7 +152,6 @@ def freeze_to(self:ElectraOptimizer,
     for level,group in zip(self.levels, self.opt.param_groups):
         for p in group['params']: p.requires_grad_(level>=first)
 
-# %% ../../nbs/method/06_optimizer.ipynb #4e6d63c8
 @patch
 def zero_grad(self:ElectraOptimizer):
     "Let the gradients go, so that the next forward pass has their memory"
@@ -168,7 +164,6 @@ def hypers(self:ElectraOptimizer)->list: # A dict for each group
     wrapped = super(ElectraOptimizer, self).hypers
     return [{k: h[k] for k in ('lr', 'wd', 'mom', 'sqr_mom', 'eps')} for h in wrapped]
 
-# %% ../../nbs/method/06_optimizer.ipynb #e7926d45
 def electra_optimizer(
     params, # Groups from `param_groups`
     lr:float|slice, # Learning rate, from the `Learner`
@@ -177,3 +172,41 @@ def electra_optimizer(
 )->ElectraOptimizer:
     "The `opt_func` of a `Learner` whose `splitter` is `param_groups`"
     return ElectraOptimizer(params, lr, wd, bias_correction)
+
+# %% ../../nbs/method/06_optimizer.ipynb #55edd471
+@patch
+def named_params(self:ElectraOptimizer)->dict: # {name: Parameter}
+    "Parameters by the names that the groups kept"
+    groups = self.opt.param_groups
+    return {n: p for group in groups for n,p in zip(group['param_names'], group['params'])}
+
+@patch
+def moments(self:ElectraOptimizer)->dict: # Tensors under name/exp_avg, name/exp_avg_sq, name/step
+    "The moments of every parameter that was updated so far, by name"
+    named, state = self.named_params(), self.opt.state
+    return {f'{n}/{k}': t for n,p in named.items() for k,t in state.get(p, {}).items()}
+
+# %% ../../nbs/method/06_optimizer.ipynb #89a4364b
+@patch
+def load_moments(self:ElectraOptimizer,
+    tensors:dict, # What `moments` returned
+):
+    "Continue with the moments of another optimizer"
+    named, state = self.named_params(), {}
+    for key,t in tensors.items():
+        name, _, kind = key.rpartition('/')
+        if name not in named:
+            raise InputError(f"the optimizer has no parameter {name}; "
+                             "was the checkpoint made with another recipe?")
+        p = named[name]
+        shape = [] if kind=='step' else list(p.shape)
+        if list(t.shape)!=shape or t.dtype!=p.dtype:
+            raise InputError(f"{key} is {t.dtype} of shape {list(t.shape)}, "
+                             f"the parameter needs {p.dtype} of shape {shape}")
+        state.setdefault(p, {})[kind] = t.to(p.device, copy=True)
+    for n,p in named.items():
+        if p in state and state[p].keys()!={'exp_avg', 'exp_avg_sq', 'step'}:
+            raise InputError(f"the moments of {n} are {', '.join(state[p])}; "
+                             "they have to be exp_avg, exp_avg_sq and step")
+    self.clear_state()
+    self.opt.state.update(state)

@@ -20,16 +20,16 @@ import torch
 from fastcore.basics import patch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
-from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraConfig, ElectraForMaskedLM,
+                          ElectraForPreTraining)
 
 from ..data.tokenizer import check_pieces, load_tokenizer, open_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of, unfinished
 from ..engine.files import InputError
 from ..engine.models import (check_missing, check_sizes, check_source, complete_network, load_pretrained,
                                          model_path, read_tasks)
-from ..engine.tf_checkpoint import read_bundle, tensorflow_prefix, unit_of
-from ..engine.weights import Weights, drop_copies, from_official, has_encoder, head_name, sizes_of
+from ..engine.weights import (Weights, drop_copies, from_official, has_encoder, head_name, read_bundle,
+                                          sizes_of, tensorflow_prefix, unit_of)
 from ..method.electra import Objective
 from .recipe import SIZES, PretrainHParams, body_config, build_networks, given_hparams, preset
 

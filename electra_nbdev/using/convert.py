@@ -23,8 +23,7 @@ from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
-from ..engine.tf_checkpoint import official_name
-from ..engine.weights import SLOTS, head_name
+from ..engine.weights import SLOTS, head_name, official_name
 from ..pretraining.interop import Pretrained, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..pretraining.recipe import (differences, has_towers, preset, read_hparams, save_hparams,
