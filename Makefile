@@ -30,7 +30,7 @@ QUARTO := 1.10
 docs: .venv/.installed-dev ## build the site in _docs (needs quarto 1.10 or later)
 	@command -v quarto >/dev/null || { echo "quarto is not on the PATH: install $(QUARTO) or later from https://quarto.org/docs/get-started/" >&2; exit 2; }
 	@printf '$(QUARTO)\n%s\n' "$$(quarto --version)" | sort -VC || { echo "quarto $$(quarto --version) cannot build nbdev's sites (quarto-cli issue 14669): install $(QUARTO) or later from https://quarto.org/docs/get-started/" >&2; exit 2; }
-	PATH="$(CURDIR)/$(BIN):$$PATH" nbdev-docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tools nbdev-docs
 
 bench: .venv/.installed-dev ## measure speed and memory; adds a run to benchmarks/results
 	@$(BIN)/python benchmarks/run.py

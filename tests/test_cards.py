@@ -8,6 +8,7 @@ from fastcore.docments import docments
 from electra_nbdev.cli import electra_score
 from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.models import shipped
+from electra_nbdev.pretraining.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.using.likelihood import load_likelihood
 from electra_nbdev.data.text import sample_corpus
@@ -61,3 +62,26 @@ def test_shipped_networks_say_what_they_are_for(name, tmp_path):
     for o in networks:
         card = (shipped(name)/o.name/'README.md').read_text()
         assert card==(o/'README.md').read_text() and 'fill-mask' in card
+
+NOTE, RESULTS = ROOT/'benchmarks/shipped_model.md', ROOT/'benchmarks/results/shipped_model'
+
+@pytest.mark.parametrize('name', ['fourth_run', 'ends', 'noise', 'sentences'])
+def test_the_note_on_the_shipped_model_has_the_results(name):
+    "Each network's odd words found and AUC on unigram replacements stand in its row of a table"
+    rows = [o.split(' | ') for o in NOTE.read_text(encoding='utf-8').splitlines() if o.startswith('| ')]
+    for network,o in json.loads((RESULTS/f'{name}.json').read_text()).items():
+        told = [r for r in rows if r[0]==f'| {network}']
+        assert any({str(o['found']), str(o['rows']['128']['auc_unigram'])}<={*r} for r in told), (network, told)
+
+def test_what_the_note_on_the_shipped_model_concludes():
+    "Higher masking rates find more odd words; of all networks the shipped one finds the most, and its recipe is told"
+    fourth, noise, sixth = (json.loads((RESULTS/f'{o}.json').read_text()) for o in ('fourth_run', 'noise', 'sentences'))
+    rates = [fourth[f'{o} % masked'] for o in (15, 30, 45)]
+    for of in (lambda o: o['found'], lambda o: o['rows']['128']['auc_unigram']):
+        assert sorted(map(of, rates))==[*map(of, rates)]
+    assert max(noise, key=lambda o: noise[o]['found'])=='1 : 1 with the fifth'
+    final = sixth['sixth run, shipped']
+    assert max(sixth, key=lambda o: sixth[o]['found'])=='sixth run, shipped'
+    assert final['found']>.58 and final['second_draw']['found']>.58 and final['rows']['128']['auc_unigram']>.92
+    hp = load_hparams(shipped('tiny')/'hparams.json')
+    assert (hp.mask_prob, hp.unigram_noise, hp.num_train_steps, hp.learning_rate)==(.15, .5, 30_000, 1e-3)

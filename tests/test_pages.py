@@ -51,6 +51,11 @@ def test_faults_of_a_whole_page(tmp_path):
     (tmp_path/'01_noise.ipynb').write_text(json.dumps(dict(cells=[front('02')])))
     assert list(pages.faults(tmp_path))==[f'01_noise.ipynb: no {o}' for o in ('link to Colab', 'title with its number')]
 
+def test_a_page_of_text(tmp_path):
+    "It needs no link to Colab, and its links are looked at too"
+    (tmp_path/'03_told.qmd').write_text('---\ntitle: "03 Told"\n---\n\n[other](02_other.ipynb) [gone](04_gone.qmd)\n')
+    assert found(tmp_path, text('[told](03_told.qmd)'))==['03_told.qmd, cell 1: 04_gone.qmd does not exist']
+
 def test_the_picture_that_links_show_is_the_one_of_the_first_page():
     nbs = Path(__file__).resolve().parents[1]/'nbs'
     first = json.loads((nbs/'index.ipynb').read_text(encoding='utf-8'))['cells'][1]['attachments']['networks.png']
@@ -58,8 +63,8 @@ def test_the_picture_that_links_show_is_the_one_of_the_first_page():
 
 def test_tests_that_the_pages_name_exist():
     root, named = Path(__file__).parent, 0
-    for notebook in (root.parent/'nbs').rglob('[0-9]*.ipynb'):
-        for file,test in re.findall(r'(test_\w+\.py)::(test_\w+)', notebook.read_text(encoding='utf-8')):
-            assert f'def {test}(' in (root/file).read_text(encoding='utf-8'), f'{notebook.name}: {file}::{test}'
+    for page in (root.parent/'nbs').rglob('[0-9]*.*'):
+        for file,test in re.findall(r'(test_\w+\.py)::(test_\w+)', page.read_text(encoding='utf-8')):
+            assert f'def {test}(' in (root/file).read_text(encoding='utf-8'), f'{page.name}: {file}::{test}'
             named += 1
     assert named>15

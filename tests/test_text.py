@@ -7,7 +7,6 @@ from datasets.data_files import DataFilesList
 from hypothesis import given, settings, strategies as st
 
 from electra_nbdev.data import text as text_module
-from electra_nbdev.data import sample_corpus as sample_corpus_module
 from electra_nbdev.engine.files import InputError, digest_of
 from electra_nbdev.data.text import chunks, sample_corpus, sample_text, source_facts
 
@@ -217,5 +216,5 @@ def test_no_chapter_is_in_both_parts():
     assert not {'\n'.join(o) for o in train} & {'\n'.join(o) for o in held_out}
 
 def test_the_sample_is_small():
-    path = Path(sample_corpus_module.__file__).parents[1]/'sample'/'novels.txt.xz'
+    path = Path(text_module.__file__).parents[1]/'sample'/'novels.txt.xz'
     assert path.stat().st_size<1.5e6

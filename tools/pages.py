@@ -51,19 +51,32 @@ def faults_of_cell(cell, page, root, names, pages):
         for o in SITE.findall(prose):
             if o not in pages: yield f'{o} is no page'
 
+def address(page):
+    "Of a page on the site: nbdev leaves out the number of a notebook"
+    html = page.with_suffix('.html').as_posix()
+    return re.sub(r'(^|/)\d+_', r'\1', html) if page.suffix=='.ipynb' else html
+
+def cells_of(page):
+    "Cells of a processed notebook; of a page of text its front matter and its text"
+    text = page.read_text(encoding='utf-8')
+    if page.suffix=='.ipynb': return json.loads(text)['cells']
+    front, body = re.match(r'(?s)(---\n.*?\n---\n)(.*)', text).groups()
+    return [dict(cell_type='raw', source=[front]), dict(cell_type='markdown', source=[body])]
+
 def faults(root):
-    "What is wrong with the processed notebooks of a folder"
-    found = sorted(root.rglob('*.ipynb'))
+    "What is wrong with the processed notebooks, and the pages of text, of a folder"
+    found = sorted([*root.rglob('*.ipynb'), *root.rglob('*.qmd')])
     names = {o.stem for o in found}
-    pages = {re.sub(r'(^|/)\d+_', r'\1', o.relative_to(root).with_suffix('.html').as_posix()) for o in found}
+    pages = {address(o.relative_to(root)) for o in found}
     for page in found:
-        cells, where = json.loads(page.read_text(encoding='utf-8'))['cells'], page.relative_to(root)
+        cells, where = cells_of(page), page.relative_to(root)
         for i,cell in enumerate(cells):
             for fault in faults_of_cell(cell, page, root, names, pages): yield f'{where}, cell {i}: {fault}'
         shown = {anchor(h) for c in cells if c['cell_type']=='code' for t in markdown_of(c) for h in headings(t)}
         for h in (h for c in cells if c['cell_type']=='markdown' for h in headings(''.join(c['source']))):
             if anchor(h) in shown: yield f'{where}: the heading {h!r} takes the address of a function'
-        if page.stem!='index' and not any('colab.research.google.com' in ''.join(c['source']) for c in cells):
+        colab = any('colab.research.google.com' in ''.join(c['source']) for c in cells)
+        if page.suffix=='.ipynb' and page.stem!='index' and not colab:
             yield f'{where}: no link to Colab'
         title = re.search(r'(?m)^title: (.*)$', '\n'.join(''.join(c['source']) for c in cells if c['cell_type']=='raw'))
         number = re.match(r'\d*', page.name)[0]
