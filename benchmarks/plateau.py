@@ -34,7 +34,7 @@ def curve(hp):
     learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, 'cpu'), hp)
     learn.remove_cb(learn.training_monitor)
     with learn.no_bar(), learn.no_logging(): learn.fit_steps()
-    held = [o['held_out'] for o in learn.jsonl_logger.rows if 'held_out' in o]
+    held = [o['held_out'] for o in learn.history.rows if 'held_out' in o]
     return [{k: round(o[k], 4) for k in MEASURES} for o in held]
 
 def summary(found):

@@ -44,7 +44,7 @@ def train(hp):
     learn.remove_cb(learn.training_monitor)
     with learn.no_bar(), learn.no_logging(): learn.fit_steps()
     per_step = hp.train_batch_size*hp.max_seq_length
-    held = [(o['step'], o['held_out']) for o in learn.jsonl_logger.rows if 'held_out' in o]
+    held = [(o['step'], o['held_out']) for o in learn.history.rows if 'held_out' in o]
     names = 'below_unigram', 'disc_auc', 'auc_unigram'
     return [dict(tokens=step*per_step, **{k: o[k] for k in names}) for step,o in held]
 

@@ -271,7 +271,7 @@ def summary(
     learn, # Learner of a run
 )->str:
     "Metrics of a run, and where its files are"
-    out, rows = learn.save_checkpoints.out, learn.jsonl_logger.rows
+    out, rows = learn.save_checkpoints.out, learn.history.rows
     m = next((o['held_out'] for o in reversed(rows) if 'held_out' in o), {})
     side, good = 'below' if m.get('below_unigram', 0)>0 else 'above', ''
     if 'below_unigram' in m: good = f"generator {abs(m['below_unigram']):.2f} nats {side} the unigram baseline"

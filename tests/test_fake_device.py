@@ -388,6 +388,6 @@ def test_networks_that_a_run_began_with_leave_the_gpu(monkeypatch):
     history, held = SimpleNamespace(rows=[], add=lambda row: None), SimpleNamespace(tokenizer=tok)
     dls = SimpleNamespace(device=GPU, valid=SimpleNamespace(dataset=held))
     bits.learn = SimpleNamespace(model=build_networks(recipe(untied_generator=True)), opt=1, n_updates=0, hp=hp,
-                                 jsonl_logger=history, dls=dls)
+                                 history=history, dls=dls)
     bits.before_fit()
     assert measured==[GPU] and old.device=='cpu'

@@ -131,7 +131,7 @@ def test_training_goes_on_after_a_detour(made, tmp_path):
     with pytest.raises(InputError, match='does not know its examples'):
         evaluate_run(tmp_path/'back', d/'examples'/'held_out', 'cpu')
     learn = run_pretraining(d/'examples', tmp_path/'back', load_hparams(tmp_path/'back'/'hparams.json'), device='cpu')
-    assert learn.n_updates==16 and learn.jsonl_logger.rows[0]['step']>12
+    assert learn.n_updates==16 and learn.history.rows[0]['step']>12
     found = json.loads((tmp_path/'back'/'hparams.json').read_text())
     assert found['run']['data']['vocab_size']==hp.vocab_size # from now on it knows
 

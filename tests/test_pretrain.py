@@ -69,7 +69,7 @@ def test_a_line_of_the_history_counts_what_is_called_replaced(made):
         order, run_valid = 100, False # after the step is known
         def after_pred(self): self.learn.kept_output = self.learn.output
     learn.fit_steps(1, cbs=Keep())
-    out, row = learn.kept_output, [o for o in learn.jsonl_logger.rows if 'disc_loss' in o][-1]
+    out, row = learn.kept_output, [o for o in learn.history.rows if 'disc_loss' in o][-1]
     replaced, called = out.labels==1, (out.logits>0) & (out.labels>=0)
     hits = (called & replaced).sum().item()
     assert row['replaced']==pytest.approx(replaced.sum().item()/(out.labels>=0).sum().item(), rel=1e-5)
@@ -218,16 +218,16 @@ def test_a_validation_is_no_part_of_a_run(made, tmp_path):
     torch.manual_seed(0)
     learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path)])
     learn.validate()
-    assert not files() and not learn.jsonl_logger.rows
+    assert not files() and not learn.history.rows
     learn.fit_steps(6)
-    before, rows, evaluated = files(), list(learn.jsonl_logger.rows), learn.evaluated
+    before, rows, evaluated = files(), list(learn.history.rows), learn.evaluated
     assert any('step-00000006' in o for o in before)
     learn.validate(); learn.get_preds()
-    assert files()==before and learn.jsonl_logger.rows==rows and learn.evaluated==evaluated==6 and learn.n_updates==6
+    assert files()==before and learn.history.rows==rows and learn.evaluated==evaluated==6 and learn.n_updates==6
     learn.fit_steps()
     pairs = zip(learn.model.named_parameters(), plain.model.parameters(), strict=True)
     for (n,a),b in pairs: assert torch.equal(a, b), n
-    assert [o['step'] for o in learn.jsonl_logger.rows]==[o['step'] for o in plain.jsonl_logger.rows]
+    assert [o['step'] for o in learn.history.rows]==[o['step'] for o in plain.history.rows]
 
 def no_curves(monkeypatch): monkeypatch.setattr(runs, 'plot_history', lambda *_: None) # half a second each
 
@@ -253,7 +253,7 @@ def test_a_run_that_has_returned_is_closed(made, tmp_path, monkeypatch):
         learn.lr_find(show_plot=False, num_it=8, stop_div=False)
         learn.fit_one_cycle(1)
     assert files_of(tmp_path/'run')==before
-    assert learn.n_updates==16 and learn.jsonl_logger.rows[-1]['step']==16
+    assert learn.n_updates==16 and learn.history.rows[-1]['step']==16
 
 @pytest.mark.parametrize('cbs', [[], [Poison(9)]], ids=['finite', 'nan'])
 def test_a_search_for_a_rate_leaves_no_trace_in_a_run(made, tmp_path, monkeypatch, cbs):
@@ -262,10 +262,10 @@ def test_a_search_for_a_rate_leaves_no_trace_in_a_run(made, tmp_path, monkeypatc
     no_curves(monkeypatch)
     learn = learner(made, tmp_path/'run', [SaveCheckpoints(tmp_path/'run'), *cbs], max_skipped_updates=0)
     learn.fit_steps(6)
-    before, rows = files_of(tmp_path/'run'), list(learn.jsonl_logger.rows)
+    before, rows = files_of(tmp_path/'run'), list(learn.history.rows)
     usual = learn.skip_bad_gradients.usual.clone()
     with learn.no_bar(): learn.lr_find(show_plot=False, num_it=8, stop_div=False)
-    assert files_of(tmp_path/'run')==before and learn.jsonl_logger.rows==rows and learn.n_updates==6
+    assert files_of(tmp_path/'run')==before and learn.history.rows==rows and learn.n_updates==6
     assert learn.stopped is None and learn.skip_bad_gradients.skipped==0
     assert torch.equal(learn.skip_bad_gradients.usual, usual)
     remove(learn, Poison)
@@ -346,7 +346,7 @@ def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
     now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
     monitor = TrainingMonitor(preset('tiny', num_train_steps=6000))
     for step,said in ((2999, 0), (3000, 1), (3600, 0)):
-        monitor.learn, monitor.trained = SimpleNamespace(n_updates=step, held_out=now), True
+        monitor.learn = SimpleNamespace(n_updates=step, held_out=now, in_fit=True)
         monitor.after_validate()
         assert capsys.readouterr().out.count('never left the base rate')==said
 

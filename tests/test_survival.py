@@ -164,7 +164,7 @@ def test_endless_overflow_stops_a_run(made, tmp_path, monkeypatch, capsys):
     assert learn.stopped and '50 steps in a row overflowed' in learn.stopped
     assert learn.stopped in capsys.readouterr().out
     assert (learn.n_updates, learn.dls.train.position, learn.skip_bad_gradients.skipped)==(6, 6+51, 0)
-    assert [o['step'] for o in learn.jsonl_logger.rows]==[3, 6] and checkpoints(tmp_path)==['step-00000006']
+    assert [o['step'] for o in learn.history.rows]==[3, 6] and checkpoints(tmp_path)==['step-00000006']
     for (n,p),q in zip(learn.model.named_parameters(), learn.watch.was[0], strict=True):
         assert p.isfinite().all() and p.shape==q.shape, n
 

@@ -489,7 +489,7 @@ def fit_recipe(self:FinetuneLearner):
     "Train for the updates of the recipe"
     n = max(1, self.steps//batches_per_update(self))
     with progress_bars(self, watched()): self.fit_steps(n, lr=self.hp.learning_rate)
-    if not (lost := self.count_updates.cancelled): return
+    if not (lost := self.n_cancelled): return
     if not self.n_updates:
         raise InputError(f"all {lost} steps overflowed in half precision; use --precision fp32 or bf16, "
                          "or a lower learning_rate")

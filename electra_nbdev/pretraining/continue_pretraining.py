@@ -30,7 +30,7 @@ from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from .interop import open_pretrained
 from .learner import ElectraLearner
-from .monitor import FitCallback, JSONLLogger, rounded
+from .monitor import JSONLLogger, rounded
 from .recipe import (BUILT, SHAPES, PretrainHParams, body_config, build_networks,
                                               given_hparams, objective_of, preset, read_hparams, still_valid, tie_of)
 from .runs import check_known, open_examples, run_folder, run_pretraining, with_steps
@@ -323,7 +323,7 @@ def held_out_texts(
     return [o for o in texts if o]
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #81d4f098
-class DomainBits(FitCallback):
+class DomainBits(Callback):
     "Bits per byte of held-out text after the last step, and of trained weights before the first one, in the history"
     order = JSONLLogger.order+2 # after the evaluation's own line, before it is saved
     def __init__(self,
@@ -337,11 +337,11 @@ class DomainBits(FitCallback):
         for k,(mlm,tok,n) in models.items():
             if not isinstance(mlm, ElectraForMaskedLM): continue
             found[k] = rounded(bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed))
-        if found: self.jsonl_logger.add(dict(step=self.n_updates, domain=found))
+        if found: self.history.add(dict(step=self.n_updates, domain=found))
 
     def before_fit(self):
         "Before the first step: the old networks, and the new ones"
-        if not self.origin or self.opt is None or self.n_updates or self.jsonl_logger.rows: return
+        if not self.origin or self.opt is None or self.n_updates or self.history.rows: return
         old, new = self.origin, self.here()
         models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
         if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
@@ -350,7 +350,7 @@ class DomainBits(FitCallback):
 
     def after_validate(self):
         "After the last step"
-        if self.trained and self.n_updates==self.hp.num_train_steps: self._add(after=self.here())
+        if self.in_fit and self.n_updates==self.hp.num_train_steps: self._add(after=self.here())
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #a490ad3e
 @patch
@@ -420,5 +420,5 @@ def continue_pretraining(
     _report_parts(origin, model, carry_optimizer)
     learn = run_pretraining(data, out, hp, model=model, init=init, cbs=cbs, objective=objective,
                             **kwargs)
-    if not learn.stopped and (told := domain_report(learn.jsonl_logger.rows)): print_line(told)
+    if not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
     return learn

@@ -46,7 +46,7 @@ from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import electra_optimizer, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
-from .monitor import FitCallback, JSONLLogger, SkipBadGradients, TrainingMonitor
+from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from .recipe import (PretrainHParams, build_networks, differences, has_towers, masking_of,
                                               preset, reads_table, save_networks, with_length, with_steps)
 
@@ -86,7 +86,7 @@ def held_out_batches(
     return n_batches if last else min(n_batches, max(2, n_updates//10))
 
 # %% ../../nbs/pretraining/22_learner.ipynb #c2a91938
-class EvaluationInterval(FitCallback):
+class EvaluationInterval(Callback):
     "Make an epoch of fastai an evaluation interval of a recipe"
     order = CountUpdates.order+1
     def __init__(self,
@@ -102,10 +102,10 @@ class EvaluationInterval(FitCallback):
 
     def before_train(self):
         "Training batches that the interval has left, and held-out batches"
-        super().before_train()
         start = self.interval_start(self.every)
         self.stop = min(self.end, start+self.every)
         if finder := finder_of(self.learn): self.stop = self.n_updates + finder.num_it
+        self.learn.evaluate_at = self.stop
         train, valid = self.dls.train, self.dls.valid
         train.n_batches = (self.stop-self.n_updates)*batches_per_update(self.learn)
         last = self.stop==self.total
@@ -116,14 +116,14 @@ class EvaluationInterval(FitCallback):
 def after_batch(self:EvaluationInterval):
     "The last update ends the interval, however many batches went into it"
     if not self.training: return
-    cancelled = not (self.n_accumulated or self.count_updates.completed)
+    cancelled = not (self.n_accumulated or self.completed)
     if cancelled: self.dls.train.n_batches += batches_per_update(self.learn)
     if self.n_updates>=self.stop: self.dls.train.n_batches = 0
 
 @patch
 def after_validate(self:EvaluationInterval):
     "The interval is complete"
-    if self.trained: self.learn.evaluated = self.n_updates
+    if self.in_fit: self.learn.evaluated = self.n_updates
 
 @patch
 def after_fit(self:EvaluationInterval):

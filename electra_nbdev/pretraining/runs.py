@@ -17,6 +17,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import torch
+from fastai.callback.core import Callback
 from fastai.torch_core import set_seed
 from fastcore.basics import patch
 
@@ -29,18 +30,18 @@ from ..engine.fields import objective_file
 from ..engine.files import InputError, atomic_write, file_name, remove_leftovers, suggest, versions
 from ..engine.models import check_place_of_run, check_run, device_of
 from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
-from ..engine.training import (compile_callbacks, finder_of, is_compiled, precision_callbacks, print_line,
-                                           progress_bars)
+from ..engine.training import (compile_callbacks, end_fit, finder_of, is_compiled, precision_callbacks,
+                                           print_line, progress_bars)
 from ..method.electra import Objective
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, steps_within, time_steps, with_special_ids)
-from .monitor import FitCallback, JSONLLogger, loggers, plot_history, require_folder
+from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, check_longer, load_hparams,
                                               load_weights, preset, read_hparams, reads_table, refuse_other,
                                               save_hparams, save_networks, shortened, with_steps)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
-class StopOnSignal(FitCallback):
+class StopOnSignal(Callback):
     "SIGTERM and SIGINT end a run after the current step"
     order, came = JSONLLogger.order+4, None
     def __enter__(self):
@@ -67,10 +68,10 @@ class StopOnSignal(FitCallback):
         if not came: return
         self.learn.exit_code = 128 + came
         name = signal.Signals(came).name
-        self.end_fit(f"Stopped by {name} at step {self.n_updates}; the same command continues there")
+        end_fit(self.learn, f"Stopped by {name} at step {self.n_updates}; the same command continues there")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #8dcfbc0c
-class SaveCheckpoints(FitCallback):
+class SaveCheckpoints(Callback):
     "Save a checkpoint after every interval, at chosen steps, after some time, and where a run is stopped"
     order = JSONLLogger.order+5
     pause, failed = 60, None # seconds until a failed save is tried again, and why it failed
@@ -94,13 +95,13 @@ class SaveCheckpoints(FitCallback):
 def after_batch(self:SaveCheckpoints):
     "Save within an interval; its end is saved after the evaluation"
     if not self.training or self.n_accumulated: return
-    if self.n_updates>=self.evaluation_interval.stop: return
+    if self.n_updates>=self.evaluate_at: return
     if self.n_updates in self.at or largest(time.monotonic()>=self.due): self.save()
 
 @patch
 def after_epoch(self:SaveCheckpoints):
     "Save an interval"
-    if self.trained: self.save(curves=time.monotonic()>=self.redraw or self.n_updates==self.last_update)
+    if self.in_fit: self.save(curves=time.monotonic()>=self.redraw or self.n_updates==self.last_update)
 
 @patch
 def after_cancel_fit(self:SaveCheckpoints):
@@ -134,11 +135,11 @@ def write(self:SaveCheckpoints,
     require_folder(self.out/'checkpoints')
     if not all(p.isfinite().all() for p in self.model.parameters()):
         raise OSError(f"a weight is not finite; {self.out} keeps its last good checkpoint")
-    self.jsonl_logger.write()
+    self.history.write()
     save_checkpoint(self.out, self.n_updates, tensors, state, self.keep, self.at)
     if not curves: return
     start = time.monotonic()
-    plot_history(self.jsonl_logger.rows, self.out/'curves.png')
+    plot_history(self.history.rows, self.out/'curves.png')
     self.redraw = time.monotonic() + 100*(time.monotonic()-start)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #5660da15
@@ -151,13 +152,13 @@ def learner_state(
     learn:ElectraLearner, # Learner with an optimizer
 )->tuple[dict,dict]: # Tensors by name, and the rest as JSON knows it
     "All that continuing needs: weights, moments, random generators, place in the data, updates done"
-    (tensors, rng), history, skipper = rng_state(), learn.jsonl_logger, learn.skip_bad_gradients
+    (tensors, rng), logger, skipper = rng_state(), learn.jsonl_logger, learn.skip_bad_gradients
     tensors |= {f'model/{n}': p for n,p in learn.model.named_parameters()}
     tensors |= {f'optimizer/{k}': v for k,v in learn.opt.moments().items()}
     tensors |= {'data/token_counts': torch.from_numpy(learn.dls.train.dataset.token_counts())}
-    tensors |= {'history/total': history.sums(), 'health/usual': skipper.usual}
+    tensors |= {'history/total': logger.sums(), 'health/usual': skipper.usual}
     counts = dict(step=learn.n_updates, position=learn.dls.train.position, evaluated=learn.evaluated,
-                  rows=len(history.rows), seconds=history.seconds, skipped=skipper.skipped)
+                  rows=len(learn.history.rows), seconds=logger.seconds, skipped=skipper.skipped)
     scaler = learn.scaler.state_dict() if learn.scaler else {}
     return tensors, dict(format=FORMAT, **counts, rng=rng, circumstances=resume_conditions(learn), scaler=scaler)
 
@@ -218,10 +219,10 @@ def _restore_place(learn, tensors, state):
     total, usual = tensors['history/total'], tensors['health/usual'].to(learn.dls.device)
     if total.ndim>1 or total.dtype!=torch.float64 or usual.ndim or usual.dtype!=torch.float32:
         raise ValueError('sums of another form')
-    history, skipper = learn.jsonl_logger, learn.skip_bad_gradients
+    logger, history, skipper = learn.jsonl_logger, learn.history, learn.skip_bad_gradients
     learn.n_updates, learn.dls.train.position, learn.evaluated = step, position, evaluated
     if history.path: history.rewind(rows)
-    history.total, history.seconds = torch.zeros_like(total) if rank() else total, float(state['seconds'])
+    logger.total, logger.seconds = torch.zeros_like(total) if rank() else total, float(state['seconds'])
     skipper.usual, skipper.skipped = usual, skipped
     learn.training_monitor.evals = [o['held_out'] for o in history.rows if 'held_out' in o]
 
@@ -380,7 +381,7 @@ def run_pretraining(
         cbs = [save, StopOnSignal(), *amp, *loggers([] if rank() else log, out, hp), *cbs]
         learn = electra_learner(dls, hp, model, None if rank() else out, cbs=cbs, objective=objective)
         try: return _run(learn, out, facts)
-        finally: save.closed = learn.jsonl_logger.closed = True # as the lock is given back
+        finally: save.closed = learn.history.closed = True # as the lock is given back
 
 # %% ../../nbs/pretraining/23_runs.ipynb #ddd97b46
 def _compiled(compile, precision, device):
@@ -451,7 +452,7 @@ def _run(learn, out, facts):
     wait_for_all() # every process knows what was there
     if not rank(): save_hparams(hp, out/'hparams.json', **facts)
     if last: restore(learn, last)
-    elif not rank() and learn.jsonl_logger.path.exists(): learn.jsonl_logger.rewind(0)
+    elif not rank() and learn.history.path.exists(): learn.history.rewind(0)
     _announce(learn, last)
     complete = learn.n_updates==learn.evaluated==hp.num_train_steps
     with learn.stop_on_signal: learn.fit_steps()
@@ -461,7 +462,7 @@ def _run(learn, out, facts):
                       f"fix that, and the same command continues from {latest_checkpoint(out) or 'the start'}")
     save_networks(learn.model, learn.hp, out, learn.tokenizer)
     write_cards(out)
-    if complete: plot_history(learn.jsonl_logger.rows, out/'curves.png') # a kill may have come before
+    if complete: plot_history(learn.history.rows, out/'curves.png') # a kill may have come before
     return learn
 
 # %% ../../nbs/pretraining/23_runs.ipynb #5b24d839
