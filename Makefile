@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 PKG := settings.ini setup.py
 BIN := .venv/bin
 
-.PHONY: help demo test docs bench models export readme clean
+.PHONY: help demo test docs bench models export clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -22,7 +22,7 @@ demo: .venv/.installed ## pre-train the tiny model on the embedded sample for fi
 	@echo; $(BIN)/python -W ignore tools/odd_words.py runs/demo
 	@test ! -d electra_nbdev/models/electra-tiny-en || { echo; echo "What the model makes of it that comes with the package:"; $(BIN)/electra_score --show="$$TEXT"; }
 
-test: .venv/.installed-dev ## run every check that CI runs; STAGES="export readme" picks some
+test: .venv/.installed-dev ## run every check that CI runs; STAGES="export pages" picks some
 	@$(BIN)/python tools/check.py $(STAGES)
 
 QUARTO := 1.10
@@ -41,10 +41,6 @@ models: .venv/.installed-dev ## train the models of the package again; TEXT_DIR=
 export: .venv/.installed-dev ## clean the notebooks and write the modules from them
 	$(BIN)/nbdev-clean
 	$(BIN)/nbdev-export
-
-readme: .venv/.installed-dev ## write README.md from nbs/index.ipynb
-	rm -rf index_files
-	$(BIN)/python tools/readme.py
 
 clean: ## remove what was built; .venv and runs stay
 	rm -rf _proc _docs build dist *.egg-info .pytest_cache .hypothesis nbs/nbdev.yml nbs/sidebar.yml

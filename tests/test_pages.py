@@ -1,5 +1,5 @@
 "What `tools/pages.py` finds in the processed notebooks of the site, one fault at a time"
-import base64, importlib.util, json, re
+import importlib.util, json, re
 from pathlib import Path
 
 import pytest
@@ -55,11 +55,6 @@ def test_a_page_of_text(tmp_path):
     "It needs no link to Colab, and its links are looked at too"
     (tmp_path/'03_told.qmd').write_text('---\ntitle: "03 Told"\n---\n\n[other](02_other.ipynb) [gone](04_gone.qmd)\n')
     assert found(tmp_path, text('[told](03_told.qmd)'))==['03_told.qmd, cell 1: 04_gone.qmd does not exist']
-
-def test_the_picture_that_links_show_is_the_one_of_the_first_page():
-    nbs = Path(__file__).resolve().parents[1]/'nbs'
-    first = json.loads((nbs/'index.ipynb').read_text(encoding='utf-8'))['cells'][1]['attachments']['networks.png']
-    assert base64.b64decode(first['image/png'])==(nbs/'networks.png').read_bytes()
 
 def test_tests_that_the_pages_name_exist():
     root, named = Path(__file__).parent, 0

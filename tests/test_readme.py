@@ -1,4 +1,4 @@
-"The README's Python lines, run as they stand on small data"
+"The README: its length and links; its Python lines and those of the guide, run as they stand on small data"
 import json, re
 from pathlib import Path
 
@@ -6,10 +6,24 @@ import pytest
 
 from test_commands import tales, typed
 from test_finetune import sentence
+from test_pages import pages
 from test_qa import squad
 
-README = (Path(__file__).parent.parent/'README.md').read_text(encoding='utf-8')
-BLOCKS = re.findall(r'```\s*python\n(.*?)```', README, re.S)
+ROOT = Path(__file__).parent.parent
+README = (ROOT/'README.md').read_text(encoding='utf-8')
+BLOCKS = re.findall(r'```\s*python\n(.*?)```', (ROOT/'nbs/guide.qmd').read_text(encoding='utf-8'), re.S)
+
+def test_the_readme_is_short(): assert len(README.split())<=900
+
+def test_its_links_lead_somewhere():
+    nbs = ROOT/'nbs'
+    known = {pages.address(o.relative_to(nbs)) for o in [*nbs.rglob('*.ipynb'), *nbs.rglob('*.qmd')]}
+    assert {*pages.SITE.findall(README)}<=known
+    local = [o for _,_,o in pages.LINK.findall(README)]
+    assert len(local)>4 and all((ROOT/o).exists() for o in local)
+
+def test_its_python_lines_are_the_guides():
+    assert all(o in BLOCKS for o in re.findall(r'```python\n(.*?)```', README, re.S))
 
 def block(words):
     "The one block with these words"

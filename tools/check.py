@@ -91,18 +91,6 @@ def export(tmp):
     if bad: raise Failed(*bad, "`make export` writes modules afresh")
     return 2, f"{len(notebooks(names))} notebooks clean, {len(mods)} modules as exported"
 
-def readme(tmp):
-    "README.md is what nbs/index.ipynb gives"
-    names = copy_tree(tmp)
-    made = [o for o in names if o=='README.md' or o.startswith('index_files/')]
-    for o in made: (tmp/o).unlink()
-    sh(sys.executable, 'tools/readme.py', cwd=tmp)
-    made = {*made, 'README.md', *(p.relative_to(tmp).as_posix() for p in tmp.glob('index_files/*'))}
-    def same(o): return (ROOT/o).is_file() and (tmp/o).is_file() and cmp(ROOT/o, tmp/o, shallow=False)
-    bad = [o for o in sorted(made) if not same(o)]
-    if bad: raise Failed(*[f"{o} is not what nbs/index.ipynb gives" for o in bad], "`make readme` writes it")
-    return 1, "README.md in step with nbs/index.ipynb"
-
 def pages(tmp):
     "The pages of the site have what `tools/pages.py` looks for: links with targets, texts for pictures, readable code"
     names = copy_tree(tmp)
@@ -213,7 +201,7 @@ def tests(tmp):
     if idle: raise Failed(*lines, "golden tests compare or fail", failed=len(idle), passed=n)
     return n, f"{n} tests run, {len(skipped)} skipped"
 
-STAGES = dict(export=export, readme=readme, pages=pages, package=package, notebooks=nbtest, tests=tests) # in this order
+STAGES = dict(export=export, pages=pages, package=package, notebooks=nbtest, tests=tests) # in this order
 
 def main(*picked):
     if unknown := set(picked) - set(STAGES): sys.exit(f"no stage {sorted(unknown)}: there are {', '.join(STAGES)}")
