@@ -209,10 +209,10 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     models.check_place_of_run(out)
     if extend: recipe.check_longer(out, steps)
     if not (out/'hparams.json').is_file(): return
-    _check_same(out, given, preset, None if extend else steps)
     recipe.check_objective(out, own)
     recipe.check_trained_on(out, made_of)
     if not (init and recipe.run_facts(out).get('init')): recipe.check_init(out, dict(folder=init) if init else {})
+    _check_same(out, given, preset, None if extend else steps)
 
 # %% ../nbs/99_cli.ipynb #c4e18abf
 def _check_weights(src):
