@@ -64,7 +64,7 @@ def electra_data(
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.data.text import Corpus
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
-    _check_building(Corpus(corpus, field, format), out, num_proc, max_length, *rules)
+    _check_building(Corpus(corpus, field, format), vocab, out, num_proc, max_length, *rules)
     how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     examples = load_examples(_build(Corpus(corpus, field, format), vocab, out, tasks, max_length, num_proc, rules))
     print(_counted(examples, long_lines), 'in', examples.path)
@@ -72,16 +72,16 @@ def electra_data(
     return examples
 
 # %% ../nbs/99_cli.ipynb #280f0421
-def _check_building(corpus, out, num_proc, *rules):
-    "Refuse rules that make no sense, a folder of other examples, and a corpus whose first file cannot be read"
-    from electra_nbdev.data.examples import RULES, check_rules, is_built
-    from electra_nbdev.data.text import chunks, text_files
+def _check_building(corpus, vocab, out, num_proc, *rules):
+    "Refuse rules that make no sense, a folder of other examples, and a corpus whose beginning cannot be read"
+    from electra_nbdev.data.examples import RULES, check_rules, refuse_others
+    from electra_nbdev.data.text import chunks
     rules = dict(zip(RULES, rules))
     check_rules(**rules, num_proc=num_proc)
-    is_built(Path(out), rules)
-    first = text_files(corpus)[0]
-    if rules['skip_bad_rows'] or str(first).startswith('hf:'): return
-    for o in chunks(replace(corpus, files=first))[0].lines(): return
+    first = chunks(corpus)[0]
+    refuse_others(Path(out), corpus, vocab, rules)
+    if rules['skip_bad_rows'] or first.kind=='hf': return # whose first row is read already
+    for o in first.lines(): return
 
 # %% ../nbs/99_cli.ipynb #253ae42d
 def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
@@ -201,14 +201,18 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     if not init: recipe.preset(preset or 'tiny', **given)
     fields.check_precision(precision)
     fields.check_loggers(log)
-    if objective: fields.objective_file(objective)
-    if data: models.check_examples(data, given)
+    own = fields.objective_file(objective)[1] if objective else None
+    made_of = models.check_examples(data, given) if data else None
     if body: models.check_body(body)
     if init: _check_weights(init)
-    if out: models.check_place_of_run(Path(out))
-    if extend: recipe.check_longer(out or f"runs/{given.get('model_name', 'electra')}", steps)
-    there = Path(out or '')/'hparams.json'
-    if out and there.is_file(): _check_same(out, recipe.load_hparams(there), given, preset)
+    out = Path(out or f"runs/{given.get('model_name', 'electra')}")
+    models.check_place_of_run(out)
+    if extend: recipe.check_longer(out, steps)
+    if not (out/'hparams.json').is_file(): return
+    recipe.check_objective(out, own)
+    recipe.check_trained_on(out, made_of)
+    if not (init and recipe.run_facts(out).get('init')): recipe.check_init(out, dict(folder=init) if init else {})
+    _check_same(out, given, preset, None if extend else steps)
 
 # %% ../nbs/99_cli.ipynb #c4e18abf
 def _check_weights(src):
@@ -220,11 +224,13 @@ def _check_weights(src):
         raise InputError(f"{path} is a file that holds no weights; give the folder it is in, a TensorFlow checkpoint, "
                          "or an .npz with official names")
 
-def _check_same(out, was, given, size):
-    "Refuse hyper-parameters or a size that the run that is there does not have"
-    from electra_nbdev.pretraining.recipe import LENGTH, preset, refuse_other
+def _check_same(out, given, size, steps):
+    "Refuse hyper-parameters, a size or a number of steps that the run that is there does not have"
+    from electra_nbdev.pretraining.recipe import LENGTH, load_hparams, preset, refuse_other
+    was = load_hparams(out/'hparams.json')
     if size: given = dict(model_size=preset(size).model_size) | given
-    refuse_other(out, was, preset(**vars(was) | given), LENGTH)
+    if steps: given = given | dict(num_train_steps=steps)
+    refuse_other(out, was, preset(**vars(was) | given), () if steps else LENGTH)
 
 # %% ../nbs/99_cli.ipynb #53bc50a3
 def _list_hparams(name):
@@ -300,12 +306,12 @@ def electra_evaluate(
     objective:str=None, # FILE:CLASS, if the run was trained with an objective of your own
 ):
     "Metrics of both networks on held-out examples"
-    from electra_nbdev.engine.fields import objective_file
-    from electra_nbdev.engine.models import check_examples, check_run
-    from electra_nbdev.pretraining.recipe import read_hparams
-    check_run(run)
-    if objective: objective_file(objective)
-    if data: check_examples(data, read_hparams(Path(run)/'hparams.json'))
+    from electra_nbdev.engine import fields, models
+    from electra_nbdev.pretraining import recipe
+    models.check_run(run)
+    recipe.check_objective(run, fields.objective_file(objective)[1] if objective else None)
+    made_of = models.check_examples(data, recipe.read_hparams(Path(run)/'hparams.json')) if data else None
+    recipe.check_vocabulary(run, made_of)
     from electra_nbdev.pretraining.runs import evaluate_run
     found = evaluate_run(run, data, device, _objective(objective))
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
@@ -457,7 +463,7 @@ def electra_finetune(
     columns = dict(text=text_column, pair=pair_column, label=label_column, dev=dev, regression=regression)
     _check_table(task, data_dir, csv, predict_test, columns)
     how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile)
-    tasks = _tasks(None if eval_only else model, task, data_dir, out, csv, columns, skip_bad_rows)
+    tasks = _tasks(None if eval_only else model, task, data_dir, out, csv, columns, skip_bad_rows, how)
     return _print_results(_run_tasks(model, tasks, data_dir, out, skip_bad_rows, **how), out, predict_test)
 
 # %% ../nbs/99_cli.ipynb #e9afcc16
@@ -498,24 +504,19 @@ def _check_table(task, data_dir, csv, predict_test, columns):
     if predict_test: raise InputError("a table has no test set; predict a file with electra_predict")
     if isinstance(task, list) and len(task)>1: raise InputError("a table is one task; give --task one name")
 
-def _check_columns(tables, columns):
-    "Refuse a table without a column, by its first row"
-    from electra_nbdev.finetuning.finetune_recipe import check_table
-    for o in tables:
-        if o: check_table(o, [columns[k] for k in ('text', 'pair', 'label') if columns[k]])
-
 # %% ../nbs/99_cli.ipynb #6838a1ef
-def _tasks(model, task, data_dir, out, csv, columns, skip_bad):
-    "The tasks; a model, a name, a folder or a column that is not there is refused before torch is loaded"
+def _tasks(model, task, data_dir, out, csv, columns, skip_bad, how):
+    "The tasks; a model, a name, a folder, trials or a row that will not do is refused before torch is loaded"
     from electra_nbdev.engine.files import check_free
-    from electra_nbdev.finetuning.finetune_recipe import check_task, encoder_folder
+    from electra_nbdev.finetuning.finetune_recipe import check_task, check_trials, encoder_folder
     if model and not model.startswith('hf:'): encoder_folder(model)
     names = [task] if isinstance(task, str) else task or [Path(csv).stem]
     folders = names if csv else ['+'.join(check_task(o, data_dir) for o in name.split('+')) for name in names]
-    for o in folders: check_free(Path(out)/o, 'trials', 'trial-*')
-    if not csv: return names
-    if not skip_bad: _check_columns([csv, columns['dev']], columns)
-    return [_table_task(csv, names[0], skip_bad, **columns)]
+    given = {k: v for k,v in how.items() if k not in ('device', 'precision', 'compile')}
+    for o in folders:
+        check_free(Path(out)/o, 'trials', 'trial-*', 'evaluation.json')
+        if model: check_trials(Path(out)/o, **given)
+    return [_table_task(csv, names[0], skip_bad, **columns)] if csv else names
 
 def _run_tasks(*args, **how):
     "Fine-tune, with what others report in the picture"
@@ -525,14 +526,15 @@ def _run_tasks(*args, **how):
 
 # %% ../nbs/99_cli.ipynb #5a1f51af
 def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
-    "The task of a table, described"
-    from electra_nbdev.finetuning.tasks import text_task
-    task = text_task(name, csv, dev, None, text, pair, label, regression, skip_bad=skip_bad)
-    classes = task.labels or ()
+    "The task of a table, described before torch is loaded"
+    from electra_nbdev.finetuning.finetune_recipe import labelled_texts
+    labels, examples = labelled_texts(name, csv, dev, None, text, pair, label, regression, skip_bad)
+    classes = labels or ()
     shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')
     if all(o.isdigit() for o in classes): shown += ' (for numbers give --regression true)'
     print(f'{name}: `{label}` ' + (f'has {len(classes)} classes: {shown}' if classes else 'is a number'), flush=True)
-    return task
+    from electra_nbdev.finetuning.tasks import task_of_texts
+    return task_of_texts(name, labels, examples, (text, pair))
 
 # %% ../nbs/99_cli.ipynb #b68facd5
 def _print_results(results, out, predict_test):
@@ -571,16 +573,24 @@ def electra_predict(
 def _check_prediction(model, path, out, task, skip_bad):
     "Refuse what can be seen to be wrong without torch"
     from electra_nbdev.engine import fields, models
-    from electra_nbdev.finetuning.finetune_recipe import check_finetuned, task_named
-    from electra_nbdev.finetuning.finetune_recipe import COLUMN_FORMS, PREDICTION_FORMS, check_table
+    from electra_nbdev.finetuning.finetune_recipe import (COLUMN_FORMS, PREDICTION_FORMS, check_finetuned, check_table,
+                                                          task_named)
     tasks, _ = models.read_tasks(check_finetuned(model))
     kind, settings = task_named(task, tasks).values()
     if out:
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
         fields.check_choice(f'the ending of --out {out}', Path(out).suffix, known)
-    if kind!='TextTask': return
+    if columns := _columns_of(kind, settings, path): check_table(path, columns, skip_bad)
+
+def _columns_of(kind, settings, path):
+    "Columns that a file to predict must have; none where the task alone can tell"
+    from electra_nbdev.finetuning.finetune_recipe import QUESTIONS, is_question_table
+    form, word = Path(path).suffix, settings.get('word')
+    if kind=='QATask': return QUESTIONS if is_question_table(path) else ()
+    if kind=='TagTask' and form=='.jsonl': return [word if isinstance(word, str) else 'words']
+    if kind!='TextTask' and (kind, form) not in [('GlueTask', o) for o in ('.csv', '.jsonl', '.txt')]: return ()
     columns = [o for o in settings.get('columns', ()) if o]
-    check_table(path, ['text'] if Path(path).suffix=='.txt' and len(columns)==1 else columns, skip_bad)
+    return ['text'] if form=='.txt' and len(columns)==1 else columns
 
 # %% ../nbs/99_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'))

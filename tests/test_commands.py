@@ -494,6 +494,8 @@ sys.argv = shlex.split(sys.argv[1])
 runpy.run_path(sys.argv[0], run_name='__main__')
 """
 TABLE = 'electra_finetune --csv rows.csv --out found'
+TRIED = 'electra_finetune --csv rows.csv --text-column text --label-column kind --out tried'
+BUILD = 'electra_data --out examples --max-length 16 --held-out 0.1'
 PRETRAIN = 'electra_pretrain --out r2'
 SOON = { # what is wrong, by the command, and the line
     'electra_vocab --corpus tales.txt --vocab-size 3 --out v2': 'at least 100',
@@ -574,7 +576,27 @@ SOON = { # what is wrong, by the command, and the line
     "electra_convert --src run --out c2 --hparams '{\"mask_prob\": 15}'": 'at most 0.9',
     'electra_convert --src precious --out c2': 'holds no model', 'electra_convert --src run --out precious': 'exists',
     'electra_convert --src run --out c2 --missing some': 'embeddings',
-    "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`'}
+    "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`',
+    'electra_pretrain --out run --data news': 'trained on other examples (sources: ',
+    'electra_pretrain --out run': 'trained on tales.txt, not on the embedded sample',
+    'electra_pretrain --data examples --out run --steps 40': 'num_train_steps is 20, asked for 40',
+    'electra_pretrain --data examples --out run --init tiny': 'began from new weights, asked for the weights of tiny',
+    'electra_pretrain --data examples --out run --objective own.py:Mine': 'of its recipe, not with Mine',
+    f'{PRETRAIN} --data damaged': 'are damaged', 'electra_evaluate --run run': 'not on the embedded sample',
+    'electra_evaluate --run run --data slang': 'built with another vocabulary',
+    'electra_evaluate --run run --data examples --objective own.py:Mine': 'not with Mine',
+    'electra_plan --device cpu:3': 'which this machine does not have',
+    'electra_vocab --corpus hf: --out v2': '`hf:` names no dataset; give hf:name',
+    'electra_data --corpus hf:a:b:c:d:e --vocab vocab --out e2': 'names no dataset; give hf:name',
+    f'{BUILD} --corpus rows.jsonl --vocab vocab': 'sources is ', f'{BUILD} --corpus tales.txt --vocab tiny':
+    'another vocabulary than tiny',
+    f'{TABLE} --text-column text --label-column kind --regression true': "label 'x' is not a number",
+    'electra_finetune --csv one.csv --text-column text --label-column kind --out found': 'at least two classes',
+    f'{TRIED}': 'num_train_epochs is 5.0, asked for 3.0', f'{TRIED} --seed 4': 'seed is 0, asked for 4',
+    'electra_predict --model tuned --src rows.csv --task cola': 'no column `sentence`',
+    'electra_predict --model tuned --src rows.csv --task squad': 'no column `question`',
+    'electra_predict --model tuned --src rows.txt --task squad': 'holds no questions',
+    'electra_predict --model tuned --src rows.jsonl --task chunk': 'no column `words`'}
 
 def alone(line, cwd):
     "A command in a process of its own, in which torch, transformers, fastai and datasets cannot be imported"
@@ -582,20 +604,31 @@ def alone(line, cwd):
     return subprocess.run([sys.executable, '-c', ALONE, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True,
                           text=True)
 
+def put(path, facts):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, json.dumps(facts))
+
 @pytest.mark.parametrize('line', SOON)
 def test_no_is_said_before_torch_is_imported(home, line):
     (home/'precious').mkdir(exist_ok=True)
     write(home/'precious/thesis.txt', tales())
     write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
     write(home/'rows.jsonl', '{"text": "a good day"}\n')
-    task = dict(kind='TextTask', settings=dict(name='moods', columns=['mood', None]))
+    write(home/'rows.txt', 'a good day\n')
+    write(home/'one.csv', 'text,kind\na good day,x\n')
+    write(home/'own.py', '')
     write(home/'lists.jsonl', '{"hypotheses": ["a cat", "a hat"]}\n')
     write(home/'w.json', '{"weight": 1.0, "bonus": 0.0, "by": "towers", "model": "0", "scored": true}')
     (home/'rows.parquet').touch()
-    (home/'other').mkdir(exist_ok=True)
-    write(home/'other/data.json', '{"recipe": {"vocab_size": 99}}')
-    (home/'tuned').mkdir(exist_ok=True)
-    write(home/'tuned/tasks.json', json.dumps(dict(tasks=dict(moods=task), hparams={})))
+    facts = json.loads((home/'examples/data.json').read_text())['recipe']
+    for name,change in dict(other=dict(vocab_size=99), news=dict(sources=[]), slang=dict(tokenizer='0')).items():
+        put(home/name/'data.json', dict(recipe=facts | change))
+    put(home/'damaged/data.json', {})
+    tasks = dict(moods=('TextTask', ['mood', None]), cola=('GlueTask', ['sentence', None]), squad=('QATask', None),
+                 chunk=('TagTask', None))
+    tasks = {k: dict(kind=kind, settings=dict(name=k, columns=columns)) for k,(kind,columns) in tasks.items()}
+    put(home/'tuned/tasks.json', dict(tasks=tasks, hparams={}))
+    put(home/'tried/rows/trial-0/result.json', dict(facts=dict(recipe=dict(num_train_epochs=5.))))
     said = alone(line, home)
     assert said.returncode==2 and SOON[line] in said.stderr.splitlines()[-1], said.stderr
     assert 'Traceback' not in said.stderr
@@ -605,8 +638,22 @@ def test_a_gpu_without_a_driver_is_refused_before_torch(home):
     except OSError: pass
     else: pytest.skip('there is a driver')
     if sys.platform!='linux' or Path('/dev/kfd').exists(): pytest.skip('only where CUDA is the only GPU')
-    said = alone('electra_pretrain --out r2 --device cuda:1', home)
-    assert said.returncode==2 and "'cuda:1', which this machine does not have" in said.stderr, said.stderr
+    for line in ('electra_pretrain --out r2', 'electra_plan'):
+        said = alone(f'{line} --device cuda:1', home)
+        assert said.returncode==2 and "'cuda:1', which this machine does not have" in said.stderr, said.stderr
+
+def test_a_dataset_is_opened_before_torch(home):
+    line = [SCRIPTS/'electra_data', *f'--corpus hf:{home}/none --vocab vocab --out e2'.split()]
+    said = subprocess.run([sys.executable, '-X', 'importtime', *line], cwd=home, capture_output=True, text=True)
+    assert said.returncode==2 and 'cannot be loaded' in said.stderr and 'give hf:name' in said.stderr.splitlines()[-1]
+    assert not [o for o in said.stderr.splitlines() if o.split()[-1] in ('torch', 'transformers', 'fastai')]
+
+def test_an_empty_file_before_others_is_no_empty_corpus(home):
+    (home/'parts').mkdir()
+    write(home/'parts/a.txt', '')
+    write(home/'parts/b.txt', tales())
+    said = typed('electra_data --corpus parts --vocab vocab --out whole --max-length 16 --held-out 0.1', home)
+    assert said.code==0 and '145 documents' in said.out, said
 
 COMMANDS = 'vocab data plan pretrain evaluate score finetune predict convert'.split()
 

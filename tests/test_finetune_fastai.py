@@ -401,14 +401,15 @@ def test_a_task_of_the_version_before_predicts_the_same():
     assert [o.label for o in found]==pytest.approx([o[1] for o in want['longer']], abs=1e-4)
 
 def test_a_trial_of_the_version_before_is_of_the_same_recipe():
-    from electra_nbdev.finetuning.trials import Trials, check_facts
+    from electra_nbdev.finetuning.finetune_recipe import check_facts
+    from electra_nbdev.finetuning.trials import Trials
     trials = Trials(OLD)
     facts = deepcopy(trials.records[0]['facts'])
     assert 'use_tpu' in facts['recipe'] and trials.best==0 and set(trials.tasks)=={'about', 'longer'}
     facts['recipe'] = {k: v for k,v in facts['recipe'].items() if k!='use_tpu'}
-    check_facts(trials, facts)
+    check_facts(OLD, trials.records, facts)
     facts['recipe']['learning_rate'] = .1
-    with pytest.raises(InputError, match='learning_rate is 0.003'): check_facts(trials, facts)
+    with pytest.raises(InputError, match='learning_rate is 0.003'): check_facts(OLD, trials.records, facts)
 
 def test_targets_have_the_scale_of_predictions(model, table):
     table['size'] = [len(o)/3 for o in table['question']]

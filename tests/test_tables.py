@@ -211,3 +211,12 @@ def test_evaluation_alone_writes_no_predictions(home):
     if not (home/'own').is_dir(): typed(f'{TRAIN} --csv train.csv --text question --label about --out own', home)
     bad(home, "electra_finetune --model model --csv train.csv --text question --label about --out own --eval-only "
               "--hparams '{\"max_eval_row\": 3}' --device cpu", 'max_eval_row')
+
+def test_a_model_is_evaluated_again_and_again(home, tmp_path):
+    "Into the folder of the evaluation before, where there are no trials"
+    if not (home/'own').is_dir(): typed(f'{TRAIN} --csv train.csv --text question --label about --out own', home)
+    line = (f'electra_finetune --model own --csv train.csv --text question --label about --out {tmp_path} --eval-only '
+            '--device cpu')
+    for _ in range(2):
+        said = typed(line, home)
+        assert said.code==0 and (tmp_path/'train/evaluation.json').is_file(), said

@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 
 # %% auto #0
 __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard', 'is_built', 'work_path', 'work_folder',
-           'shards_kept', 'assemble', 'check_rules', 'example_recipe', 'build_examples', 'Examples', 'load_examples']
+           'shards_kept', 'assemble', 'check_rules', 'example_recipe', 'refuse_others', 'build_examples', 'Examples',
+           'load_examples']
 
 # %% ../../nbs/data/12_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
@@ -25,7 +26,8 @@ from safetensors.numpy import load_file, save_file
 from .. import __version__
 from .text import chunks, part_lines, source_facts
 from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
-                                          special_token_ids, unknown_id, warn_unknown_share, write_tokenizer)
+                                          special_token_ids, unknown_id, vocab_pieces, warn_unknown_share,
+                                          write_tokenizer)
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
                                         digest, one_line, remove_leftovers)
 from ..engine.models import check_examples, check_fitting
@@ -331,8 +333,24 @@ def example_recipe(
     "All that decides about the examples: rules, tokenizer and text"
     rules = dict(zip(RULES, rules))
     check_rules(**rules)
-    sources = [o | {'name': Path(o['name']).name} for o in source_facts(corpus)]
-    return dict(**rules, tokenizer=fingerprint(tok), vocab_size=len(tok), sources=sources)
+    return dict(**rules, tokenizer=fingerprint(tok), vocab_size=len(tok), sources=_sources(corpus))
+
+def _sources(corpus): return [o | {'name': Path(o['name']).name} for o in source_facts(corpus)]
+
+# %% ../../nbs/data/12_examples.ipynb #b9b8ebe7
+def refuse_others(
+    out:Path, # Folder of examples
+    corpus, # What `chunks` reads
+    vocab, # What `load_tokenizer` opens
+    rules:dict, # {name: value} of `RULES`
+):
+    "Refuse a folder of examples of other rules, text or pieces, which can be seen without opening the tokenizer"
+    if not is_built(out, rules): return
+    is_built(out, dict(sources=_sources(corpus)))
+    there = vocab_pieces(out)
+    if there and not vocab_pieces(vocab).items()<=there.items():
+        raise InputError(f"{out} holds examples of another vocabulary than {vocab}. "
+                         "Choose another folder, or delete this one")
 
 # %% ../../nbs/data/12_examples.ipynb #c788f5ec
 def build_examples(

@@ -202,18 +202,27 @@ def documents(
     for filled,doc in groupby(self.lines(), bool):
         if filled: yield list(doc)
 
+# %% ../../nbs/data/10_text.ipynb #7f539820
+_HUB = 'hf:name[:config[:split[:column]]]'
+
+def _hub_parts(spec):
+    "Name, configuration, split and column; what is left out is empty"
+    parts = spec.removeprefix('hf:').split(':')
+    if parts[0] and len(parts)<=4: return (parts + ['']*3)[:4]
+    raise InputError(f'`{spec}` names no dataset; give {_HUB}, as in hf:wikitext:wikitext-2-raw-v1:train')
+
 # %% ../../nbs/data/10_text.ipynb #159dd87b
 @lru_cache(maxsize=4)
 def _dataset(spec):
     "Builder, stream and column of text of the dataset that `hf:name[:config[:split[:column]]]` means"
+    name, config, split, column = _hub_parts(spec)
     from datasets import load_dataset_builder
-    name, config, split, column = (spec.removeprefix('hf:').split(':')+['']*3)[:4]
     try:
         builder = load_dataset_builder(name, config or None)
         stream = builder.as_streaming_dataset(split or 'train')
         row = next(iter(stream), None)
     except Exception as e:
-        raise InputError(f'`{spec}` cannot be loaded: {one_line(e)}') from e
+        raise InputError(f'`{spec}` cannot be loaded: {one_line(e)}; give {_HUB} of the hub, or files') from e
     column = column or 'text'
     if row is not None and not isinstance(row.get(column, 0), str|None):
         raise InputError(f'`{spec}` has no column of text named `{column}`; its columns are {", ".join(row)}. '

@@ -7,9 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/tokenizer.html.md"""
 # %% auto #0
 __all__ = ['SPECIALS', 'PROCESS_START', 'SMALLEST', 'LARGEST', 'wordpiece', 'check_vocab', 'read_vocab', 'special_token_ids',
            'word_starts', 'vocab_list', 'tokenizer_kind', 'open_tokenizer', 'check_pieces', 'vocab_place',
-           'load_tokenizer', 'text_backend', 'encode_lines', 'be_a_worker', 'in_processes', 'unknown_id',
-           'warn_unknown_share', 'warn_unknown', 'write_tokenizer', 'fingerprint', 'save_tokenizer', 'watched',
-           'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
+           'vocab_pieces', 'load_tokenizer', 'text_backend', 'encode_lines', 'be_a_worker', 'in_processes',
+           'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer', 'fingerprint', 'save_tokenizer',
+           'watched', 'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
 
 # %% ../../nbs/data/11_tokenizer.ipynb #31e2a030
 import json, math, os, re, sys, time, warnings
@@ -185,6 +185,16 @@ def vocab_place(
     if path.is_file(): return path
     raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
                      "electra_vocab wrote, a run, or tiny, the model of the package")
+
+# %% ../../nbs/data/11_tokenizer.ipynb #a65bbb64
+def vocab_pieces(
+    path, # As for `vocab_place`
+)->dict: # {piece: id}; empty where only `open_tokenizer` can tell
+    "The pieces of a vocabulary, read without `transformers`"
+    place = vocab_place(path)
+    if place.is_file(): return read_vocab(place)
+    try: return Tokenizer.from_file(str(place/'tokenizer.json')).get_vocab()
+    except Exception: return {} # the Rust library raises nothing else
 
 # %% ../../nbs/data/11_tokenizer.ipynb #cf54f84b
 def load_tokenizer(

@@ -10,7 +10,6 @@ __all__ = ['Required', 'SomeNames', 'Several', 'command']
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, os, re, sys, time, warnings
 from argparse import SUPPRESS
-from ctypes import CDLL
 from functools import partial, wraps
 from importlib.resources import files
 from inspect import currentframe, signature
@@ -22,6 +21,7 @@ from fastcore.script import _cli_func, _is_script_run, anno_parser, is_cli, set_
 
 from .. import __version__
 from .files import SHIPPED, InputError, suggest
+from .models import check_device
 
 # %% ../../nbs/engine/98_command.ipynb #73b44d93
 def command(
@@ -47,7 +47,7 @@ def _in_terminal(f, args, kwargs):
     _quieten()
     try:
         _check_places(f, kwargs)
-        if f.__name__!='electra_plan': _check_device(kwargs.get('device')) # a plan takes other machines' too
+        if (device := kwargs.get('device')) and f.__name__!='electra_plan': check_device(device) # or of another machine
         return f(*args, **kwargs)
     except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
     except (MemoryError, RuntimeError) as e:
@@ -112,24 +112,6 @@ def _check_places(f, given):
             known = [*(os.listdir(folder) if folder.is_dir() else []), *(SHIPPED if 'tiny' in takes else [])]
             hint = suggest(Path(name).name, known)
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
-
-# %% ../../nbs/engine/98_command.ipynb #df7b4b72
-def _check_device(name):
-    "Refuse a device that is not there"
-    if not name: return
-    if _is_absent(*name.partition(':')[::2]):
-        raise InputError(f"--device is {name!r}, which this machine does not have; --device cpu is always there")
-    from electra_nbdev.engine.models import check_device
-    check_device(name)
-
-def _is_absent(kind, number):
-    "Whether torch need not be asked: a second processor, another system's GPU, or no driver"
-    if kind=='cpu': return bool(number)
-    if kind=='mps': return sys.platform!='darwin'
-    if kind!='cuda' or sys.platform!='linux' or 'torch' in sys.modules or os.path.exists('/dev/kfd'): return False
-    try: CDLL('libcuda.so.1')
-    except OSError: return True
-    return False
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c
 _BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'

@@ -11,7 +11,9 @@ __all__ = ['HUB_FILES', 'DEVICES', 'shipped', 'hub_folder', 'model_path', 'model
            'load_pretrained', 'complete_network', 'max_input', 'check_body', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
+import os, sys
 from contextlib import contextmanager
+from ctypes import CDLL
 from importlib.resources import files
 from pathlib import Path
 
@@ -74,11 +76,15 @@ def check_run(
 def check_examples(
     path, # What should be examples
     hparams:dict={}, # Hyper-parameters that the user gave
-):
+)->dict: # What they were made of
     "Refuse a folder without examples, and hyper-parameters that they do not have"
     facts = Path(path)/'data.json'
     if not facts.is_file(): raise InputError(f"{path} holds no examples; build them with electra_data")
-    if isinstance(was := read_json(facts).get('recipe'), dict): check_fitting(path, was, hparams)
+    if not isinstance(recipe := read_json(facts).get('recipe'), dict):
+        raise InputError(f"the examples in {path} are damaged (data.json has no recipe); "
+                         "delete the folder and build them again")
+    check_fitting(path, recipe, hparams)
+    return recipe
 
 def check_fitting(
     path, # Folder of examples
@@ -149,8 +155,19 @@ def check_device(
     "Refuse a device that there is nowhere, and then one that this machine does not have"
     if name.partition(':')[0] not in DEVICES:
         raise InputError(f"--device is {name!r}; allowed: {', '.join(DEVICES)}.{suggest(name, DEVICES)}")
+    if 'torch' not in sys.modules and _is_absent(*name.partition(':')[::2]):
+        raise InputError(f"--device is {name!r}, which this machine does not have; --device cpu is always there")
     if name=='cpu' or name in devices(): return
     raise InputError(f"--device is {name!r}, which this machine does not have; it has {', '.join(devices())}")
+
+def _is_absent(kind, number):
+    "Whether torch need not be asked: a second processor, another system's GPU, or no driver"
+    if kind=='cpu': return bool(number)
+    if kind=='mps': return sys.platform!='darwin'
+    if kind!='cuda' or sys.platform!='linux' or os.path.exists('/dev/kfd'): return False
+    try: CDLL('libcuda.so.1')
+    except OSError: return True
+    return False
 
 # %% ../../nbs/engine/91_models.ipynb #d0357176
 def device_of(

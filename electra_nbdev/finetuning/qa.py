@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from ..engine.files import InputError, atomic_write
 from .finetune import load_finetuned, predict_file
-from .finetune_recipe import FinetuneHParams, read_table, refuse_columns, task_folder
+from .finetune_recipe import (QUESTIONS, FinetuneHParams, is_question_table, read_table,
+                                                      refuse_columns, task_folder)
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
 from .tasks import Task, dense
@@ -455,10 +456,8 @@ def read(self:QATask,
     skip_bad:bool=False, # Leave out questions that cannot be read
 ): # `QAExample`s; those of a table have its `id` and its further columns
     "Questions to answer, from a file"
-    if {'.json', '.jsonl'} & set(Path(path).suffixes[-2:]): return read_questions(path, None, self.v2, skip_bad)
-    if Path(path).suffix not in ('.csv', '.tsv'):
-        raise InputError(f"{path} holds no questions; allowed are .json, .jsonl (also gzipped), .csv and .tsv")
-    rows = [r for _,r in read_table(path, ('question', 'context'), skip_bad)]
+    if not is_question_table(path): return read_questions(path, None, self.v2, skip_bad)
+    rows = [r for _,r in read_table(path, QUESTIONS, skip_bad)]
     refuse_columns(path, rows, ('answer', 'score', 'start', 'end', 'null'))
     examples = self.unlabelled([(r['question'], r['context']) for r in rows])
     return [replace(o, id=r.get('id', o.id), row=r) for o,r in zip(examples, rows)]

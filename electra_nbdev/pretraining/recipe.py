@@ -9,8 +9,9 @@ __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'LENGTH
            'with_length', 'with_steps', 'shortened', 'body_config', 'objective_of', 'reads_table',
            'has_tower_generator', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of', 'build_networks',
            'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
-           'refuse_other', 'check_longer', 'kept_folder', 'has_towers', 'network_folders', 'save_networks',
-           'load_networks', 'load_weights', 'PretrainHParams', 'SIZES']
+           'refuse_other', 'check_longer', 'run_facts', 'check_objective', 'check_trained_on', 'check_vocabulary',
+           'check_init', 'kept_folder', 'has_towers', 'network_folders', 'save_networks', 'load_networks',
+           'load_weights', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -405,6 +406,80 @@ def check_longer(
         raise InputError(f"--extend trains a run longer, and {out} holds none; give its folder with --out")
     if (most := load_hparams(there).num_train_steps)>steps:
         raise InputError(f"{out} has {most} steps already; --extend needs a larger --steps, not {steps}")
+
+# %% ../../nbs/pretraining/20_recipe.ipynb #53bc142b
+def run_facts(
+    run, # Folder of a run
+)->dict: # `data`, `init`, `objective` ...
+    "What belongs to a run beside its recipe"
+    facts = read_hparams(Path(run)/'hparams.json').get('run')
+    known = isinstance(facts, dict) and isinstance(facts.get('data'), dict) and isinstance(facts.get('init', {}), dict)
+    if known: return facts
+    raise InputError(f"{run}/hparams.json is damaged: it does not say what the run was trained on; "
+                     "choose another --out")
+
+def check_objective(
+    run, # Folder of a run that is there
+    name:str|None=None, # Class of another objective than the recipe's
+):
+    "Refuse to open a run with another objective than it was trained with"
+    was = run_facts(run).get('objective')
+    if was==name: return
+    if was: raise InputError(f"{run} was trained with the objective {was} of a file that is not in it; "
+                             f"name it with --objective FILE:{was}")
+    raise InputError(f"{run} was trained with the objective of its recipe, not with {name}; leave --objective out, "
+                     "or choose another --out")
+
+# %% ../../nbs/pretraining/20_recipe.ipynb #619313f8
+def check_trained_on(
+    run, # Folder of a run
+    data:dict|None, # What the examples were made of; None: the embedded sample
+):
+    "Refuse other examples than those that a run began with; one that was converted knows none"
+    was = run_facts(run)['data']
+    if data is None: return _check_sample(run, was)
+    a, b = (dict(long_lines='official') | o for o in (was, data)) # as in version 0.1
+    if not was or a==b: return
+    k = next(k for k in a|b if a.get(k)!=b.get(k))
+    raise InputError(f"{run} was trained on other examples ({k}: {a.get(k)!r}, asked for {b.get(k)!r}); "
+                     "choose another --out, or give the examples it began with")
+
+def _check_sample(run, data):
+    "Refuse the sample for a run of other examples"
+    names = [o.get('name') for o in data.get('sources', [])]
+    if names not in ([], ['train.txt']):
+        raise InputError(f"{run} was trained on {', '.join(map(str, names[:3]))}, not on the embedded sample; "
+                         "name its examples with --data")
+
+# %% ../../nbs/pretraining/20_recipe.ipynb #6e4dd9c3
+def check_vocabulary(
+    run, # Folder of a run
+    data:dict|None, # What the examples to evaluate on were made of; None: the embedded sample
+):
+    "Refuse to evaluate a run on examples of another vocabulary"
+    was = run_facts(run)['data']
+    if not was:
+        raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
+    if data is None: return _check_sample(run, was)
+    if data.get('tokenizer')!=was['tokenizer']:
+        raise InputError(f"the examples were built with another vocabulary than {run} was trained with; "
+                         f"build them with electra_data --vocab {run}")
+
+# %% ../../nbs/pretraining/20_recipe.ipynb #7cb4980b
+def check_init(
+    run, # Folder of a run
+    init:dict, # What tells the first weights from others; empty: new ones; of a run that began new `folder` is enough
+):
+    "Refuse other first weights than those that a run began with"
+    was = run_facts(run).get('init', {})
+    if bool(was)==bool(init) and was | {'folder': ''} == init | {'folder': ''}: return
+    raise InputError(f"{run} began from {_weights(was)}, asked for {_weights(init)}; "
+                     "give what it began from, or choose another --out")
+
+def _weights(init):
+    if not init: return 'new weights'
+    facts = ', '.join(f'{k} {v}' for k,v in init.items() if k!='folder')
+    return f"the weights of {init.get('folder')}" + (f' ({facts})' if facts else '')
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #82f81b2b
 def kept_folder(

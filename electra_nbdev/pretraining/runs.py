@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore',
-           'check_resumable', 'load_objective', 'check_objective', 'data_files', 'check_known', 'run_folder',
-           'run_pretraining', 'write_cards', 'evaluate_run']
+           'check_resumable', 'load_objective', 'data_files', 'check_known', 'run_folder', 'run_pretraining',
+           'write_cards', 'evaluate_run']
 
 # %% ../../nbs/pretraining/23_runs.ipynb #84fe4660
 import math, signal, threading, time, warnings
@@ -28,7 +28,7 @@ from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
 from ..engine.fields import objective_file
 from ..engine.files import InputError, atomic_write, file_name, remove_leftovers, suggest, versions
-from ..engine.models import check_place_of_run, check_run, device_of
+from ..engine.models import check_examples, check_place_of_run, check_run, device_of
 from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from ..engine.training import (compile_callbacks, end_fit, finder_of, is_compiled, precision_callbacks,
                                            print_line, progress_bars)
@@ -36,8 +36,9 @@ from ..method.electra import Objective
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, check_longer, load_hparams,
-                                              load_weights, preset, read_hparams, reads_table, refuse_other,
+from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, check_init, check_longer,
+                                              check_objective, check_trained_on, check_vocabulary, load_hparams,
+                                              load_weights, preset, reads_table, refuse_other, run_facts,
                                               save_hparams, save_networks, shortened, with_steps)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
@@ -238,8 +239,9 @@ def check_resumable(
     objective=None, # Class of another objective
 )->PretrainHParams: # Recipe to continue with
     "Check a recipe against the run that is there"
-    check_objective(out, objective)
-    _check_origin(out, data, init or {})
+    check_objective(out, objective and objective.__name__)
+    check_trained_on(out, data)
+    check_init(out, init or {})
     there = load_hparams(out/'hparams.json')
     if keep_length: hp = replace(hp, **{o: getattr(there, o) for o in LENGTH})
     if there.length_schedule==SHORT_RUN and not {'length_schedule', 'max_seq_length'} & set(given):
@@ -261,48 +263,6 @@ def load_objective(
     known = [k for k,o in vars(module).items() if isinstance(o, type) and issubclass(o, Objective)]
     raise InputError(f"{path} has no objective {name}; it has {', '.join(known) or 'none'}.{suggest(name, known)}")
 
-def check_objective(
-    run, # Folder of a run that is there
-    objective=None, # Class of another objective than the recipe's
-):
-    "Refuse to open a run with another objective than it was trained with"
-    was, here = _facts(run).get('objective'), objective and objective.__name__
-    if was==here: return
-    if was: raise InputError(f"{run} was trained with the objective {was} of a file that is not in it; "
-                             f"name it with --objective FILE:{was}")
-    raise InputError(f"{run} was trained with the objective of its recipe, not with {here}; leave --objective out, "
-                     "or choose another --out")
-
-# %% ../../nbs/pretraining/23_runs.ipynb #c58e646e
-def _facts(out):
-    "What belongs to a run beside its recipe"
-    facts = read_hparams(out/'hparams.json').get('run')
-    known = isinstance(facts, dict) and isinstance(facts.get('data'), dict) and isinstance(facts.get('init', {}), dict)
-    if known: return facts
-    raise InputError(f"{out}/hparams.json is damaged: it does not say what the run was trained on; "
-                     "choose another --out")
-
-def _check_origin(out, data, init):
-    "Examples and first weights have to be those that the run began with"
-    facts = _facts(out)
-    was, here = (dict(long_lines='official') | o for o in (facts['data'], data)) # as in version 0.1
-    if facts['data'] and was!=here:
-        raise InputError(f"{out} was trained on other examples ({_first_difference(was, here)}); "
-                         "choose another --out, or give the examples it began with")
-    was = facts.get('init', {})
-    if was | {'folder': ''} != init | {'folder': ''}:
-        raise InputError(f"{out} began from {_weights(was)}, asked for {_weights(init)}; "
-                         "give what it began from, or choose another --out")
-
-def _weights(init):
-    if not init: return 'new weights'
-    facts = ', '.join(f'{k} {v}' for k,v in init.items() if k!='folder')
-    return f"the weights of {init.get('folder')} ({facts})"
-
-def _first_difference(a, b):
-    k = next(k for k in a|b if a.get(k)!=b.get(k))
-    return f'{k}: {a.get(k)!r}, asked for {b.get(k)!r}'
-
 # %% ../../nbs/pretraining/23_runs.ipynb #65d9fd36
 def data_files(
     train, # Examples to learn from
@@ -315,14 +275,6 @@ def data_files(
             found = sorted([*folder.glob('*.arrow'), *folder.glob('*.safetensors')], key=lambda o: (o.suffix, o.name))
             files |= {f'{part}/{o.relative_to(examples.path)}': o for o in found}
     return files
-
-# %% ../../nbs/pretraining/23_runs.ipynb #2307d711
-def _check_sample(run):
-    "Refuse the sample for a run of other examples"
-    names = [o.get('name') for o in _facts(run)['data'].get('sources', [])]
-    if names not in ([], ['train.txt']):
-        raise InputError(f"{run} was trained on {', '.join(map(str, names[:3]))}, not on the embedded sample; "
-                         "name its examples with --data")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #57c12e52
 def check_known(
@@ -339,8 +291,8 @@ def check_known(
     check_place_of_run(out)
     if extend: check_longer(out, hp.num_train_steps)
     if data is None and (out/'hparams.json').is_file():
-        _check_sample(out)
-        if not hp.body: check_resumable(out, hp, _facts(out)['data'], minutes is not None, extend, init, given,
+        check_trained_on(out, None)
+        if not hp.body: check_resumable(out, hp, run_facts(out)['data'], minutes is not None, extend, init, given,
                                          objective)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c8ac0d88
@@ -395,7 +347,7 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, obje
     train, known = dls.train.dataset, (out/'hparams.json').is_file()
     was = load_hparams(out/'hparams.json').num_train_steps if known else 0
     if known: hp = check_resumable(out, hp, train.recipe, minutes is not None, extend, init, given, objective)
-    there = _facts(out) if known else {}
+    there = run_facts(out) if known else {}
     amp, chosen = choose_precision(precision, there.get('precision'), hp, dls, objective)
     amp += compiled
     if minutes and not known:
@@ -506,16 +458,11 @@ def evaluate_run(
     "Evaluate the newest state of a run on held-out examples"
     run = Path(run)
     check_run(run)
-    check_objective(run, objective)
+    check_objective(run, objective and objective.__name__)
+    check_vocabulary(run, check_examples(data) if data else None)
     hp = replace(load_hparams(run/'hparams.json'), train_batch_size=1, grad_accumulation=1) # held-out text may be short
-    facts, device, (tensors, _) = _facts(run)['data'], device_of(device), newest_state(run)
-    if not facts:
-        raise InputError(f"{run} was converted and does not know its examples; continue it with electra_pretrain first")
-    if not data: _check_sample(run)
+    device, (tensors, _) = device_of(device), newest_state(run)
     held = examples_for(data, hp, reads_table(hp)) if data else open_examples(None, hp)[1]
-    if held.recipe['tokenizer']!=facts['tokenizer']:
-        raise InputError(f"the examples were built with another vocabulary than {run} was trained with; "
-                         f"build them with electra_data --vocab {run}")
     learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'],
                             objective=objective)
     load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)
