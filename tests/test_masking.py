@@ -9,6 +9,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
+from electra_nbdev.pretraining.learner import give_counts
 from electra_nbdev.pretraining.recipe import build_networks, preset
 from official import Seen, loaders
 
@@ -38,6 +39,11 @@ def test_parts_of_a_batch_are_masked_like_the_batch(duplicates):
     whole, halves = mask(slice(8), 0), [mask(slice(o, o+4), o) for o in (0, 4)]
     same(whole, [joined_field(o) for o in zip(*halves)])
     assert not torch.equal(halves[1].u, mask(slice(4, 8), 0).u)
+
+@pytest.mark.parametrize('sl,prob,width', [(4, .15, 1), (10, .15, 1), (32, .3, 9)])
+def test_a_batch_is_as_wide_as_its_longest_example_needs(sl, prob, width):
+    inp = make_inputs(torch.full((2, sl), 7), None, 0)
+    assert mask_batch(inp, SPECIAL_IDS, prob).positions.shape==(2, width)
 
 class Disturb(Callback):
     "Draws random numbers that have nothing to do with masking"
@@ -83,6 +89,11 @@ def test_unigram_noise_needs_counts():
     with pytest.raises(InputError, match='about replaced tokens'):
         preset('tiny', electra_objective=False, unigram_noise=.5)
     with pytest.raises(InputError, match='set `unigram_noise` too'): preset('small', unigram_noise_until=.5)
+
+def test_an_objective_that_has_counts_takes_others_and_needs_none():
+    model, counts = build_networks(preset('tiny', vocab_size=60)), torch.arange(60.)
+    first, same, other = (give_counts(model, o, SPECIAL_IDS).unigram_probs.clone() for o in (counts, None, counts**2))
+    assert torch.equal(first, same) and not torch.equal(same, other)
 
 def test_the_share_of_unigram_noise_falls():
     "Linearly to zero; from then on batches are as without it"

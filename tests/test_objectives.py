@@ -58,6 +58,12 @@ def test_saved_and_read_back(tmp_path, variant):
     a, b = model(**batch()), back(**batch())
     assert a.loss.item()==b.loss.item() and torch.equal(a.labels, b.labels)
 
+def test_attention_is_chosen_as_for_any_model_of_transformers():
+    model = objective('tied')
+    for o in ('eager', 'sdpa'):
+        model.set_attn_implementation(o)
+        assert {n.config._attn_implementation for n in (model, model.generator, model.discriminator)}=={o}
+
 def test_arguments_are_checked():
     nets = build_networks(preset('tiny', **SMALL))
     with pytest.raises(InputError, match='has no argument `disc_wight`.*Did you mean `disc_weight`'):
@@ -74,6 +80,11 @@ def test_the_loss_is_a_ratio_of_sums():
     means = sum(model(**o).loss for o in parts).item()/4
     assert abs(means-whole.loss.item())>1e-3, 'the mean of means is another number'
 
+def test_a_masked_language_model_has_the_mean_loss_of_its_predictions():
+    generator = build_networks(preset('tiny', **SMALL)).generator
+    out, n = MaskedLanguageModel.of(generator).eval()(**batch()), int(batch()['weights'].sum())
+    assert out.loss.item()==pytest.approx(out.prediction.total.item()/n, rel=1e-5)
+
 @pytest.mark.parametrize('variant', ['tied', 'electric', 'bert'])
 def test_one_forward_compiles(variant):
     "As one graph, with the same loss"
@@ -89,6 +100,7 @@ def test_one_number_decides_and_draws():
     noise, left = split_uniform(torch.rand(10**6, generator=torch.Generator().manual_seed(0)), .25)
     numbers = noise.float().mean(), left[noise].mean(), left[~noise].mean(), left[noise].std(), left[~noise].std()
     assert [o.item() for o in numbers]==pytest.approx([.25, .5, .5, 12**-.5, 12**-.5], abs=.002)
+    assert split_uniform(torch.tensor([1-2**-24]), .22)[1]<1 # the largest number: the division rounds to 1
     assert left.min()>=0 and left.max()<1 and not split_uniform(left, 0.)[0].any() and split_uniform(left, 1.)[0].all()
 
 # An objective of the user's

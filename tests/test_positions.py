@@ -5,6 +5,7 @@ from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertM
 from transformers import RobertaConfig, RobertaModel, T5Config, T5EncoderModel, XLNetConfig, XLNetModel
 
 import electra_nbdev.finetuning.finetune as finetune
+from electra_nbdev.data.batches import extend_positions
 from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import max_input, shipped
@@ -28,6 +29,13 @@ def assert_truncation_fits(folder, n):
 def test_models_of_the_package(name):
     model, _, part = name.partition('/')
     assert_truncation_fits(shipped(model)/part, 128)
+
+def test_positions_behind_that_of_padding_begin_as_copies():
+    "RoBERTa counts from there: the first that have learnt are copied, whatever their number"
+    e = torch.nn.Embedding(12, 1, padding_idx=1)
+    e.weight.data = torch.arange(12.)[:,None]
+    extend_positions(e, 3, 8, {})
+    assert e.weight.flatten().tolist()==[0, 1, 2, 3, 4, 2, 3, 4, 2, 3, 10, 11]
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):

@@ -1,11 +1,13 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
 import json, shutil, time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from matplotlib import pyplot as plt
 from fastai.callback.core import Callback
 
 from electra_nbdev.pretraining import learner as pretrain, runs
@@ -13,11 +15,12 @@ from electra_nbdev.pretraining.continue_pretraining import continue_pretraining,
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.data.batches import pretrain_dls
 from electra_nbdev.data.examples import build_examples, load_examples
-from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, read_history
+from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, plot_history, read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.method.electra import ObjectiveStep, ReplaceTokens
 from electra_nbdev.method.masking import MaskTokens
-from electra_nbdev.pretraining.recipe import build_networks, load_networks, preset, save_hparams, with_steps
+from electra_nbdev.pretraining.recipe import (build_networks, load_networks, load_weights, preset, save_hparams,
+                                              with_steps)
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.finetuning import finetune_recipe
 from electra_nbdev.pretraining.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
@@ -239,6 +242,11 @@ def test_curves_take_a_hundredth_of_the_time(made, tmp_path, monkeypatch):
     learn.fit_steps()
     assert len(drawn)==2 and learn.save_checkpoints.redraw-drawn[-1]==pytest.approx(20, rel=.5)
 
+def test_a_panel_of_several_curves_names_them():
+    fig = plot_history([dict(step=1, gen_loss=1., disc_loss=2., lr=.1)])
+    assert [o.get_title() for o in fig.axes if o.get_legend()]==['generator loss, nats']
+    plt.close(fig)
+
 def files_of(folder): return {str(o): o.read_bytes() for o in folder.rglob('*') if o.is_file()}
 
 def test_a_run_that_has_returned_is_closed(made, tmp_path, monkeypatch):
@@ -291,6 +299,10 @@ def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp
     (out/'hparams.json').write_text(json.dumps(facts))
     with pytest.raises(InputError, match=r'other examples \(seed: 7, asked for 0\)'):
         run_pretraining(d/'examples', out, longer, extend=True, device='cpu')
+    del facts['run']['data']['seed'] # as if an older version had written it
+    (out/'hparams.json').write_text(json.dumps(facts))
+    with pytest.raises(InputError, match=r'other examples \(seed: None, asked for 0\)'):
+        run_pretraining(d/'examples', out, longer, extend=True, device='cpu')
     facts['run']['data']['seed'] = 0
     facts['run']['data']['sources'][0]['name'] = 'train.txt' # as if it were a run of the sample
     (out/'hparams.json').write_text(json.dumps(facts))
@@ -311,6 +323,11 @@ def test_extending_needs_a_run(made, tmp_path, monkeypatch):
         with pytest.raises(InputError, match='--extend trains a run longer, and .*typo holds none'):
             run_pretraining(data, tmp_path/'typo', hp, extend=True, device='cpu')
     assert not (tmp_path/'typo').exists()
+
+def test_the_parts_of_a_batch_are_a_condition_if_there_are_several(made):
+    "A checkpoint from before there were parts does not say how many"
+    assert 'parts' not in resume_conditions(learner(made))
+    assert resume_conditions(learner(made, grad_accumulation=2))['parts']==2
 
 def test_a_gpu_promises_less_unless_it_is_asked(made, tmp_path, monkeypatch, capsys):
     "Sums on a GPU have no fixed order, so a continued run says that it is not bit-exact"
@@ -448,6 +465,11 @@ def test_as_many_steps_as_fit(made, n, monkeypatch):
     with learn.no_bar(), learn.no_logging(): learn.fit_steps()
     assert .85*12<time.perf_counter()-start<1.15*12
 
+def test_a_minute_has_sixty_seconds(made, monkeypatch):
+    monkeypatch.setattr(pretrain, 'time_steps', lambda *args, **kwargs: (1., 0.))
+    learn = learner(made)
+    assert pretrain.steps_within(2, learn.hp, learn.dls)==120
+
 def saved(out): return json.loads((out/'hparams.json').read_text())['run'].get('precision')
 
 @pytest.mark.parametrize('secs,chosen', [(.5, 'bf16'), (.94, 'bf16'), (.97, 'fp32'), (1.5, 'fp32')])
@@ -516,6 +538,11 @@ def test_same_seed_same_weights():
     assert all(torch.equal(x, y) for x,y in zip(a.parameters(), b.parameters()))
     assert not torch.equal(next(a.parameters()), next(c.parameters()))
 
+def test_three_of_the_weights_that_do_not_fit_are_named():
+    with pytest.raises(InputError) as e: load_weights({o: torch.zeros(2) for o in 'abcd'}, {}, 'this file')
+    named = '; '.join(f'{o} absent, the recipe has [2]' for o in 'abc')
+    assert str(e.value)==f'this file does not fit the recipe: {named}'
+
 def test_networks_without_a_checkpoint_are_not_written_over(made, tmp_path):
     d, hp = made
     run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
@@ -540,6 +567,36 @@ def test_the_last_evaluation_takes_all_that_is_asked_for(made):
     learn = learner(made, num_train_steps=9, save_checkpoints_steps=8, num_eval_steps=3, eval_batch_size=1)
     with learn.no_bar(), learn.no_logging(): learn.fit_steps()
     assert learn.n_updates==9 and learn.dls.valid.n_batches==3
+
+def test_a_run_that_is_watched_has_one_progress_bar(made, monkeypatch):
+    "That of the first process"
+    shown = []
+    monkeypatch.setattr(pretrain, 'watched', lambda: True)
+    monkeypatch.setattr(pretrain, 'progress_bars', lambda _, on: (shown.append(bool(on)), nullcontext())[1])
+    for n in (0, 1):
+        monkeypatch.setattr(pretrain, 'rank', lambda n=n: n)
+        learner(made).fit_steps(1)
+    assert shown==[True, False]
+
+def test_positions_of_longer_sequences_begin_as_copies(made):
+    "In `tiny`: before the first batch of 16 tokens, and at the end those that no sequence has reached"
+    learn, starts = learner(made, num_train_steps=4, length_schedule=((8, .5), (16, .5))), []
+    positions = learn.model.discriminator.electra.embeddings.position_embeddings.weight
+    def copied(n): return torch.equal(positions[n:2*n], positions[:n])
+    class Look(Callback):
+        run_valid = False
+        def after_loss(self): starts.append(copied(8))
+    learn.fit_steps(cbs=Look())
+    assert starts==[False, False, True, False] and copied(16)
+
+def test_an_evaluation_reads_a_tenth_of_its_own_interval(made):
+    "And not of all updates before it"
+    learn = learner(made, num_train_steps=90, save_checkpoints_steps=30, num_eval_steps=20, eval_batch_size=1)
+    learn.evaluation_interval.before_fit()
+    for done in (0, 30):
+        learn.n_updates = learn.evaluated = done
+        learn.evaluation_interval.before_train()
+        assert learn.dls.valid.n_batches==3
 
 def test_what_is_kept_stays_when_a_run_gets_longer(made, tmp_path, capsys):
     "And the same command continues, if that was interrupted"

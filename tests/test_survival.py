@@ -607,6 +607,12 @@ def test_spikes_can_be_let_through(made):
     learn.fit_steps(8)
     assert all(learn.moved.values()) and learn.skip_bad_gradients.skipped==0
 
+def test_a_spike_of_short_gradients_is_one(made):
+    "Usual are norms far below 1: what counts is the ratio"
+    learn = learner(made, None, [Spoil([6], 1e6), Watch()], gen_weight=1e-4, disc_weight=1e-4)
+    learn.fit_steps(8)
+    assert [k for k,v in learn.moved.items() if not v]==[6] and learn.skip_bad_gradients.usual<1
+
 def test_too_many_skipped_updates_stop_the_run(made, tmp_path):
     "With the last good weights saved; the same command stops again, a larger bound goes on; what was skipped stays so"
     d, hp, *_ = made
@@ -726,6 +732,14 @@ def test_fuzzed_checkpoint_tensors(victim, data):
         save_file(tensors, bad/'tensors.safetensors')
         return how
     trial(victim, spoil, True)
+
+@pytest.mark.parametrize('name,value', [('step', STEPS+1), ('evaluated', STEPS+1), ('position', -1), ('rows', 2**53),
+                                        ('skipped', 1.)])
+def test_counts_that_no_run_has_are_refused(victim, name, value):
+    def spoil(bad):
+        state = json.loads((bad/'state.json').read_text())
+        (bad/'state.json').write_text(json.dumps(state | {name: value}))
+    assert not trial(victim, spoil, True)
 
 @pytest.mark.parametrize('at', [625, -1, 2**40, 1., True])
 def test_generators_do_not_read_where_they_should_not(victim, at):

@@ -148,9 +148,11 @@ if __name__=='__main__':
     p.add_argument('--n', type=int, default=60)
     p.add_argument('--seed', type=int, default=1)
     p.add_argument('--jobs', type=int, default=2)
+    p.add_argument('--modules', nargs='+', help='such as method.masking; all if none is given')
     p.add_argument('--out', required=True, help='a .jsonl file')
     args = p.parse_args()
-    drawn, out = random.Random(args.seed).sample(list(sites()), args.n), Path(args.out)
+    places = [o for o in sites() if not args.modules or module_of(o[0]) in args.modules]
+    drawn, out = random.Random(args.seed).sample(places, args.n), Path(args.out)
     done = {json.loads(o)['number'] for o in out.read_text().splitlines()} if out.exists() else set()
     with tempfile.TemporaryDirectory(prefix='mutations-') as tmp:
         free = Queue()
