@@ -27,7 +27,12 @@ test: .venv/.installed-dev ## run every check that CI runs; STAGES="export pages
 
 QUARTO := 1.10
 
-docs: .venv/.installed-dev ## build the site in _docs (needs quarto 1.10 or later)
+nbs/try/models: .venv/.installed-dev
+	$(BIN)/electra_convert --src tiny --onnx --int8 --out $@/electra
+	$(BIN)/electra_convert --src electric --onnx --int8 --out $@/electric
+	@rm -f $@/electric/towers.onnx
+
+docs: .venv/.installed-dev nbs/try/models ## build the site in _docs (needs quarto 1.10 or later)
 	@command -v quarto >/dev/null || { echo "quarto is not on the PATH: install $(QUARTO) or later from https://quarto.org/docs/get-started/" >&2; exit 2; }
 	@printf '$(QUARTO)\n%s\n' "$$(quarto --version)" | sort -VC || { echo "quarto $$(quarto --version) cannot build nbdev's sites (quarto-cli issue 14669): install $(QUARTO) or later from https://quarto.org/docs/get-started/" >&2; exit 2; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tools nbdev-docs
@@ -43,7 +48,7 @@ export: .venv/.installed-dev ## clean the notebooks and write the modules from t
 	$(BIN)/nbdev-export
 
 clean: ## remove what was built; .venv and runs stay
-	rm -rf _proc _docs build dist *.egg-info .pytest_cache .hypothesis nbs/nbdev.yml nbs/sidebar.yml
+	rm -rf _proc _docs build dist *.egg-info .pytest_cache .hypothesis nbs/nbdev.yml nbs/sidebar.yml nbs/try/models
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 define install
