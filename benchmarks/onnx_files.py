@@ -32,7 +32,8 @@ def areas(logits, kinds):
     for k,(rows,labels) in kinds.items():
         scores = [logits(o[None]).ravel() for o in rows.numpy()]
         inner = rows>4 # not the special tokens
-        found[k] = round(float(roc_auc_score(labels[inner].numpy(), [s for a,b in zip(scores, inner) for s in a[b]])), 4)
+        scores = [s for a,b in zip(scores, inner) for s in a[b]]
+        found[k] = round(float(roc_auc_score(labels[inner].numpy(), scores)), 4)
     return found | dict(seconds=round((time.perf_counter()-start)/sum(len(o) for o,_ in kinds.values()), 5))
 
 def main():
@@ -62,7 +63,7 @@ def main():
             def logits(o): return session.run(None, dict(input_ids=o, attention_mask=np.ones_like(o)))[0]
             found[name] = areas(logits, kinds)
     for k,o in found.items(): print(f'{k:22}', o)
-    args.out.write_text(json.dumps(dict(setting=f'electra-tiny-en, {len(rows)} rows of 64 tokens', cpu=cpu(), found=found),
-                                   indent=1)+'\n')
+    result = dict(setting=f'electra-tiny-en, {len(rows)} rows of 64 tokens', cpu=cpu(), found=found)
+    args.out.write_text(json.dumps(result, indent=1)+'\n')
 
 if __name__=='__main__': main()

@@ -21,7 +21,7 @@ from .engine.command import Required, Several, SomeNames, command
 from .engine.files import InputError
 
 # %% ../nbs/99_cli.ipynb #b7c953d9
-@command
+@command(places='corpus')
 def electra_vocab(
     corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
     out:Required, # Folder for the vocabulary
@@ -40,7 +40,7 @@ def electra_vocab(
     return tok
 
 # %% ../nbs/99_cli.ipynb #4459913b
-@command
+@command(places='corpus vocab replace_with device')
 def electra_data(
     corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
     vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or tiny: that of the model of the package
@@ -121,7 +121,7 @@ def _add_replacements(folder, generator, **how):
           f"the best {found['top']//2} have {found['covered']:.1%} of the probability")
 
 # %% ../nbs/99_cli.ipynb #49127a97
-@command
+@command(places='hparams data')
 def electra_plan(
     preset:str=None, # tiny, small, base or large (default: small; --budget chooses)
     hparams:str=None, # JSON text or a JSON file, on top of the preset; help lists the names
@@ -139,8 +139,14 @@ def electra_plan(
     print(found.report())
     return found
 
+# %% ../nbs/99_cli.ipynb #9716de27
+_BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'
+_PRETRAIN = dict(few='data out preset hparams steps minutes extend init body device', renamed=dict(run='out'),
+                 places='data hparams body init device',
+                 less=f'{_BATCH} and another --out; checkpoints stay, and with free memory the same command continues')
+
 # %% ../nbs/99_cli.ipynb #da7905f9
-@command(few='data out preset hparams steps minutes extend init body device', renamed=dict(run='out'))
+@command(**_PRETRAIN)
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
@@ -298,7 +304,7 @@ def _ended(learn):
     return learn
 
 # %% ../nbs/99_cli.ipynb #1254c7f6
-@command
+@command(places='run data device', less='use --device cpu, or lower eval_batch_size in hparams.json of the run')
 def electra_evaluate(
     run:Required, # Folder of a run
     data:str=None, # Held-out examples (default: those of the embedded sample)
@@ -318,7 +324,7 @@ def electra_evaluate(
     return found
 
 # %% ../nbs/99_cli.ipynb #93be96c3
-@command
+@command(places='text pairs nbest weights model vocab device', less='use --device cpu, or give shorter lines')
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
     text:str=None, # File: a pseudo-log-likelihood for every line
@@ -431,11 +437,13 @@ def _rerank(lists, tuned, weights, out, opened):
     return found
 
 # %% ../nbs/99_cli.ipynb #3044bf80
-_FEW = 'task data_dir model out csv text_column pair_column label_column dev hparams trials device'
-_RENAMED = dict(text='text_column', pair='pair_column', label='label_column', preset='recipe')
+_FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_column dev hparams trials device',
+                 renamed=dict(text='text_column', pair='pair_column', label='label_column', preset='recipe'),
+                 places='data_dir model csv dev hparams device',
+                 less=f'{_BATCH} and another --out; finished trials stay')
 
 # %% ../nbs/99_cli.ipynb #aead5b1e
-@command(few=_FEW, renamed=_RENAMED)
+@command(**_FINETUNE)
 def electra_finetune(
     task:SomeNames=None, # cola, mnli ... of GLUE, chunk, squad, newsqa ... of MRQA; joined by + they share a network
     data_dir:str=None, # Folder with a folder for each task, or hf:glue, hf:rajpurkar/squad_v2, hf:mrqa ...
@@ -551,7 +559,8 @@ def _submission(out):
     return f'Predictions of the test sets: the folder predictions of each task in {out}'
 
 # %% ../nbs/99_cli.ipynb #b77ecedb
-@command(renamed=dict(input='src'))
+@command(renamed=dict(input='src'), places='model src device',
+         less='use --device cpu, or lower predict_batch_size in tasks.json of the model')
 def electra_predict(
     model:Required, # Folder of a task, from electra_finetune
     src:Required, # .csv, .tsv, .jsonl or .txt; questions also .json; words in columns also under other endings
@@ -593,7 +602,7 @@ def _columns_of(kind, settings, path):
     return ['text'] if form=='.txt' and len(columns)==1 else columns
 
 # %% ../nbs/99_cli.ipynb #a8f7e54f
-@command(renamed=dict(dst='out'))
+@command(renamed=dict(dst='out'), places='src hparams')
 def electra_convert(
     src:Several, # A run, one or two Hugging Face folders, hf:name, a TensorFlow checkpoint, or an .npz
     out:Required, # Folder to write, or an .npz for official names; must not exist yet

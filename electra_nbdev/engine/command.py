@@ -29,30 +29,32 @@ def command(
     *,
     few:str='', # Names of the arguments that `--help` shows, where `--help-all` shows the rest; empty: all
     renamed:dict={}, # {former name of an argument: its name}; both are taken
+    places:str='', # Names of the arguments that name what is there already
+    less:str='use a machine with more memory', # What to do where memory runs out
 ): # The function; as a program, its command line
     "A function that is a command line where a script calls it without arguments"
-    if f is None: return partial(command, few=few, renamed=renamed)
+    if f is None: return partial(command, few=few, renamed=renamed, places=places, less=less)
+    how = places.split(), less
     @wraps(f)
     def cmd(*args, **kwargs):
         if not (args or kwargs or is_cli()) and _is_script_run(currentframe().f_back):
-            with set_ctx(_cli_func, f): _in_terminal(f, (), _parsed(f, few.split(), renamed))
+            with set_ctx(_cli_func, f): _in_terminal(f, (), _parsed(f, few.split(), renamed), *how)
             return
         kwargs = {renamed.get(k, k): v for k,v in kwargs.items()}
-        return _in_terminal(f, args, kwargs) if is_cli(cmd) else f(*args, **kwargs)
+        return _in_terminal(f, args, kwargs, *how) if is_cli(cmd) else f(*args, **kwargs)
     return cmd
 
 # %% ../../nbs/engine/98_command.ipynb #2b4d62f9
-def _in_terminal(f, args, kwargs):
+def _in_terminal(f, args, kwargs, places, less):
     "Run a command; its mistakes are one line, and an exit code"
     _quieten()
     try:
-        _check_places(f, kwargs)
-        if (device := kwargs.get('device')) and f.__name__!='electra_plan': check_device(device) # or of another machine
+        _check_places(f, kwargs, places)
         return f(*args, **kwargs)
     except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
     except (MemoryError, RuntimeError) as e:
         if why := _out_of_memory(e):
-            cure, code = _LESS_MEMORY.get(f.__name__, 'use a machine with more memory'), 2
+            cure, code = less, 2
         elif why := _lost(e): cure, code = 'the same command continues from what is saved', 1
         else: raise
         found = f'{f.__name__}: {why}; {cure}'
@@ -88,12 +90,6 @@ SomeNames = Annotated[str, {'nargs': '+'}]
 Several = Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}]
 
 # %% ../../nbs/engine/98_command.ipynb #330428af
-_PLACES = dict(electra_vocab='corpus', electra_data='corpus vocab replace_with',
-               electra_pretrain='data hparams body init', electra_plan='hparams data', electra_evaluate='run data',
-               electra_score='text pairs nbest weights model vocab',
-               electra_finetune='data_dir model csv dev hparams', electra_predict='model src',
-               electra_convert='src hparams')
-
 def _leads_somewhere(name):
     "Whether a name can be a path, a glob, a checkpoint's prefix, a model of the package, JSON text, or on the hub"
     path = Path(name).expanduser()
@@ -101,10 +97,12 @@ def _leads_somewhere(name):
     if files('electra_nbdev').joinpath('models', SHIPPED.get(name, name)).is_dir(): return True
     return any(next(glob.iglob(o, recursive=True), None) for o in (str(path), f'{glob.escape(str(path))}.*'))
 
-def _check_places(f, given):
-    "Refuse a path where nothing is"
-    for flag in _PLACES.get(f.__name__, '').split():
+def _check_places(f, given, places):
+    "Refuse a path where nothing is, and a device that this machine lacks"
+    for flag in places:
         value = given.get(flag) or []
+        if flag=='device' and value: check_device(value)
+        if flag=='device': continue
         for name in [value] if isinstance(value, str) else value:
             if _leads_somewhere(name) or (flag, name)==('hparams', 'help'): continue
             folder = Path(name).expanduser().parent
@@ -114,14 +112,6 @@ def _check_places(f, given):
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c
-_BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'
-_LESS_MEMORY = dict(
-    electra_pretrain=f'{_BATCH} and another --out; checkpoints stay, and with free memory the same command continues',
-    electra_evaluate='use --device cpu, or lower eval_batch_size in hparams.json of the run',
-    electra_score='use --device cpu, or give shorter lines',
-    electra_finetune=f'{_BATCH} and another --out; finished trials stay',
-    electra_predict='use --device cpu, or lower predict_batch_size in tasks.json of the model')
-
 def _out_of_memory(error):
     "The line of an error that says so, if memory ran out"
     words = "out of memory|ALLOC_FAILED|[Uu]nable to allocate|can't allocate memory|^MemoryError"
