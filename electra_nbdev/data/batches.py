@@ -112,13 +112,13 @@ def grouped(self:PretrainDL,
     epoch:int, # Which pass
 )->np.ndarray: # The same in another order
     "Batches of similar lengths, within windows of a pass"
-    rng, found = np.random.default_rng((self.seed, epoch, 1)), []
+    rng, shuffled = np.random.default_rng((self.seed, epoch, 1)), []
     whole, rest = np.split(order, [self.per_epoch*self.bs])
     for i in range(0, len(whole), self.window*self.bs):
         part = whole[i:i+self.window*self.bs]
         batches = part[np.argsort(self.lens[part], kind='stable')].reshape(-1, self.bs)
-        found += list(rng.permutation(batches))
-    return np.concatenate([*found, rest])
+        shuffled += list(rng.permutation(batches))
+    return np.concatenate([*shuffled, rest])
 
 # %% ../../nbs/data/13_batches.ipynb #e4e546ad
 @patch

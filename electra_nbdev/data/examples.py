@@ -168,9 +168,9 @@ def build_shard(
 def _build_shards(jobs, work, recipe, num_proc):
     "All shards, in several processes if asked for; returns the sums of their counts, part by part"
     f = partial(build_shard, work=work, recipe=recipe, parent=None if num_proc==1 else os.getpid())
-    found = in_processes(f, list(enumerate(jobs)), num_proc)
-    def total(part): return {k: sum(o[part][k] for o in found) for k in found[0][part]}
-    return {o: total(o) for o in found[0]}
+    results = in_processes(f, list(enumerate(jobs)), num_proc)
+    def total(part): return {k: sum(o[part][k] for o in results) for k in results[0][part]}
+    return {o: total(o) for o in results[0]}
 
 # %% ../../nbs/data/12_examples.ipynb #e638c503
 def _count_tokens(ds, vocab_size):

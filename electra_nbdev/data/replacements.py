@@ -103,9 +103,9 @@ def _rows(generator, examples, numbers, facts):
     mb = mask_batch(inp, special_ids, facts['mask_prob'], rand=rand)
     k = facts['top']
     u = rand(len(numbers), mb.positions.shape[1]*(k-k//2))
-    found = candidates_of(generator, mb, k, u, examples.recipe['vocab_size'])
+    proposed = candidates_of(generator, mb, k, u, examples.recipe['vocab_size'])
     shown = mb.masked_ids.gather(1, mb.positions)!=special_ids.mask
-    kept, used = [o.cpu() for o in (mb.positions, *found, shown)], (mb.weights>0).cpu()
+    kept, used = [o.cpu() for o in (mb.positions, *proposed, shown)], (mb.weights>0).cpu()
     rows = [[o[u].flatten().numpy() for o,u in zip(column, used)] for column in kept]
     return rows, kept[2][...,:k//2].exp().sum(-1)[used].sum().item(), int(used.sum())
 

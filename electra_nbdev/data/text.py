@@ -56,9 +56,9 @@ def text_files(
     if str(corpus).startswith('hf:'): return [corpus]
     path = Path(corpus).expanduser()
     if path.is_file(): return [path]
-    if path.is_dir(): found = _folder_files(path)
-    else: found = [Path(o) for o in sorted(glob.glob(str(path), recursive=True))]
-    return [o for o in found if o.is_file()] or _no_files(corpus, path)
+    if path.is_dir(): paths = _folder_files(path)
+    else: paths = [Path(o) for o in sorted(glob.glob(str(path), recursive=True))]
+    return [o for o in paths if o.is_file()] or _no_files(corpus, path)
 
 def _no_files(corpus, path):
     "The error for a corpus without any file"
@@ -303,9 +303,9 @@ def chunks(
 )->list: # A `TextChunk` each, in the order of the text
     "The parts of a corpus that can be read independently"
     corpus = as_corpus(corpus)
-    found = [c for o in text_files(corpus) for c in _source_chunks(o, corpus, chunk_bytes, blank_lines_separate_docs)]
-    if not found: raise InputError(f'The corpus `{corpus.files}` is empty: there is not one byte or row of text in it.')
-    return found
+    parts = [c for o in text_files(corpus) for c in _source_chunks(o, corpus, chunk_bytes, blank_lines_separate_docs)]
+    if not parts: raise InputError(f'The corpus `{corpus.files}` is empty: there is not one byte or row of text in it.')
+    return parts
 
 # %% ../../nbs/data/10_text.ipynb #f77cb4cf
 def _identity(file, origin):
@@ -319,8 +319,8 @@ def _dataset_facts(spec):
     splits = builder.config.data_files or {}
     wanted = splits.get(str(stream.split))
     parts = [wanted] if wanted else splits.values()
-    found = [_identity(*o) for part in parts for o in zip(part, part.origin_metadata)]
-    return dict(files=len(found), digest=digest(found or builder.hash))
+    identities = [_identity(*o) for part in parts for o in zip(part, part.origin_metadata)]
+    return dict(files=len(identities), digest=digest(identities or builder.hash))
 
 def _facts(path, corpus):
     "Name, size and digest of one file or dataset, and how it is read if it is no text"
@@ -376,6 +376,6 @@ def sample_corpus()->Path: # Folder with `train.txt` and `held_out.txt`
     for chapter in text.rstrip('\n').split('\n\n'):
         parts['held_out' if is_held_out(chapter.split('\n')) else 'train'].append(chapter)
     with atomic_folder(path) as tmp:
-        for part,found in parts.items():
-            (tmp/f'{part}.txt').write_bytes(('\n\n'.join(found)+'\n').encode())
+        for part,chapters in parts.items():
+            (tmp/f'{part}.txt').write_bytes(('\n\n'.join(chapters)+'\n').encode())
     return path

@@ -95,15 +95,15 @@ def special_token_ids(
     from electra_nbdev.method.masking import SpecialTokenIds # loads fastai, which a tokenizer alone does not need
     cls = tok.bos_token_id if tok.cls_token_id is None else tok.cls_token_id
     sep = tok.eos_token_id if tok.sep_token_id is None else tok.sep_token_id
-    found = SpecialTokenIds(tok.pad_token_id, cls, sep, tok.mask_token_id)
-    missing = [f'{k}_token' for k,v in found._asdict().items() if v is None]
+    ids = SpecialTokenIds(tok.pad_token_id, cls, sep, tok.mask_token_id)
+    missing = [f'{k}_token' for k,v in ids._asdict().items() if v is None]
     if missing:
         raise InputError(f"the tokenizer {tok.name_or_path} has no {' and no '.join(missing)}; add what is missing "
                          "with `tok.add_special_tokens({'mask_token': '<mask>', …})` and save the tokenizer again")
-    if found.pad in found[1:] or found.mask in found[:3]:
-        raise InputError(f"the tokenizer {tok.name_or_path} uses one token for two of {found}; give padding and mask "
+    if ids.pad in ids[1:] or ids.mask in ids[:3]:
+        raise InputError(f"the tokenizer {tok.name_or_path} uses one token for two of {ids}; give padding and mask "
                          "tokens of their own with `tok.add_special_tokens` and save the tokenizer again")
-    return found
+    return ids
 
 # %% ../../nbs/data/11_tokenizer.ipynb #6296090e
 def word_starts(
@@ -112,9 +112,9 @@ def word_starts(
     "Whether a piece begins a word; special tokens do"
     prefix = getattr(tok.backend_tokenizer.model, 'continuing_subword_prefix', None) # WordPiece
     def begins(o): return not o.startswith(prefix) if prefix else o[:1] in 'Ġ▁' # byte-level BPE, SentencePiece
-    special, found = {*tok.all_special_tokens}, [True]*len(tok)
-    for o,i in tok.get_vocab().items(): found[i] = o in special or begins(o)
-    return found
+    special, starts = {*tok.all_special_tokens}, [True]*len(tok)
+    for o,i in tok.get_vocab().items(): starts[i] = o in special or begins(o)
+    return starts
 
 # %% ../../nbs/data/11_tokenizer.ipynb #100bcf59
 def vocab_list(
@@ -383,8 +383,8 @@ def no_bars():
 
 def _documents(corpus):
     "The documents of a corpus, with a bar of its chunks"
-    found = chunks(corpus)
-    for c in progress_bar(found, leave=False) if watched() else found: yield from c.documents()
+    parts = chunks(corpus)
+    for c in progress_bar(parts, leave=False) if watched() else parts: yield from c.documents()
 
 # %% ../../nbs/data/11_tokenizer.ipynb #eb840320
 def _normal(tok, text): return normalize('NFC', tok.backend_tokenizer.normalizer.normalize_str(text))

@@ -125,10 +125,10 @@ def latest_checkpoint(
 )->Path|None: # None if there never was one
     "The newest checkpoint that is intact; damaged ones are set aside with a warning"
     folder = Path(run)/'checkpoints'
-    for path in (found := _found(folder)):
+    for path in (paths := _found(folder)):
         if not (why := find_damage(path)): return path
         if path.exists(): _set_aside(path, why)
-    if found or any(folder.glob('*.damaged')):
+    if paths or any(folder.glob('*.damaged')):
         raise InputError(f"every checkpoint in {folder} is damaged, so {run} cannot be continued; "
                          f"put a good copy of one there, delete {folder} to begin anew, or choose another --out")
 
@@ -179,9 +179,9 @@ def unfinished(
     recipe = Path(run)/'hparams.json'
     return bool(steps) and recipe.is_file() and steps[0]<_number(read_json(recipe), 'num_train_steps', recipe)
 
-def _number(found, name, path):
-    if isinstance(found.get(name), int): return found[name]
-    raise InputError(f"{path}: `{name}` is {found.get(name)!r}, not a whole number")
+def _number(state, name, path):
+    if isinstance(state.get(name), int): return state[name]
+    raise InputError(f"{path}: `{name}` is {state.get(name)!r}, not a whole number")
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #995e5198
 def check_files(

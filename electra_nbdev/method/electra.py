@@ -279,12 +279,12 @@ class ReplacedTokenDetection(Objective):
         mb:MaskedBatch, # Masked batch
     )->StepOutput: # Without its loss
         "Replace tokens, and find them"
-        found = self.predict(mb)
-        fake = corrupt(mb, found.sampled)
+        prediction = self.predict(mb)
+        fake = corrupt(mb, prediction.sampled)
         labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
         logits = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
-        sums = dict(gen=found.total, disc=disc_nll(logits, labels).sum())
-        return StepOutput(logits=logits, labels=labels, sums=sums, prediction=found)
+        sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
+        return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
 
 # %% ../../nbs/method/04_electra.ipynb #131e82e8
 @patch
@@ -352,14 +352,14 @@ def choose_noise(self:ReplacedTokenDetection,
 
 @patch
 def draw_noise(self:ReplacedTokenDetection,
-    found:Prediction, # What the generator predicts
+    prediction:Prediction, # What the generator predicts
     noise:Tensor|None, # From `choose_noise`
     u:Tensor, # Uniform numbers, (bs, n)
 )->Prediction: # The same with other samples
     "Put noise among the samples"
-    if noise is None: return found
+    if noise is None: return prediction
     drawn = sample_inverse_cdf(self.unigram_probs, u)
-    return found._replace(sampled=torch.where(noise, drawn, found.sampled))
+    return prediction._replace(sampled=torch.where(noise, drawn, prediction.sampled))
 
 # %% ../../nbs/method/04_electra.ipynb #91a72161
 @patch
@@ -377,8 +377,8 @@ def predict(self:ReplacedTokenDetection,
     "Predictions and samples for a batch"
     generator = mb.proposed or self.generator or UniformGenerator(self.vocab_size)
     noise, mb = self.choose_noise(mb)
-    found = predict_masked(generator, mb, self.training, self.head_step, **self.sampling())
-    return self.draw_noise(found, noise, mb.u)
+    prediction = predict_masked(generator, mb, self.training, self.head_step, **self.sampling())
+    return self.draw_noise(prediction, noise, mb.u)
 
 # %% ../../nbs/method/04_electra.ipynb #b5af7e7e
 def step_loss(
@@ -457,10 +457,10 @@ class MaskedLanguageModel(Objective):
         mb:MaskedBatch, # Masked batch
     )->StepOutput: # Without its loss
         "Predict; the logits are log-probabilities of the original tokens"
-        found = predict_masked(self.generator, mb, self.training, self.head_step)
+        prediction = predict_masked(self.generator, mb, self.training, self.head_step)
         labels = torch.where(mb.weights>0, mb.targets, IGNORE)
-        sums = dict(gen=found.total)
-        return StepOutput(logits=-found.nll, labels=labels, sums=sums, prediction=found)
+        sums = dict(gen=prediction.total)
+        return StepOutput(logits=-prediction.nll, labels=labels, sums=sums, prediction=prediction)
 
     def counts(self,
         mb:MaskedBatch, # Masked batch

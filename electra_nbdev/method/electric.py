@@ -171,8 +171,8 @@ def predict(self:TwoTowers,
     def part(at): return top_and_entropy(head(at))
     at, n = gather_positions(x, mb.positions), mb.positions.shape[1]*head.out_features
     extra = () if training else in_parts(part, n, at)
-    found = Prediction(total, mb.candidates.sum(), nll.gather(1, mb.positions), sampled, *extra)
-    return found, x, nll
+    own = nll.gather(1, mb.positions)
+    return Prediction(total, mb.candidates.sum(), own, sampled, *extra), x, nll
 
 @predict_masked.register
 def _(generator:TwoTowers, mb, training, step=None, **sampling):
@@ -232,15 +232,16 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     )->StepOutput: # Without its loss
         "Write noise into the text, and tell which tokens are noise"
         noise, mb = self.choose_noise(mb)
-        found, x, nll = self.generator.predict(mb, self.training, self.head_step, **self.sampling())
-        found = self.draw_noise(found, noise, mb.u)
-        fake, (prob, counted) = corrupt(mb, found.sampled), self.noise_of(mb)
+        how = self.training, self.head_step
+        prediction, x, nll = self.generator.predict(mb, *how, **self.sampling())
+        prediction = self.draw_noise(prediction, noise, mb.u)
+        fake, (prob, counted) = corrupt(mb, prediction.sampled), self.noise_of(mb)
         q = log_q(self.generator.generator_lm_head, x, mb.input_ids, nll, fake)
         if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
         energies = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
         logits, labels = nce_logits(energies, q, prob), disc_labels(noise_mask(mb), counted)
-        sums = dict(gen=found.total, disc=disc_nll(logits, labels).sum())
-        return StepOutput(logits=logits, labels=labels, sums=sums, prediction=found)
+        sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
+        return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
 
 Objective.two_towers = TwoTowers
 

@@ -183,8 +183,8 @@ def in_parts(
     "`f` of a few sequences at a time, or one, so that at most `LOGITS` logits are held"
     parts = list(zip(*(o.split(max(1, LOGITS//n)) for o in tensors)))
     if len(parts)==1: return f(*tensors)
-    found = [checkpoint(f, *o, use_reentrant=False) for o in parts]
-    return [torch.cat(o) for o in zip(*found)]
+    outputs = [checkpoint(f, *o, use_reentrant=False) for o in parts]
+    return [torch.cat(o) for o in zip(*outputs)]
 
 # %% ../../nbs/method/02_generator.ipynb #7d8726b1
 def mlm_step(
@@ -238,8 +238,8 @@ def predict_at(
         sampled = sample_tokens(logits, targets, u, **sampling)
         return mlm_nll(logits, targets), sampled, *top_and_entropy(logits)
     n = mb.positions.shape[1]*generator.config.vocab_size
-    nll, *found = in_parts(part, n, hidden, mb.positions, mb.targets, mb.u)
-    return Prediction((nll*mb.weights).sum(), count, nll, *found)
+    nll, *rest = in_parts(part, n, hidden, mb.positions, mb.targets, mb.u)
+    return Prediction((nll*mb.weights).sum(), count, nll, *rest)
 
 # %% ../../nbs/method/02_generator.ipynb #26a80cfa
 class UniformGenerator:

@@ -62,14 +62,15 @@ def auc_200(
 # %% ../../nbs/method/08_metrics.ipynb #627e2d80
 def prediction_facts(
     mb:MaskedBatch, # Masked batch
-    found:Prediction, # What the generator predicted
+    prediction:Prediction, # What the generator predicted
     unigram:Tensor, # `unigram_nll`
     mask:int, # Id of [MASK]
 )->dict: # {name: Tensor}, (bs, n) each; `used` is False where there is no prediction
     "What is known of every prediction of the generator"
     shown = mb.masked_ids.gather(1, mb.positions)==mask
-    return dict(nll=found.nll, unigram=unigram[mb.targets], entropy=found.entropy, masked=shown,
-                top_right=found.top==mb.targets, sample_right=found.sampled==mb.targets,
+    p = prediction
+    return dict(nll=p.nll, unigram=unigram[mb.targets], entropy=p.entropy, masked=shown,
+                top_right=p.top==mb.targets, sample_right=p.sampled==mb.targets,
                 used=mb.weights>0)
 
 # %% ../../nbs/method/08_metrics.ipynb #74e95f02

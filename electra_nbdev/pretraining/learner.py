@@ -316,8 +316,8 @@ def match_examples(
     given=(), # Names of the hyper-parameters that the user has set
 )->PretrainHParams:
     "A recipe with the vocabulary and the length of the examples, unless the user set them"
-    found = dict(vocab_size=examples.recipe['vocab_size'], max_seq_length=examples.width)
-    change = {k: v for k,v in found.items() if k not in given and getattr(hp, k)!=v}
+    sizes = dict(vocab_size=examples.recipe['vocab_size'], max_seq_length=examples.width)
+    change = {k: v for k,v in sizes.items() if k not in given and getattr(hp, k)!=v}
     matched = with_length(hp, examples.width, given) if 'max_seq_length' in change else hp
     matched = replace(matched, **change)
     if change: print('From the examples:', ', '.join(f'{k} {v}' for k,(_,v) in differences(hp, matched).items()),
@@ -374,11 +374,11 @@ def _brief_fit(n, hp, dls, cbs, objective=None):
     with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
     if learn.stopped: raise KeyboardInterrupt
     learn.remove_cbs(cbs)
-    found = watch.train_seconds/n, watch.eval_seconds/dls.valid.n_batches
+    seconds = watch.train_seconds/n, watch.eval_seconds/dls.valid.n_batches
     del learn
     gc.collect() # a learner and its callbacks hold each other, and the networks on a GPU
     dls.train.position = 0
-    return found
+    return seconds
 
 # %% ../../nbs/pretraining/22_learner.ipynb #16740bec
 def time_steps(

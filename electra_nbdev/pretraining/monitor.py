@@ -128,8 +128,8 @@ def sums(self:JSONLLogger)->Tensor: # A number for each of `names`, float64 on t
 @patch
 def after_validate(self:JSONLLogger):
     "Write the evaluation"
-    if not self.in_fit or not (found := getattr(self, 'held_out', None)): return
-    self.history.add(dict(step=self.n_updates, held_out=rounded(found)))
+    if not self.in_fit or not (metrics := getattr(self, 'held_out', None)): return
+    self.history.add(dict(step=self.n_updates, held_out=rounded(metrics)))
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #dee193df
 @patch
@@ -201,8 +201,8 @@ PANELS = (('generator loss, nats', ('gen_loss', 'unigram_loss')), ('discriminato
 
 def _series(rows, key):
     "Steps and values of a number"
-    found = [o for o in rows if key in o]
-    return [o['step'] for o in found], [o[key] for o in found]
+    having = [o for o in rows if key in o]
+    return [o['step'] for o in having], [o[key] for o in having]
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #d97fb826
 def plot_history(
@@ -244,27 +244,27 @@ def diagnose(
     done:float, # Fraction of training that is done
     hp, # Recipe: advice leaves out what it has already
 )->list: # Sentences: what is wrong and what usually cures it
-    "Known problems of a run; healthy and young runs have none"
-    now, found = evals[-1], []
+    "Known told of a run; healthy and young runs have none"
+    now, told = evals[-1], []
     ranks = [o.get('auc_unigram', float('nan')) for o in evals]
     if 'disc_auc' in now:
         if max(ranks)>=.6 and ranks[-1]<.53:
-            found.append(f"The discriminator has collapsed: auc_unigram was {max(ranks):.2f} and is {ranks[-1]:.2f}. "
+            told.append(f"The discriminator has collapsed: auc_unigram was {max(ranks):.2f} and is {ranks[-1]:.2f}. "
                          "Continue from an earlier checkpoint with half the learning_rate.")
         elif done>=.5 and max(ranks)<.53:
-            found.append(f"The discriminator has never left the base rate. Try {_untried(hp)}.")
+            told.append(f"The discriminator has never left the base rate. Try {_untried(hp)}.")
         if now['called_replaced']>.9:
-            found.append(f"The discriminator calls {now['called_replaced']:.0%} of the tokens replaced. "
+            told.append(f"The discriminator calls {now['called_replaced']:.0%} of the tokens replaced. "
                          "Lower learning_rate or disc_weight.")
     if now.get('gen_entropy', 1.)<.1 and now['masked_lm_accuracy']<.9:
-        found.append(f"The generator has lost its entropy ({now['gen_entropy']:.2f} nats) without being right. "
+        told.append(f"The generator has lost its entropy ({now['gen_entropy']:.2f} nats) without being right. "
                      "Lower learning_rate; look for repeated text in the corpus.")
     zero = [k for k in ('gen_loss', 'disc_loss') if now.get(k)==0]
-    if zero: found.append(f"{' and '.join(zero)} is exactly 0: nothing is predicted. Look at mask_prob and examples.")
+    if zero: told.append(f"{' and '.join(zero)} is exactly 0: nothing is predicted. Look at mask_prob and examples.")
     if done>=.5 and max(o.get('below_unigram', 1.) for o in evals)<=0:
-        found.append("The generator has learnt no more than word frequencies. Try a higher learning_rate, more steps "
+        told.append("The generator has learnt no more than word frequencies. Try a higher learning_rate, more steps "
                      "or a vocabulary that fits the text.")
-    return found
+    return told
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #a47de35e
 SLOW, WAITING = 1/5, 1/2 # Of the usual speed; of the time
@@ -274,14 +274,14 @@ def diagnose_speed(
     waited:float=0., # Share of the time that training waited for batches
 )->list: # Sentences
     "Whether a run has become slow, or its loader is"
-    speeds, found = [o['tokens_per_s'] for o in rows if 'tokens_per_s' in o], []
+    speeds, problems = [o['tokens_per_s'] for o in rows if 'tokens_per_s' in o], []
     if len(speeds)>=10 and median(speeds[-3:])<SLOW*median(speeds[:-3]):
-        found.append(f"The speed has fallen from {median(speeds[:-3]):,.0f} to {median(speeds[-3:]):,.0f} tokens/s. "
+        problems.append(f"The speed has fallen from {median(speeds[:-3]):,.0f} to {median(speeds[-3:]):,.0f} tokens/s. "
                      "Look for another process on this device, for swapping, or for a GPU that is too hot.")
     if waited>WAITING:
-        found.append(f"Training waits for batches {waited:.0%} of the time. Put the examples on a local disk, "
+        problems.append(f"Training waits for batches {waited:.0%} of the time. Put the examples on a local disk, "
                      "or leave the loader a core of its own.")
-    return found
+    return problems
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #4f01b72b
 YOUNG = 300 # Updates before which a run is not diagnosed
@@ -295,8 +295,8 @@ class TrainingMonitor(Callback):
 
     def after_validate(self):
         "Diagnose the evaluations so far, and the speed"
-        if not self.in_fit or not (found := getattr(self, 'held_out', None)): return
-        self.evals.append(found)
+        if not self.in_fit or not (metrics := getattr(self, 'held_out', None)): return
+        self.evals.append(metrics)
         if self.n_updates<YOUNG: return
         rows = self.history.rows if hasattr(self, 'history') else []
         done = self.n_updates/self.hp.num_train_steps
@@ -382,8 +382,8 @@ def before_validate(self:SkipBadGradients):
 @patch
 def look(self:SkipBadGradients):
     "Write down the updates that were left out since the last look"
-    found = torch.stack([o[2] for o in self.unseen]).tolist() if self.unseen else []
-    for (step,place,_),(bad,norm,loss) in zip(self.unseen, found):
+    values = torch.stack([o[2] for o in self.unseen]).tolist() if self.unseen else []
+    for (step,place,_),(bad,norm,loss) in zip(self.unseen, values):
         if not bad: continue
         self.skipped += 1
         train = self.dls.train

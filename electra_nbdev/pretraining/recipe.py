@@ -323,12 +323,12 @@ def read_hparams(
             raise InputError(f"{where} does not exist; give a JSON file, or JSON text that starts with {{")
         text = Path(src).read_text(encoding='utf-8', errors='replace')
     example = 'for example {"mask_prob": 0.2}'
-    try: found = json.loads(text)
+    try: values = json.loads(text)
     except (ValueError, RecursionError) as e:
         raise InputError(f"{where} is no recipe ({e}); it has to be JSON, {example}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{where} holds {type(found).__name__}; it has to be an object, {example}")
-    return found
+    if not isinstance(values, dict):
+        raise InputError(f"{where} holds {type(values).__name__}; it has to be an object, {example}")
+    return values
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #bbd52d7e
 def given_hparams(

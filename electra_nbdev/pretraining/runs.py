@@ -272,8 +272,8 @@ def data_files(
     files = {}
     for part,examples in dict(train=train, held_out=held).items():
         for folder in (examples.path, *getattr(examples, 'tables', ())):
-            found = sorted([*folder.glob('*.arrow'), *folder.glob('*.safetensors')], key=lambda o: (o.suffix, o.name))
-            files |= {f'{part}/{o.relative_to(examples.path)}': o for o in found}
+            paths = sorted([*folder.glob('*.arrow'), *folder.glob('*.safetensors')], key=lambda o: (o.suffix, o.name))
+            files |= {f'{part}/{o.relative_to(examples.path)}': o for o in paths}
     return files
 
 # %% ../../nbs/pretraining/23_runs.ipynb #57c12e52
