@@ -329,8 +329,8 @@ def electra_score(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     surprisal:str=None, # File: the surprisal of every word of every line, as a table
     context:str=None, # With --surprisal: what stands before each line, or a file with a line for each
-    unit:str='nats', # With --surprisal: nats or bits
-    per:str='word', # With --surprisal: word, token or sentence
+    unit:str=None, # With --surprisal: nats (default) or bits
+    per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon (default) or set
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
     asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices, surprisal=surprisal)
@@ -361,13 +361,13 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     ways = _ways(asked, model, by)
     if vocab: vocab_place(vocab)
     if out and Path(out).is_dir(): raise InputError(f"--out is {out}, a folder; give the name of a file")
-    _check_surprisal(asked, source, told)
+    _check_parts(asked, source, **told)
     if asked=='text': rows.check_texts(source)
     if asked=='pairs': read_pairs(source)
     if asked=='choices': _check_choices(source, candidates, out)
     return _read_lists(source, weights, by[0], ways) if asked=='nbest' else (None, None)
 
-# %% ../nbs/99_cli.ipynb #2dcc464e
+# %% ../nbs/99_cli.ipynb #956a15d8
 def _ways(asked, model, by):
     "By what a model scores; a folder without a model is refused, and a way that it does not have"
     from electra_nbdev.engine import models
@@ -382,17 +382,18 @@ def _ways(asked, model, by):
         if o!='generator': way_of(o, ways, f'--by for {model}')
     return ways
 
-def _check_surprisal(asked, source, told):
+def _check_parts(asked, source, context, unit, per):
     "Refuse other units and parts, a file that is no text, and contexts that are not as many as its lines"
     from electra_nbdev.engine import fields, rows
     from electra_nbdev.using.score_files import PARTS, UNITS, line_contexts
-    if asked!='surprisal':
-        if told==dict(context=None, unit='nats', per='word'): return
-        raise InputError("--context, --unit and --per are for the words of --surprisal; give it too")
-    fields.check_choice('--unit', told['unit'], UNITS)
-    fields.check_choice('--per', told['per'], PARTS)
+    if asked!='surprisal' and (context or unit):
+        raise InputError("--context and --unit are for the words of --surprisal; give it too")
+    if unit: fields.check_choice('--unit', unit, UNITS)
+    if per and asked not in PARTS: raise InputError("--per is for --surprisal and --pairs; give one of them")
+    if per: fields.check_choice('--per', per, PARTS[asked])
+    if asked!='surprisal': return
     rows.check_texts(source)
-    line_contexts(source, told['context'])
+    line_contexts(source, context)
 
 # %% ../nbs/99_cli.ipynb #9f23ecdd
 def _check_choices(choices, candidates, out):
@@ -435,7 +436,8 @@ def _score_file(asked, source, out, how, lists, tuned, weights, told):
     "Scores of what a file holds; `how` opens a model for each way"
     from electra_nbdev.using import likelihood
     models = (likelihood.load_likelihood(*o) for o in how)
-    if asked=='pairs': return likelihood.score_pair_files(models, source, out)
+    told = {k: v for k,v in told.items() if v}
+    if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
     if asked=='text': return likelihood.score_text(next(models), source, out, (lambda _: None) if out else print)
     if asked=='surprisal': return likelihood.score_surprisal(next(models), source, out, **told)
     return _rerank(lists, tuned, weights, out, lambda: next(models))

@@ -1,5 +1,6 @@
 "Minimal pairs: files of every test as they are published, what accuracies are made of, the commands"
 import json, subprocess, sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,6 +162,10 @@ def test_several_ways(home):
     old, new = (cli.electra_score(pairs=home/'pairs', model=home/'electric', by=o) for o in ('energy', ['energies']))
     assert old.equals(new)
 
+def test_sets(home):
+    said = typed('electra_score --pairs pairs --model electric --per set', home)
+    assert [o.split()[0] for o in said.out.splitlines()[1:3]]==['a', 'b'], said
+
 def test_a_discriminator(home):
     "Of an ELECTRA-TT by the command, and the same numbers as P(replaced) of the words"
     said = typed('electra_score --text lines.txt --model tt --by p-replaced', home)
@@ -194,7 +199,9 @@ def test_surprisal_after_a_context(home):
 REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surprisal lines.txt --per words': '`word`?',
            '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
            '--surprisal lines.txt --context bad.jsonl': 'a context for each line', '--text lines.txt --unit bits':
-           'are for the words of --surprisal', '--text lines.txt --by towers energies': 'several are for --pairs',
+           'are for the words of --surprisal', '--pairs pairs --per word': 'allowed: phenomenon, set',
+           '--text lines.txt --per word': '--per is for --surprisal and --pairs',
+           '--text lines.txt --by towers energies': 'several are for --pairs',
            f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',
            '--pairs bad.json': 'allowed: .jsonl, .txt'}
 
@@ -203,3 +210,14 @@ def test_refused_in_one_line(flags, home):
     said = typed(f'electra_score {flags} {"" if "--model" in flags else "--model electric"} --out never.tsv', home)
     assert said.code==2 and REFUSED[flags] in said.err and len(said.err.splitlines())==1, said
     assert not (home/'never.tsv').exists()
+
+def test_the_notebook_has_the_measured_numbers():
+    "Of every phenomenon of BLiMP, of all pairs of Zorro, and the seconds"
+    root = Path(__file__).resolve().parents[1]
+    facts = json.loads((root/'benchmarks/results/pairs.json').read_text())
+    text = (root/'nbs/using/31_likelihood.ipynb').read_text(encoding='utf-8')
+    blimp, zorro = (facts['found'][o].values() for o in ('blimp', 'zorro'))
+    rows = [v for o in blimp for k,v in o.items() if k not in ('ties', 'mean over sets')]
+    rows += [o['all pairs'] for o in zorro]
+    for o in rows: assert '{accuracy} [{low}, {high}]'.format(**o) in text
+    for o in facts['seconds'].values(): assert f'{o:.1f} s' in text

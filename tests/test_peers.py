@@ -134,6 +134,7 @@ def test_words_and_sentences_add_up(name, peers, sentences):
     assert whole.tokens.sum()==len(tokens)==words.tokens.sum()
     close([-o['score'] for o in pseudo_log_likelihood(model, texts) if o['score'] is not None],
           [*whole.dropna().surprisal], 1e-3)
+    assert not len(surprisal(model, [' ', '']))
     under = surprisal(model, texts, 'It was a dark night.', unit='bits')
     assert under.start.equals(words.start) and under.end.equals(words.end)
     alone = surprisal(model, [f'It was a dark night. {o}' for o in texts], unit='bits')

@@ -264,7 +264,7 @@ def log_likelihood(self:Scorer,
     if not self.likelihood: self.likelihood = load_likelihood(path, vocab=vocab, device=self.device)
     return [o['score'] for o in pseudo_log_likelihood(self.likelihood, texts)]
 
-# %% ../../nbs/using/31_likelihood.ipynb #653b42c6
+# %% ../../nbs/using/31_likelihood.ipynb #497e7faf
 def _places(text, tokens, per):
     "Where the parts of a text are, and the part of each token"
     begins = [b-len(text[a:b].lstrip()) for _,a,b,_ in tokens] # in byte-level BPE a token begins with a space
@@ -276,12 +276,13 @@ def _places(text, tokens, per):
 def _surprisals(i, text, tokens, unit, per):
     "Rows of a text"
     spans, part = _places(text, tokens, per)
+    if not spans: return
     scores = [[] for _ in spans]
     for n,(*_,o) in zip(part, tokens): scores[n].append(o)
     for (a,b),o in zip(spans, scores):
         yield i, a, b, text[a:b], len(o), -sum(o)/UNITS[unit] if o else math.nan
 
-# %% ../../nbs/using/31_likelihood.ipynb #2f115c4c
+# %% ../../nbs/using/31_likelihood.ipynb #2e4076c0
 def surprisal(
     model, # From `load_likelihood`, or what it opens
     texts, # Strings
@@ -292,7 +293,7 @@ def surprisal(
 )->pd.DataFrame: # `text` (its number), `start`, `end` (characters), `string`, `tokens`, `surprisal`
     "Surprisal of each word, token or sentence"
     check_choice('unit', unit, UNITS)
-    check_choice('per', per, PARTS)
+    check_choice('per', per, PARTS['surprisal'])
     model = model if isinstance(model, Likelihood) else load_likelihood(model)
     check_choice('the way to score for a surprisal', model.by, [o for o in (*WAYS, '') if o!='p-replaced'])
     texts = [texts] if isinstance(texts, str) else list(texts)
@@ -459,14 +460,15 @@ def score_pair_files(
     path, # What `read_pairs` reads
     out=None, # JSONL file for the pairs; a figure is written beside it
     say:Callable=print, # Gets the table and a line about ties
+    per:str='phenomenon', # Or `set`
 )->pd.DataFrame:
-    "Accuracy on minimal pairs, by phenomenon and by each way to score"
+    "Accuracy on minimal pairs, of each phenomenon and by each way to score"
     pairs, found, ties = read_pairs(path), {}, []
     with jsonl_rows(out) as write:
         for model in [models] if isinstance(models, Likelihood) else models:
             rows = score_pairs(model, pairs)
             for r in rows: write(r)
-            found[model.by] = accuracies(rows)
+            found[model.by] = accuracies(rows, per)
             ties.append(told_ties(rows))
     if out: plot_accuracies(found, Path(out).with_suffix('.png'))
     table = compared(found)

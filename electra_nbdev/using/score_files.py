@@ -98,9 +98,9 @@ def read_pairs(
     if not pairs: raise InputError(f"{path} is empty: it has no pairs")
     return pairs
 
-# %% ../../nbs/using/28_score_files.ipynb #4687647d
+# %% ../../nbs/using/28_score_files.ipynb #abf7411a
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
-PARTS = 'word', 'token', 'sentence' # What has a surprisal
+PARTS = dict(surprisal=('word', 'token', 'sentence'), pairs=('phenomenon', 'set')) # Rows of a table; defaults first
 
 def line_contexts(
     path, # UTF-8 text, one a line
