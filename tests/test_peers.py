@@ -14,6 +14,7 @@ from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.using.likelihood import load_likelihood, pass_scores, pseudo_log_likelihood, surprisal
 from electra_nbdev.using.score_files import likelihood_ways
+from test_commands import typed
 
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
              max_position_embeddings=130, initializer_range=.3)
@@ -109,6 +110,15 @@ def test_each_token_after_those_before_it(peers, sentences):
 def test_folders_tell_what_they_hold(peers):
     assert likelihood_ways(peers/'bert')==likelihood_ways(peers/'roberta')==('pll', 'word-l2r')
     assert likelihood_ways(peers/'gpt')==('log-likelihood',)
+
+def test_the_command_takes_their_folders(peers):
+    (peers/'pairs.txt').write_text('the man are old .\nthe man is old .\n'*3)
+    said = typed('electra_score --pairs pairs.txt --model bert --by pll word-l2r', peers)
+    assert said.code==0 and said.out.split()[:2]==['pll', 'word-l2r'], said
+    said = typed('electra_score --pairs pairs.txt --model gpt', peers)
+    assert said.code==0 and '3 pairs by log-likelihood' in said.out, said
+    said = typed('electra_score --pairs pairs.txt --model gpt --by towers', peers)
+    assert said.code==2 and said.err.endswith("--by for gpt is 'towers'; allowed: log-likelihood.\n"), said
 
 def test_passes_of_long_texts_are_few_at_a_time(peers, monkeypatch):
     "Memory: no more tokens at a time than `PASS_TOKENS`; the numbers stay"

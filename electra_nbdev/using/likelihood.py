@@ -427,7 +427,7 @@ def score_text(
                 write(r)
                 say(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")
 
-# %% ../../nbs/using/31_likelihood.ipynb #96a9a830
+# %% ../../nbs/using/31_likelihood.ipynb #6cfe2228
 def compared(
     found:dict, # {way: from `accuracies`}
 )->pd.DataFrame: # As from `accuracies`; of several ways, `accuracy`, `low` and `high` below each of them
@@ -443,7 +443,8 @@ def plot_accuracies(
     "Accuracy of each phenomenon, by each way"
     names = next(iter(found.values())).index[::-1]
     fig = Figure(figsize=(7, 1.2+.3*len(names)), dpi=100, layout='constrained')
-    ax = fig.add_subplot(xlabel='accuracy in per cent, 95 % interval', yticks=range(len(names)), yticklabels=names)
+    ax = fig.add_subplot(xlabel='accuracy in per cent, 95 % interval', yticks=range(len(names)), yticklabels=names,
+                         ylim=(-.6, len(names)-.4))
     for i,(by,o) in enumerate(found.items()):
         o, shift = o.loc[names], .4*(.5-(i+.5)/len(found))
         reach = o.accuracy-o.low, o.high-o.accuracy
