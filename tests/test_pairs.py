@@ -37,9 +37,9 @@ PAIRS = {
     'hypernym.jsonl': dict(good='It is a dog.', bad='It is a cat.', phenomenon='hypernym', set='hypernym'),
     'agreement-across_1.txt': dict(good='look at this thing .', bad='look at this things .', phenomenon='agreement',
                                    set='agreement-across_1'),
-    'social-properties.jsonl': dict(good='Ann is kind. She helps.', bad='Ann is kind. She hits.', given=[13, 13],
+    'social-properties.jsonl': dict(good='Ann is kind. She helps.', bad='Ann is kind. She hits.', given=[12, 12],
                                     phenomenon='social-properties', set='social-properties'),
-    'comps_base.jsonl': dict(good='a robin can fly.', bad='a cat can fly.', given=[8, 6], phenomenon='comps',
+    'comps_base.jsonl': dict(good='a robin can fly.', bad='a cat can fly.', given=[7, 5], phenomenon='comps',
                              set='comps_base'),
     'regular.jsonl': dict(good='Box 0 contains the egg. Box 0 contains the egg.',
                           bad=[f'Box 0 contains the egg. Box 0 contains {o}'

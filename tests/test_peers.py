@@ -76,6 +76,22 @@ def test_the_numbers_of_minicons(name, by, peers, sentences):
     want = [s for i in range(0, 200, 20) for s in theirs.sequence_score(sentences[i:i+20], reduction=total, **how)]
     close(scores(peers/name, by, sentences), want, 1e-4)
 
+@pytest.mark.parametrize('name', ['bert', 'roberta', 'gpt'])
+@pytest.mark.filterwarnings('ignore')
+def test_ends_given_their_beginnings(name, peers, sentences):
+    "As minicons scores them"
+    scorer = pytest.importorskip('minicons.scorer')
+    theirs = (scorer.IncrementalLMScorer if name=='gpt' else scorer.MaskedLMScorer)(str(peers/name), 'cpu')
+    theirs.tokenizer.batch_encode_plus = theirs.tokenizer.__call__
+    how = dict(bos_token=True) if name=='gpt' else dict(PLL_metric='original')
+    cut = [o.split() for o in sentences[:20]]
+    beginnings, ends = [' '.join(o[:3]) for o in cut], [' '.join(o[3:]) for o in cut]
+    want = theirs.conditional_score(beginnings, ends, reduction=total, **how)
+    model = load_likelihood(peers/name, device='cpu')
+    found = pseudo_log_likelihood(model, map(' '.join, cut), given=[len(o) for o in beginnings])
+    close([o['score'] for o in found], want, 1e-4)
+    close(surprisal(model, ends, beginnings, per='sentence').surprisal.tolist(), [-o for o in want], 1e-4)
+
 def opened(folder, by):
     model = load_likelihood(folder, by, device='cpu')
     return model, model.network, model.tokenizer

@@ -140,44 +140,44 @@ class Likelihood:
         self.frame = [special.cls], [special.sep]
 
 # %% ../../nbs/using/31_likelihood.ipynb #ce827f5b
-def _window_scores(model, rows, bs):
-    "Scores of the tokens of windows, in batches of similar lengths; `rows` is {window: (ids, words)}"
+def _window_scores(model, ids, words, wanted, size, bs):
+    "{window: scores of its tokens}, in batches of similar lengths; a window is the number of a text and its start"
     (before, after), found = model.frame, {}
     def padded(parts, padding): return nn.utils.rnn.pad_sequence([*map(torch.tensor, parts)], True, padding)
-    for batch in chunked(sorted(rows, key=lambda o: len(rows[o][0])), bs):
-        ids, words = zip(*(rows[o] for o in batch))
-        asked = [padded([[*before, *o, *after] for o in ids], model.tokenizer.pad_token_id or 0)]
-        lengths = torch.tensor([[len(before)+len(o)+len(after)] for o in ids])
+    for batch in chunked(sorted(wanted, key=lambda o: min(size, len(ids[o[0]]))), bs):
+        rows = [[*before, *ids[i][s:s+size], *after] for i,s in batch]
+        asked, lengths = [padded(rows, model.tokenizer.pad_token_id or 0)], torch.tensor([[len(o)] for o in rows])
         asked.append(None if (lengths==lengths[0]).all() else torch.arange(asked[0].shape[1])<lengths)
-        if model.words: asked.append(padded([[-1]*len(before)+o+[-1]*len(after) for o in words], -1))
+        if model.words:
+            asked.append(padded([[-1]*len(before)+words[i][s:s+size]+[-1]*len(after) for i,s in batch], -1))
         scores = model.scores(*(o if o is None else o.to(model.device) for o in asked)).tolist()
-        found |= {o: s[len(before):len(before)+len(i)] for o,i,s in zip(batch, ids, scores)}
+        found |= {o: s[len(before):] for o,s in zip(batch, scores)}
     return found
 
-# %% ../../nbs/using/31_likelihood.ipynb #fe324298
+# %% ../../nbs/using/31_likelihood.ipynb #895c503f
+def _words(enc, given):
+    "Word of each token of an encoding; -1 where it ends within the given characters"
+    words = [o or 0 for o in enc.word_ids]
+    return [w if end>given else -1 for w,(_,end) in zip(words, enc.offsets)] if given else words
+
 @torch.no_grad()
 def token_scores(
     model:Likelihood, # From `load_likelihood`
     texts:list, # Strings
     bs:int=64, # Sequences of a batch
     given:list|None=None, # How many characters at the beginning of each are not scored
-)->list: # For each text its scored tokens: piece, start and end in the text, nats
+)->list: # For each text its `tokenizers.Encoding`, the positions of the scored tokens, and their scores in nats
     "Log-probabilities of the tokens of texts of any length"
     size = model.max_length-sum(map(len, model.frame))
     encs = text_backend(model.tokenizer).encode_batch(texts, add_special_tokens=False)
-    ids = [o.ids for o in encs]
+    ids, words = [o.ids for o in encs], [_words(o, n) for o,n in zip(encs, given or [0]*len(texts))]
     if model.tokenizer.mask_token_id is not None: warn_unknown(model.tokenizer, ids, 'the texts') # GPT-2 knows all
-    words = [[w or 0 if end>n else -1 for w,(_,end) in zip(o.word_ids, o.offsets)]
-             for o,n in zip(encs, given or [0]*len(texts))]
-    cuts, wanted = [windows(len(o), size) for o in ids], {}
-    for i,(starts,best) in enumerate(cuts):
-        for s in {starts[w] for w,o in zip(best, words[i]) if o>=0}:
-            wanted[i,s] = ids[i][s:s+size], words[i][s:s+size]
-    found, rows = _window_scores(model, wanted, bs), []
+    cuts, rows = [windows(len(o), size) for o in ids], []
+    wanted = dict.fromkeys((i, starts[w]) for i,(starts,best) in enumerate(cuts) for w,o in zip(best, words[i]) if o>=0)
+    found = _window_scores(model, ids, words, wanted, size, bs)
     for i,(enc,(starts,best)) in enumerate(zip(encs, cuts)):
-        tokens, offsets = enc.tokens, enc.offsets # read once: each access copies the whole list
-        rows.append([(tokens[t], *offsets[t], found[i,starts[w]][t-starts[w]])
-                     for t,w in enumerate(best) if words[i][t]>=0])
+        at = [t for t,o in enumerate(words[i]) if o>=0]
+        rows.append((enc, at, [found[i,starts[best[t]]][t-starts[best[t]]] for t in at]))
     return rows
 
 # %% ../../nbs/using/31_likelihood.ipynb #0e5667e0
@@ -189,9 +189,9 @@ def pseudo_log_likelihood(
 )->list: # A dict for each text: `text`, `score` (nats, None without tokens), `tokens`, `scores`
     "Log-probability of each token, given all others, and their sum (Electric paper, section 2.3)"
     texts, rows = list(texts), []
-    for text,found in zip(texts, token_scores(model, texts, bs, given)):
-        scores = [o[-1] for o in found]
-        rows.append(dict(text=text, score=sum(scores) if scores else None, tokens=[o[0] for o in found], scores=scores))
+    for text,(enc,at,scores) in zip(texts, token_scores(model, texts, bs, given)):
+        tokens, score = enc.tokens, sum(scores) if scores else None # read once: each access copies the whole list
+        rows.append(dict(text=text, score=score, tokens=[tokens[t] for t in at], scores=scores))
     return rows
 
 # %% ../../nbs/using/31_likelihood.ipynb #ced6c1d1
@@ -264,25 +264,24 @@ def log_likelihood(self:Scorer,
     if not self.likelihood: self.likelihood = load_likelihood(path, vocab=vocab, device=self.device)
     return [o['score'] for o in pseudo_log_likelihood(self.likelihood, texts)]
 
-# %% ../../nbs/using/31_likelihood.ipynb #497e7faf
+# %% ../../nbs/using/31_likelihood.ipynb #6050a00d
 def _places(text, tokens, per):
-    "Where the parts of a text are, and the part of each token"
-    begins = [b-len(text[a:b].lstrip()) for _,a,b,_ in tokens] # in byte-level BPE a token begins with a space
-    if per=='token': return [(a, o[2]) for a,o in zip(begins, tokens)], range(len(tokens))
+    "Where the parts of a text are, and the part of each token; in byte-level BPE a token begins with a space"
+    begins = [b-len(text[a:b].lstrip()) for a,b in tokens]
+    if per=='token': return [(a, b) for a,(_,b) in zip(begins, tokens)], range(len(tokens))
     spans = [(0, len(text))] if per=='sentence' else [o.span() for o in re.finditer(r'\S+', text)]
     ends = [b for _,b in spans]
     return spans, [min(bisect_right(ends, a), len(ends)-1) for a in begins]
 
-def _surprisals(i, text, tokens, unit, per):
-    "Rows of a text"
+def _surprisals(i, text, tokens, scores, unit, per):
+    "Rows of a text, of whose tokens the start and end are known"
     spans, part = _places(text, tokens, per)
     if not spans: return
-    scores = [[] for _ in spans]
-    for n,(*_,o) in zip(part, tokens): scores[n].append(o)
-    for (a,b),o in zip(spans, scores):
-        yield i, a, b, text[a:b], len(o), -sum(o)/UNITS[unit] if o else math.nan
+    own = [[] for _ in spans]
+    for n,o in zip(part, scores): own[n].append(o)
+    for (a,b),o in zip(spans, own): yield i, a, b, text[a:b], len(o), -sum(o)/UNITS[unit] if o else math.nan
 
-# %% ../../nbs/using/31_likelihood.ipynb #2e4076c0
+# %% ../../nbs/using/31_likelihood.ipynb #92986f98
 def surprisal(
     model, # From `load_likelihood`, or what it opens
     texts, # Strings
@@ -298,11 +297,11 @@ def surprisal(
     check_choice('the way to score for a surprisal', model.by, [o for o in (*WAYS, '') if o!='p-replaced'])
     texts = [texts] if isinstance(texts, str) else list(texts)
     before = [contexts or '']*len(texts) if isinstance(contexts, str|None) else list(contexts)
-    before = [o if not o or o[-1].isspace() else f'{o} ' for o in before]
-    found, rows = token_scores(model, [a+b for a,b in zip(before, texts, strict=True)], bs, [*map(len, before)]), []
-    for i,(context,text,tokens) in enumerate(zip(before, texts, found)):
-        own = [(t, max(0, a-len(context)), b-len(context), o) for t,a,b,o in tokens]
-        rows += _surprisals(i, text, own, unit, per)
+    given, before = [*map(len, before)], [o if not o or o[-1].isspace() else f'{o} ' for o in before]
+    found, rows = token_scores(model, [a+b for a,b in zip(before, texts, strict=True)], bs, given), []
+    for i,(context,text,(enc,at,scores)) in enumerate(zip(before, texts, found)):
+        offsets, n = enc.offsets, len(context)
+        rows += _surprisals(i, text, [(max(0, offsets[t][0]-n), offsets[t][1]-n) for t in at], scores, unit, per)
     return pd.DataFrame(rows, columns=['text', 'start', 'end', 'string', 'tokens', 'surprisal'])
 
 # %% ../../nbs/using/31_likelihood.ipynb #eadbec09

@@ -22,15 +22,14 @@ from ..engine.files import InputError, read_json
 from ..engine.rows import json_lines, text_lines
 from ..pretraining.recipe import has_tower_generator, load_hparams
 
-# %% ../../nbs/using/28_score_files.ipynb #a7d5fa21
+# %% ../../nbs/using/28_score_files.ipynb #400db401
 def _whole(o, name):
     return dict(good=o['sentence_good'], bad=o['sentence_bad'], phenomenon=str(o.get('linguistics_term', name)),
                 set=str(o.get('UID', name)))
 
 def _given(contexts, ends, phenomenon, name):
     "Texts of which the ends are scored"
-    contexts = [o if o.endswith(' ') else f'{o} ' for o in contexts]
-    good, *bad = map(''.join, zip(contexts, ends, strict=True))
+    good, *bad = [a+b if a.endswith(' ') else f'{a} {b}' for a,b in zip(contexts, ends, strict=True)]
     return dict(good=good, bad=bad if len(bad)>1 else bad[0], phenomenon=phenomenon, set=name,
                 given=[len(o) for o in contexts])
 
