@@ -328,61 +328,84 @@ def electra_evaluate(
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
     text:str=None, # File: a pseudo-log-likelihood for every line
-    pairs:str=None, # Minimal pairs in BLiMP's format, a .jsonl file or a folder: accuracy by phenomenon
+    pairs:str=None, # Minimal pairs (BLiMP, Zorro, EWoK, COMPS ...), file or folder: accuracy, by one way or several
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
-    choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts: candidates ranked
+    choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
     model:str=None, # Run, model or hf:name; tiny (--show, --choices) and electric (the others) come with the package
-    by:str=None, # towers (right in 61 % of pairs; default), energy (56 %), passes; choices: discriminator, generator
+    by:SomeNames=None, # towers (right in 61 % of pairs), energies (56 %), pll, word-l2r, log-likelihood, p-replaced
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
-    out:str=None, # JSONL file for one row per line of the input, tokens included
+    out:str=None, # JSONL file for one row per line of the input, tokens included; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
+    surprisal:str=None, # File: the surprisal of every word of every line, as a table
+    context:str=None, # With --surprisal: what stands before each line, or a file with a line for each
+    unit:str=None, # With --surprisal: nats (default) or bits
+    per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon (default) or set
 ):
-    "Score text: P(replaced) of each word, likelihoods of lines, minimal pairs, n-best lists, choices"
-    asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices)
-    model = model or _MODELS[asked]
-    lists, tuned = _check_scoring(asked, source, candidates, weights, model, by, vocab, out)
-    from electra_nbdev.using import likelihood, ranking, score
-    if asked=='show': return _show(score.score_tokens(score.load_scorer(model, vocab, device), show), color)
-    if asked=='choices': return ranking.score_choices(choices, candidates, out, model, by, vocab, device)
-    opened = partial(likelihood.load_likelihood, model, by, vocab, device)
-    if asked=='text': found = likelihood.score_text(opened(), text, out, (lambda _: None) if out else print)
-    elif asked=='pairs': print(found := likelihood.score_pair_files(opened(), pairs, out))
-    else: found = _rerank(lists, tuned, weights, out, opened)
+    "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
+    asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices, surprisal=surprisal)
+    model, by, told = model or _MODELS.get(asked, 'electric'), _as_list(by), dict(context=context, unit=unit, per=per)
+    lists, tuned = _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told)
+    from electra_nbdev.using.ranking import score_choices
+    if asked=='show': return _show(show, model, vocab, device, color)
+    if asked=='choices': return score_choices(choices, candidates, out, model, by[0], vocab, device)
+    found = _score_file(asked, source, out, [(model, o, vocab, device) for o in by], lists, tuned, weights, told)
     if out: print(f'rows in {out}')
     return found
 
 # %% ../nbs/99_cli.ipynb #32864ed6
-_MODELS = dict(show='tiny', choices='tiny', text='electric', pairs='electric', nbest='electric')
+_MODELS = dict(show='tiny', choices='tiny')
 
-def _check_scoring(asked, source, candidates, weights, model, by, vocab, out):
+def _as_list(by): return [by] if isinstance(by, str) else [*(by or [None])]
+
+def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told):
     "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
     from electra_nbdev.data.tokenizer import vocab_place
-    from electra_nbdev.engine import fields, rows
+    from electra_nbdev.engine import rows
     from electra_nbdev.using.score_files import read_pairs
     if candidates and asked!='choices': raise InputError("--candidates are for the blank of --choices; give both")
     if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
-    if asked=='show' and (out or by): raise InputError("--show writes no file and knows no --by; leave these out")
-    if by: fields.check_choice('--by', by, fields.WAYS if asked=='choices' else fields.WAYS[2:])
-    ways = _ways(model, by)
+    if asked=='show' and (out or by!=[None]):
+        raise InputError("--show writes no file and knows no --by; leave these out")
+    if asked!='pairs' and len(by)>1: raise InputError(f"--by has {len(by)} names; several are for --pairs, give one")
+    ways = _ways(asked, model, by)
     if vocab: vocab_place(vocab)
     if out and Path(out).is_dir(): raise InputError(f"--out is {out}, a folder; give the name of a file")
+    _check_parts(asked, source, **told)
     if asked=='text': rows.check_texts(source)
     if asked=='pairs': read_pairs(source)
     if asked=='choices': _check_choices(source, candidates, out)
-    return _read_lists(source, weights, by, ways) if asked=='nbest' else (None, None)
+    return _read_lists(source, weights, by[0], ways) if asked=='nbest' else (None, None)
 
-def _ways(model, by):
-    "By what a model gives likelihoods; a folder without a model is refused, and a way that it does not have"
-    from electra_nbdev.engine import fields, models
-    from electra_nbdev.using.score_files import likelihood_ways
-    if model.startswith('hf:'): return ()
+# %% ../nbs/99_cli.ipynb #956a15d8
+def _ways(asked, model, by):
+    "By what a model scores; a folder without a model is refused, and a way that it does not have"
+    from electra_nbdev.engine import models
+    from electra_nbdev.using.score_files import CHOICE_WAYS, WAYS, likelihood_ways, way_of
+    by = [way_of(o, dict(choices=CHOICE_WAYS, surprisal=WAYS[:-1]).get(asked, WAYS)) for o in by if o]
+    if str(model).startswith('hf:'): return ()
     models.check_source(folder := models.model_path(model))
     ways = likelihood_ways(folder)
-    if by in fields.WAYS[2:]: fields.check_choice(f'--by for {model}', by, ways)
+    if asked=='surprisal' and ways==WAYS[-1:]:
+        raise InputError(f"{model} is a discriminator, which gives no surprisal; give a model with likelihoods")
+    for o in by:
+        if o!='generator': way_of(o, ways, f'--by for {model}')
     return ways
+
+def _check_parts(asked, source, context, unit, per):
+    "Refuse other units and parts, a file that is no text, and contexts that are not as many as its lines"
+    from electra_nbdev.engine import fields, rows
+    from electra_nbdev.using.score_files import PARTS, UNITS, line_contexts
+    if asked!='surprisal' and (context or unit):
+        raise InputError("--context and --unit are for the words of --surprisal; give it too")
+    if unit: fields.check_choice('--unit', unit, UNITS)
+    if per and asked not in PARTS: raise InputError("--per is for --surprisal and --pairs; give one of them")
+    if per: fields.check_choice('--per', per, PARTS[asked])
+    if asked!='surprisal': return
+    rows.check_texts(source)
+    line_contexts(source, context)
 
 # %% ../nbs/99_cli.ipynb #9f23ecdd
 def _check_choices(choices, candidates, out):
@@ -399,7 +422,7 @@ def _read_lists(nbest, weights, by, ways):
     "N-best lists, and the weights that were tuned for them"
     from electra_nbdev.using import score_files
     tuned = score_files.read_weights(weights) if weights else None
-    if tuned and (by or ways): score_files.check_by(tuned, by or ways[0], ways)
+    if tuned and (by or ways): score_files.check_by(tuned, score_files.way_of(by) if by else ways[0], ways)
     lists = score_files.read_nbest(nbest)
     if tuned: score_files.check_kind(tuned, lists)
     else: score_files.check_references(lists)
@@ -413,11 +436,23 @@ def _only(**asked):
     came = ' and '.join(f'--{k}' for k in given) or 'none'
     raise InputError(f"one of {', '.join(f'--{k}' for k in asked)} is needed, {came} came")
 
-def _show(found, color):
-    "Print the scores of a text where a shell asked for them"
+def _show(text, model, vocab, device, color):
+    "Score a text and print it where a shell asked for that"
+    from electra_nbdev.using.score import load_scorer, score_tokens
+    found = score_tokens(load_scorer(model, vocab, device), text)
     color = color or sys.stdout.isatty() and not os.environ.get('NO_COLOR')
     if is_cli(electra_score): print(found.ansi() if color else found)
     return found
+
+def _score_file(asked, source, out, how, lists, tuned, weights, told):
+    "Scores of what a file holds; `how` opens a model for each way"
+    from electra_nbdev.using import likelihood
+    models = (likelihood.load_likelihood(*o) for o in how)
+    told = {k: v for k,v in told.items() if v}
+    if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
+    if asked=='text': return likelihood.score_text(next(models), source, out, (lambda _: None) if out else print)
+    if asked=='surprisal': return likelihood.score_surprisal(next(models), source, out, **told)
+    return _rerank(lists, tuned, weights, out, lambda: next(models))
 
 # %% ../nbs/99_cli.ipynb #5b1e7a92
 def _rerank(lists, tuned, weights, out, opened):

@@ -8,7 +8,8 @@ from transformers import ElectraForPreTraining, ElectraForTokenClassification, E
 
 import electra_nbdev.finetuning.qa # its kind of task
 from electra_nbdev.finetuning.glue import glue_facts
-from electra_nbdev.using.ranking import masked_scores, original_scores
+from electra_nbdev.using.likelihood import original_scores
+from electra_nbdev.using.ranking import masked_scores
 from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.method.electric import log_q, nce_logits
 from electra_nbdev.finetuning.finetune import load_finetuned
@@ -79,7 +80,7 @@ def test_golden_choices():
     wanted = masked!=ids # drawn, and shown as [MASK]; what was drawn and kept is text for the generator
     assert wanted.any() and (masked[wanted]==6).all()
     logits = want['disc_logits'][row] + np.log(.15/.85) - np.log(prob/(1-prob))
-    found = original_scores(model.discriminator, prob, fake, wanted, mask)
+    found = original_scores(model.discriminator, prob, fake, mask)
     close(found*mask, -np.log1p(np.exp(logits))*mask.numpy(), atol=1e-4)
     nll = dict(zip(want['masked_lm_positions'][2], want['mlm_per_example_loss'][2]))
     found = masked_scores(model.generator, 6, ids, wanted, mask)

@@ -127,11 +127,11 @@ def test_choices(home):
     assert [json.loads(o)['answer'] for o in (home/'chosen.jsonl').read_text().splitlines()]==['cat', 'mat']
 
 BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'": 'no file',
-       "--choices 'the ___' --candidates a b --by discriminator": 'does not have',
+       "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
        '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
-       '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'allowed: .jsonl',
-       '--text lines.txt --by passes': 'towers, energy',
+       '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'line 1',
+       '--text lines.txt --by passes': 'towers, energies',
        '--text lines.txt --model lines.txt': 'no folder', '--show cat': 'electra_objective is false'}
 
 @pytest.mark.parametrize('flags', BAD)
@@ -258,7 +258,7 @@ def test_what_a_folder_gives(name, by, folders, nets):
     close(opened.scores(IDS, REAL), want, 1e-5)
     assert opened.max_length==16
 
-@pytest.mark.parametrize('name,by', [('Electric', 'towers'), ('ELECTRA-TT', 'towers'), ('mlm', 'passes')])
+@pytest.mark.parametrize('name,by', [('Electric', 'towers'), ('ELECTRA-TT', 'towers'), ('mlm', 'pll')])
 def test_the_better_way_is_the_default(name, by, folders):
     "Towers, which `benchmarks/results/electric.json` has ahead of energies in every kind of use"
     opened = load_likelihood(folders/name, device='cpu')
@@ -276,8 +276,9 @@ def test_a_scorer_of_likelihoods_alone(folders, nets):
     close(scorer.log_likelihood(['The mat.'])[0], want, 1e-5)
     with pytest.raises(InputError, match='--text'): scorer('The mat.')
 
-@pytest.mark.parametrize('name,by,match', [('Electric', 'passes', 'allowed: towers, energy'),
-                                           ('mlm', 'energy', 'allowed: passes'), ('empty', None, 'holds no model')])
+@pytest.mark.parametrize('name,by,match', [('Electric', 'passes', 'allowed: towers, energies'),
+                                           ('mlm', 'energy', 'allowed: pll, word-l2r'),
+                                           ('empty', None, 'holds no model')])
 def test_folders_without_the_likelihood(name, by, match, folders):
     with pytest.raises(InputError, match=match): load_likelihood(folders/name, by)
 
@@ -298,8 +299,8 @@ def test_accuracies_of_known_pairs(toy, tmp_path):
     rows = score_pairs(toy, read_pairs(tmp_path))
     assert [(r['good_score'], r['bad_score'], r['right']) for r in rows]==[(-6., -10., True), (-3., -3., False)]
     found = accuracies(rows)
-    assert found.accuracy.tolist()==[0, 100, 50]
-    close(found.low.tolist(), [0, 20.7, 9.5], .1) # Wilson: (k + z²/2 ∓ z√(k(n-k)/n + z²/4))/(n+z²)
+    assert found.accuracy.tolist()==[50, 100, 75, 75] and found.pairs['all pairs']==2 # a tie is half right
+    close(found.low.tolist()[:3], [5.5, 20.7, 19.8], .1) # Wilson: (k + z²/2 ∓ z√(k(n-k)/n + z²/4))/(n+z²)
     (tmp_path/'b.jsonl').write_text('{"sentence_good": "The mat."}')
     with pytest.raises(InputError, match='line 1 needs `sentence_good` and `sentence_bad`'): read_pairs(tmp_path)
     with pytest.raises(InputError, match='no pairs'): read_pairs(tmp_path/'nowhere')

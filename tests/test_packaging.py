@@ -19,7 +19,7 @@ def settings():
 def normal(name): return re.sub('[-_.]+', '-', name.lower())
 def names_in(lines): return {normal(re.match(r'[\w.-]+', o)[0]) for o in lines}
 
-EXTRA_LINES = [o.split('=', 1)[1].strip() for o in settings()['extras'].strip().splitlines()]
+EXTRA_LINES = [n for o in settings()['extras'].strip().splitlines() for n in o.split('=', 1)[1].split()]
 REQUIRED = names_in(settings()['requirements'].split())
 EXTRAS = names_in(EXTRA_LINES)
 DISTRIBUTIONS = packages_distributions()

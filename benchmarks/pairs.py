@@ -1,0 +1,92 @@
+"""Minimal pairs by each way to score, and what a way costs: the models of the package, and minicons beside them.
+
+`--data` is a folder with blimp/ and zorro/. Ways of one pass score all pairs, the others the first `--pairs` of each
+set. Seconds are for 1,000 sentences of 20 words of the embedded novels, the least of `--rounds` in turns; the masked
+language model has the body of `electric` with random weights, so that all networks are of one size; minicons scores
+it too where it is installed. The last line is JSON, which `--out` keeps."""
+import json, time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from common import RESULTS, arguments, table
+
+WAYS = [('electric', 'energies'), ('electric', 'towers'), ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
+
+def first_of_each(pairs, n):
+    "The first `n` pairs of each set"
+    seen = {}
+    for o in pairs:
+        seen[o['set']] = seen.get(o['set'], 0)+1
+        if seen[o['set']]<=n: yield o
+
+def accuracy(folder, model, by, n):
+    "Accuracies by phenomenon, and how many pairs were ties"
+    from electra_nbdev.using.likelihood import accuracies, load_likelihood, score_pairs
+    from electra_nbdev.using.score_files import read_pairs
+    pairs = read_pairs(folder)
+    if by in ('pll', 'word-l2r'): pairs = list(first_of_each(pairs, n))
+    rows = score_pairs(load_likelihood(model, by, device='cpu'), pairs)
+    return accuracies(rows).to_dict('index') | dict(ties=sum(r['ties']>0 for r in rows))
+
+def sentences(n=1000, words=20):
+    "Stretches of the embedded novels that were kept for evaluation"
+    from electra_nbdev.data.text import sample_corpus
+    found = (sample_corpus()/'held_out.txt').read_text().split()
+    return [' '.join(found[i:i+words]) for i in range(0, n*words, words)]
+
+def twin(folder):
+    "A masked language model with the body of `electric` and random weights, in a folder"
+    from electra_nbdev.data.tokenizer import load_tokenizer
+    from electra_nbdev.engine.models import shipped
+    from electra_nbdev.pretraining.recipe import build_networks, load_hparams
+    hp = load_hparams(shipped('electric')/'hparams.json')
+    plain = dict(electric_objective=False, two_tower_generator=False, untied_generator=False)
+    build_networks(replace(hp, **plain)).generator.eval().save_pretrained(folder)
+    load_tokenizer('electric').save_pretrained(folder)
+
+def scorers(folder):
+    "{name: what scores a list of texts}"
+    from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood
+    def ours(path, by):
+        model = load_likelihood(path, by, device='cpu')
+        return lambda texts: [o['score'] for o in pseudo_log_likelihood(model, texts)]
+    found = {o: ours('electric', o) for o in ('energies', 'towers')} | {o: ours(folder, o) for o in ('pll', 'word-l2r')}
+    try: from minicons.scorer import MaskedLMScorer
+    except ImportError: return found
+    theirs = MaskedLMScorer(str(folder), 'cpu')
+    theirs.tokenizer.batch_encode_plus = theirs.tokenizer.__call__ # which transformers 5 no longer has
+    def batches(texts):
+        return [s for i in range(0, len(texts), 8) for s in
+                theirs.sequence_score(texts[i:i+8], reduction=lambda o: o.sum().item(), PLL_metric='original')]
+    return found | {'pll by minicons': batches}
+
+def seconds(rounds):
+    "{name: least seconds for 1,000 sentences}"
+    texts = sentences()
+    with TemporaryDirectory() as d:
+        twin(d)
+        ways = scorers(Path(d))
+        got = {k: [] for k in ways}
+        for _ in range(rounds):
+            for k,score in ways.items():
+                start = time.perf_counter()
+                score(texts)
+                got[k].append(time.perf_counter()-start)
+    return {k: round(min(o), 2) for k,o in got.items()}
+
+def main():
+    args = arguments(__doc__, data=('', 'folder with blimp/ and zorro/'), rounds=(2, 'of the seconds'),
+                     pairs=(200, 'of each set, where passes are many'), out=(str(RESULTS/'pairs.json'), 'results'))
+    cost, found = seconds(args.rounds), {}
+    table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])
+    for name in ('blimp', 'zorro') if args.data else ():
+        found[name] = {f'{m}, {by}': accuracy(Path(args.data)/name, m, by, args.pairs) for m,by in WAYS}
+        head = ['', *(by for _,by in WAYS)]
+        rows = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
+        table(head, [*rows, ['ties', *(o['ties'] for o in found[name].values())]])
+    facts = dict(benchmark='pairs', seconds=cost, found=found)
+    if args.data: Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
+    print(json.dumps(facts))
+
+if __name__=='__main__': main()

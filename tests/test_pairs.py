@@ -1,0 +1,223 @@
+"Minimal pairs: files of every test as they are published, what accuracies are made of, the commands"
+import json, subprocess, sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastcore.test import test_close as close
+from scipy.stats import binomtest, spearmanr
+
+import electra_nbdev.using.likelihood as likelihood
+from electra_nbdev import cli
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import shipped
+from electra_nbdev.using.likelihood import Likelihood, accuracies, compared, score_pairs, told_ties, wilson
+from electra_nbdev.using.score_files import read_pairs, texts_of
+from test_commands import typed
+from test_likelihood import TOK, home # noqa: F401, a fixture
+
+BLIMP = dict(sentence_good='Who left?', sentence_bad='Who leaved?', field='syntax', linguistics_term='irregular_forms',
+             UID='irregular_past', simple_LM_method=True, pairID='0')
+FILES = { # name: lines
+    'irregular_past.jsonl': [BLIMP], # BLiMP, and filtered
+    'hypernym.jsonl': [dict(row=0, contrast='base/hyponym', sentence_good='It is a dog.', sentence_bad='It is a cat.')],
+    'agreement-across_1.txt': ['look at this things .', 'look at this thing .'], # Zorro
+    'social-properties.jsonl': [dict(Domain='social-properties', ConceptA='kind', ContextType='direct',
+                                     ContextDiff='antonym', TargetDiff='swap', Context1='Ann is kind.',
+                                     Context2='Ann is mean.', Target1='She helps.', Target2='She hits.')],
+    'comps_base.jsonl': [dict(id=1, property='can fly', acceptable_concept='robin', unacceptable_concept='cat',
+                              prefix_acceptable='a robin', property_phrase='can fly.', prefix_unacceptable='a cat',
+                              negative_sample_type='taxonomic', similarity=.5)],
+    'regular.jsonl': [dict(sample_id=1, numops=4, input_prefix='Box 0 contains the egg. Box 0 contains ',
+                           options=['the egg.', 'a cat.', 'a hat.', 'a ring.', 'nothing.'], example_id=0)],
+    'wug_adj.jsonl': [dict(sentences='the daxity\tthe daxness', ratio='0.25')]}
+PAIRS = {
+    'irregular_past.jsonl': dict(good='Who left?', bad='Who leaved?', phenomenon='irregular_forms',
+                                 set='irregular_past'),
+    'hypernym.jsonl': dict(good='It is a dog.', bad='It is a cat.', phenomenon='hypernym', set='hypernym'),
+    'agreement-across_1.txt': dict(good='look at this thing .', bad='look at this things .', phenomenon='agreement',
+                                   set='agreement-across_1'),
+    'social-properties.jsonl': dict(good='Ann is kind. She helps.', bad='Ann is kind. She hits.', given=[12, 12],
+                                    phenomenon='social-properties', set='social-properties'),
+    'comps_base.jsonl': dict(good='a robin can fly.', bad='a cat can fly.', given=[7, 5], phenomenon='comps',
+                             set='comps_base'),
+    'regular.jsonl': dict(good='Box 0 contains the egg. Box 0 contains the egg.',
+                          bad=[f'Box 0 contains the egg. Box 0 contains {o}'
+                               for o in ('a cat.', 'a hat.', 'a ring.', 'nothing.')],
+                          given=[39]*5, phenomenon='regular', set='regular_4_ops'),
+    'wug_adj.jsonl': dict(good='the daxity', bad='the daxness', ratio=.25, phenomenon='wug_adj', set='wug_adj')}
+
+@pytest.fixture
+def published(tmp_path):
+    for name,lines in FILES.items():
+        (tmp_path/name).write_text('\n'.join(o if isinstance(o, str) else json.dumps(o) for o in lines)+'\n')
+    return tmp_path
+
+@pytest.mark.parametrize('name', FILES)
+def test_each_test_is_known_by_its_fields(name, published):
+    assert read_pairs(published/name)==[PAIRS[name]]
+
+def test_a_folder_of_all(published):
+    assert read_pairs(published)==[PAIRS[o] for o in sorted(PAIRS)]
+
+BAD = {'a.jsonl': ('{"Context1": "a", "Target1": "b"}', 'line 1 needs `sentence_good` and `sentence_bad`, or other'),
+       'b.jsonl': ('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a", "sentence_bad": 7}',
+                   'line 2 has the fields of BLiMP, but not its texts'),
+       'c.jsonl': ('{"sentences": "one", "ratio": 1}', 'line 1 has the fields of WUG'),
+       'd.jsonl': ('{"sentences": "one\\ttwo", "ratio": "often"}', 'line 1 has the fields of WUG'),
+       'e.jsonl': ('{"input_prefix": "a ", "options": ["b"], "numops": 0}', 'line 1 has the fields of entity tracking'),
+       'f.txt': ('the cats sits .\nthe cats sit .\nthe cats sits .\n', 'line 3 and the one after it are no'),
+       'g.txt': ('A story begins.\nAnd it goes on here.\n', "line 1 and .* are no minimal pair: 'A story"),
+       'h.csv': ('good,bad\n', 'allowed: .jsonl, .txt'), 'i.jsonl': ('', 'has no pairs'), 'j.jsonl': ('{', 'line 1')}
+
+@pytest.mark.parametrize('name', BAD)
+def test_what_is_no_pair_is_refused_with_its_line(name, tmp_path):
+    (tmp_path/name).write_text(BAD[name][0])
+    with pytest.raises(InputError, match=BAD[name][1]) as e: read_pairs(tmp_path/name)
+    assert name in str(e.value)
+
+def test_files_are_read_without_torch(published):
+    code = f"import sys, electra_nbdev.using.score_files as s; s.read_pairs({str(published)!r})"
+    code += "; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, '-c', code]).returncode==0
+
+# Accuracies
+
+def row(good, *bad, **more):
+    "A pair whose scores are known, as `score_pairs` returns it"
+    scores = iter([good, *bad])
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(likelihood, 'pseudo_log_likelihood', lambda *_, **__: [dict(score=o) for o in scores])
+        pair = dict(good='good', bad=['bad']*len(bad), phenomenon='p', set='s') | more
+        return score_pairs(Likelihood(None, TOK, 16, by='towers'), [pair])[0]
+
+@pytest.mark.parametrize('good,bad,right,ties', [(-1, [-2], True, 0), (-2, [-1], False, 0), (-1, [-1], False, 1),
+    (-1, [-1.00001], False, 1), (-1, [-2, -.5], False, 0), (-1, [-1, -.5], False, 0), (-1, [-1, -1, -2], False, 2),
+    (None, [-1], False, 0)])
+def test_what_is_right(good, bad, right, ties):
+    found = row(good, *bad)
+    assert (found['right'], found['ties'])==(right, ties)
+
+def test_a_constant_model_guesses():
+    "Half of the pairs, a fifth of five options"
+    pairs, fives = [row(-1, -1) for _ in range(10)], [row(-1, *[-1]*4) for _ in range(10)]
+    assert accuracies(pairs).accuracy['all pairs']==50 and accuracies(fives).accuracy['all pairs']==20
+    assert told_ties(pairs)=='ties, counted as half: 10 of 10 pairs by towers'
+
+@pytest.mark.parametrize('k,n', [(0, 5), (1, 7), (50, 100), (100, 100)])
+def test_wilson(k, n):
+    want = binomtest(k, n).proportion_ci(method='wilson')
+    close(wilson(k, n), [100*k/n, 100*want.low, 100*want.high], .01)
+
+def test_the_mean_over_sets_and_its_interval():
+    "Sets count alike, whatever their size; the interval holds the truth in 95 of 100 draws"
+    few, many = [row(-1, -2, set='few')]*4, [row(-2, -1, set='many')]*96
+    found = accuracies(few+many)
+    assert found.accuracy['mean over sets']==50 and found.accuracy['all pairs']==4
+    rng, rates, hits = np.random.default_rng(0), (.5, .7, .9), 0
+    for _ in range(300):
+        rows = [row(-1, -2 if rng.random()<p else 0, set=f's{i}') for i,p in enumerate(rates) for _ in range(40)]
+        low, high = accuracies(rows).loc['mean over sets', ['low', 'high']]
+        hits += low<=100*np.mean(rates)<=high
+    assert .91<hits/300<.99
+
+def test_wugs_correlate(monkeypatch):
+    rng = np.random.default_rng(0)
+    ratios, differences = rng.random(50), rng.random(50)
+    rows = [row(d, 0, phenomenon='wug', ratio=r) for d,r in zip(differences+ratios, ratios)]
+    found = accuracies(rows)
+    assert found.index.tolist()==['wug, correlation'] and 'of 0 pairs' in told_ties(rows)
+    close(found.accuracy.iloc[0], 100*spearmanr(differences+ratios, ratios).statistic, .06)
+    assert found.low.iloc[0]<found.accuracy.iloc[0]<found.high.iloc[0]
+    assert accuracies([*rows, row(-1, -2)]).index.tolist()==['p', 'all pairs', 'mean over sets', 'wug, correlation']
+
+def test_only_what_follows_is_scored():
+    "A model whose score of a token is its number"
+    model = Likelihood(lambda ids, mask: ids.float(), TOK, 16, by='towers')
+    pair = dict(good='The cat sat.', bad=['The cat mat.', 'The mat sat.'], given=[8, 8, 8], phenomenon='p', set='s')
+    found, = score_pairs(model, [pair])
+    ids = dict(zip(('sat', 'mat', '.'), TOK.convert_tokens_to_ids(['sat', 'mat', '.'])))
+    assert found['good_score']==ids['sat']+ids['.']
+    assert found['bad_score']==[ids['mat']+ids['.'], ids['sat']+ids['.']] and found['ties']==0 and not found['right']
+    assert texts_of(found)[0]==pair['good']
+
+def test_ways_side_by_side():
+    one = accuracies([row(-1, -2)])
+    both = compared(dict(towers=one, energies=accuracies([row(-2, -1)])))
+    assert compared(dict(towers=one)) is one
+    assert both['towers'].accuracy.tolist()==[100]*3 and both['energies'].accuracy.tolist()==[0]*3
+    assert both[('', 'pairs')].tolist()==[1]*3
+
+# Commands
+
+def test_several_ways(home):
+    "A group of columns and a line about ties for each, a row for each pair and way, a figure; former names are taken"
+    said = typed('electra_score --pairs pairs --model electric --by energy towers --out two.jsonl', home)
+    rows = [json.loads(o) for o in (home/'two.jsonl').read_text().splitlines()]
+    lines = said.out.splitlines()
+    assert said.code==0 and lines[0].split()==['energies', 'towers'] and said.out.count('counted as half: 0 of 10')==2
+    assert [r['by'] for r in rows]==['energies']*10+['towers']*10
+    assert [o.split()[:2] for o in lines if o.startswith(('all', 'mean'))]==[['all', 'pairs'], ['mean', 'over']]
+    assert (home/'two.png').read_bytes()[1:4]==b'PNG'
+    old, new = (cli.electra_score(pairs=home/'pairs', model=home/'electric', by=o) for o in ('energy', ['energies']))
+    assert old.equals(new)
+
+def test_sets(home):
+    said = typed('electra_score --pairs pairs --model electric --per set', home)
+    assert [o.split()[0] for o in said.out.splitlines()[1:3]]==['a', 'b'], said
+
+def test_a_discriminator(home):
+    "Of an ELECTRA-TT by the command, and the same numbers as P(replaced) of the words"
+    said = typed('electra_score --text lines.txt --model tt --by p-replaced', home)
+    probs = cli.electra_score(show='mat', model=home/'tt').probs
+    assert said.code==0, said
+    close(float(dict(reversed(o.split('\t')) for o in said.out.splitlines())['mat']), np.log1p(-probs[0]), 1e-3)
+
+TABLE = 'line\tstart\tend\tstring\ttokens\tsurprisal'
+
+def test_surprisal(home):
+    "A table on the screen or in a file, words of every line by their offsets"
+    line = 'electra_score --surprisal lines.txt --model electric'
+    shown, said = typed(line, home), typed(f'{line} --out s.tsv', home)
+    assert shown.code==said.code==0 and said.out=='rows in s.tsv\n' and shown.out==(home/'s.tsv').read_text(), said
+    first, *rows = shown.out.splitlines()
+    lines = (home/'lines.txt').read_text().split('\n')
+    assert first==TABLE and [o.split('\t')[3] for o in rows]==[w for o in lines for w in o.split()]
+    for n,a,b,word,*_ in (o.split('\t') for o in rows): assert lines[int(n)-1][int(a):int(b)]==word
+    bits = typed(f'{line} --unit bits --per sentence', home).out.splitlines()[1:]
+    text = [o.split('\t')[0] for o in typed('electra_score --text lines.txt --model electric', home).out.splitlines()]
+    for a,b in zip((o.split('\t')[5] for o in bits), text, strict=True):
+        assert a==b=='' or abs(float(a)*np.log(2)+float(b))<.01
+
+def test_surprisal_after_a_context(home):
+    (home/'contexts.txt').write_text('the cat sat on the mat .\n'*(len((home/'lines.txt').read_text().split('\n'))-1))
+    line = 'electra_score --surprisal lines.txt --model electric'
+    one, each, none = (typed(f'{line} {o}', home).out
+                       for o in ("--context 'the cat sat on the mat .'", '--context contexts.txt', ''))
+    assert one==each!=none and one.startswith(TABLE)
+
+REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surprisal lines.txt --per words': '`word`?',
+           '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
+           '--surprisal lines.txt --context bad.jsonl': 'a context for each line', '--text lines.txt --unit bits':
+           'are for the words of --surprisal', '--pairs pairs --per word': 'allowed: phenomenon, set',
+           '--text lines.txt --per word': '--per is for --surprisal and --pairs',
+           '--text lines.txt --by towers energies': 'several are for --pairs',
+           f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',
+           '--pairs bad.json': 'allowed: .jsonl, .txt'}
+
+@pytest.mark.parametrize('flags', REFUSED)
+def test_refused_in_one_line(flags, home):
+    said = typed(f'electra_score {flags} {"" if "--model" in flags else "--model electric"} --out never.tsv', home)
+    assert said.code==2 and REFUSED[flags] in said.err and len(said.err.splitlines())==1, said
+    assert not (home/'never.tsv').exists()
+
+def test_the_notebook_has_the_measured_numbers():
+    "Of every phenomenon of BLiMP, of all pairs of Zorro, and the seconds"
+    root = Path(__file__).resolve().parents[1]
+    facts = json.loads((root/'benchmarks/results/pairs.json').read_text())
+    text = (root/'nbs/using/31_likelihood.ipynb').read_text(encoding='utf-8')
+    blimp, zorro = (facts['found'][o].values() for o in ('blimp', 'zorro'))
+    rows = [v for o in blimp for k,v in o.items() if k not in ('ties', 'mean over sets')]
+    rows += [o['all pairs'] for o in zorro]
+    for o in rows: assert '{accuracy} [{low}, {high}]'.format(**o) in text
+    for o in facts['seconds'].values(): assert f'{o:.1f} s' in text
