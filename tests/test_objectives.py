@@ -9,8 +9,9 @@ from transformers import AutoModel
 
 from electra_nbdev.cli import electra_evaluate, electra_finetune, electra_pretrain
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.pretrain import (MaskCollator, MaskedLanguageModel, NoiseContrastiveEstimation,
-                                    ReplacedTokenDetection, build_networks, load_networks, preset, run_pretraining)
+from electra_nbdev.pretrain import (MaskCollator, MaskedLanguageModel, NoiseContrastiveEstimation, NumberedExamples,
+                                    ReplacedTokenDetection, build_networks, load_examples, load_networks, preset,
+                                    run_pretraining, sample_examples)
 from electra_nbdev.method.electra import split_uniform
 from electra_nbdev.pretraining.runs import load_objective
 from official import SPECIAL_IDS
@@ -179,3 +180,38 @@ def test_the_kept_network_is_fine_tuned(tmp_path, mine):
     electra_finetune(model=str(tmp_path/'run'), csv=str(tmp_path/'train.tsv'), dev=str(tmp_path/'dev.tsv'), trials=1,
                      text_column='text', label_column='label', out=str(tmp_path/'task'), device='cpu')
     assert (tmp_path/'task/results.json').is_file()
+
+@pytest.mark.parametrize('source,message', [
+    ('def (', 'cannot be run (SyntaxError'), ('import nothing_here', 'cannot be run (ModuleNotFoundError'),
+    ('class Mine: pass', 'has no objective Mine; it has none')])
+def test_a_file_that_cannot_be_used_is_one_line(source, message, tmp_path):
+    (tmp_path/'mine.py').write_text(source)
+    with pytest.raises(InputError) as e: load_objective(f'{tmp_path}/mine.py:Mine')
+    assert message in str(e.value) and '\n' not in str(e.value)
+
+def test_a_file_imports_its_neighbours_and_dataclasses(tmp_path):
+    (tmp_path/'neighbour_of_mine.py').write_text('WEIGHT = 3.')
+    (tmp_path/'mine.py').write_text('from __future__ import annotations\nfrom dataclasses import dataclass\n'
+                                    'from electra_nbdev.pretrain import MaskedLanguageModel\n'
+                                    'from neighbour_of_mine import WEIGHT\n'
+                                    '@dataclass\nclass Facts: n: int = 1\n'
+                                    'class Mine(MaskedLanguageModel): arguments = dict(gen_weight=WEIGHT)\n')
+    assert load_objective(f'{tmp_path}/mine.py:Mine').arguments==dict(gen_weight=3.)
+
+def test_losses_have_the_same_names_everywhere():
+    class Forgetful(ReplacedTokenDetection):
+        def step(self, mb):
+            out = super().step(mb)
+            out.sums['more'] = out.sums['disc']
+            return out
+    model = build_networks(preset('tiny', **SMALL), Forgetful).train()
+    told = r"losses differ: weights \['gen', 'disc'\], step \['gen', 'disc', 'more'\], counts"
+    with pytest.raises(InputError, match=told): model(**batch())
+
+def test_some_examples_keep_their_places_over_passes():
+    "A DataLoader that knows the pass goes on where the last one ended"
+    examples = load_examples(sample_examples(preset('tiny'))[1])
+    rows = NumberedExamples(examples, 6)
+    assert len(rows)==6 and [o['place'] for o in rows]==[*range(6)]
+    rows.set_epoch(2)
+    assert [o['place'] for o in rows]==[*range(12, 18)]

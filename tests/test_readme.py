@@ -43,12 +43,12 @@ def test_pre_training_takes_the_vocabulary_of_the_examples(here, monkeypatch):
     from electra_nbdev.pretraining import learner as pretrain
     n = len((here/'vocab/vocab.txt').read_text().splitlines())
     one = pretrain.ElectraLearner.fit_steps
-    monkeypatch.setattr(pretrain.ElectraLearner, 'fit_steps', lambda self, n: one(self, 1))
+    monkeypatch.setattr(pretrain.ElectraLearner, 'fit_steps', lambda self: one(self, 1))
     names = {}
-    exec(block('electra_learner(').replace('bs=128', "bs=2, device='cpu'"), names)
+    exec(block('electra_learner(').replace('bs=32', "bs=2, device='cpu'"), names)
     learn = names['learn']
     config = learn.model.discriminator.config
-    assert learn.n_updates==1 and config.vocab_size==n<=120 and config.hidden_size==256
+    assert learn.n_updates==1 and config.vocab_size==n<=120 and config.hidden_size==96
 
 def test_a_table(here):
     rows = [f'{sentence(i)},{("animal", "pet")[i%2]}\n' for i in range(40)]

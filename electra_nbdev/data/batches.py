@@ -389,9 +389,10 @@ class NumberedExamples(torch.utils.data.Dataset):
     "Examples as dicts with their places, for the `DataLoader` of torch and the `Trainer` of transformers"
     def __init__(self,
         examples:Examples, # On disk
-    ): self.examples, self.epoch = examples, 0
+        n:int|None=None, # Take the first of them; None: all
+    ): self.examples, self.n, self.epoch = examples, n or len(examples), 0
 
-    def __len__(self): return len(self.examples)
+    def __len__(self): return self.n
 
     def set_epoch(self,
         epoch:int, # Number of the pass
@@ -403,5 +404,6 @@ class NumberedExamples(torch.utils.data.Dataset):
         i:int, # Number of an example
     )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`
         "An example and its place in the stream"
+        if i>=self.n: raise IndexError(i)
         ids, a, *_ = self.examples[i]
         return dict(input_ids=ids[0].long(), segment_a_length=int(a[0]), place=self.epoch*len(self) + int(i))

@@ -79,6 +79,8 @@ def check_examples(
 )->dict: # What they were made of
     "Refuse a folder without examples, and hyper-parameters that they do not have"
     facts = Path(path)/'data.json'
+    if not facts.is_file() and Path(path).name=='held_out' and (Path(path).parent/'data.json').is_file():
+        raise InputError(f"no document was held out of {Path(path).parent}; build it again with a larger --held-out")
     if not facts.is_file(): raise InputError(f"{path} holds no examples; build them with electra_data")
     if not isinstance(recipe := read_json(facts).get('recipe'), dict):
         raise InputError(f"the examples in {path} are damaged (data.json has no recipe); "
@@ -86,6 +88,7 @@ def check_examples(
     check_fitting(path, recipe, hparams)
     return recipe
 
+# %% ../../nbs/engine/91_models.ipynb #089faa4f
 def check_fitting(
     path, # Folder of examples
     recipe:dict, # What they were built with

@@ -167,6 +167,15 @@ def vocab_size(self:Objective)->int:
     "Tokens that the networks know"
     return (self.config.discriminator or self.config.generator)['vocab_size']
 
+@patch
+def mean_counts(self:Objective,
+    counts:dict, # Of this process
+)->dict:
+    "Means over all processes, so that the mean of their losses is that of the whole batch"
+    if n_processes()==1 or not self.training: return counts
+    total = summed(torch.stack([o.float() for o in counts.values()]))
+    return dict(zip(counts, total/n_processes()))
+
 # %% ../../nbs/method/04_electra.ipynb #f07fc8df
 @patch
 def new_generator(self:Objective,
@@ -246,16 +255,10 @@ def total_loss(self:Objective,
     counts:dict, # What each is divided by
 ): # As the sums are: tensor or number
     "Weighted sum of the mean losses"
-    return sum(w*sums[k]/(counts[k]+1e-6) for k,w in self.weights.items())
-
-@patch
-def mean_counts(self:Objective,
-    counts:dict, # Of this process
-)->dict:
-    "Means over all processes, so that the mean of their losses is that of the whole batch"
-    if n_processes()==1 or not self.training: return counts
-    total = summed(torch.stack([o.float() for o in counts.values()]))/n_processes()
-    return dict(zip(counts, total))
+    weights = self.weights
+    if {*sums}=={*counts}=={*weights}:
+        return sum(w*sums[k]/(counts[k]+1e-6) for k,w in weights.items())
+    raise InputError(f"losses differ: weights {[*weights]}, step {[*sums]}, counts {[*counts]}")
 
 # %% ../../nbs/method/04_electra.ipynb #63aa9ac0
 class ReplacedTokenDetection(Objective):
@@ -346,7 +349,7 @@ def choose_noise(self:ReplacedTokenDetection,
     "Decide in training which replacements are drawn from the unigram distribution"
     if not self.config.arguments['unigram_noise'] or not self.training: return None, mb
     self.has_counts = self.has_counts or bool(self.unigram_probs.any()) # read from a file
-    if not self.has_counts: raise InputError("unigram_noise needs token counts; give `counts`")
+    if not self.has_counts: raise InputError("unigram_noise needs token counts; call `set_counts`")
     noise, u = split_uniform(mb.u, self.noise_share())
     return noise, mb._replace(u=u)
 

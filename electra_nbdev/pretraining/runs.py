@@ -10,7 +10,7 @@ __all__ = ['FORMAT', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state',
            'write_cards', 'evaluate_run']
 
 # %% ../../nbs/pretraining/23_runs.ipynb #84fe4660
-import math, signal, threading, time, warnings
+import math, signal, sys, threading, time, warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
@@ -256,8 +256,11 @@ def load_objective(
 ): # The class
     "An objective from a file of the user's"
     path, name = objective_file(where)
-    spec = spec_from_file_location(Path(path).stem, path)
-    spec.loader.exec_module(module := module_from_spec(spec))
+    folder, spec = str(Path(path).resolve().parent), spec_from_file_location(f'objective_{Path(path).stem}', path)
+    if folder not in sys.path: sys.path.insert(0, folder) # as for any program that is run
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    try: spec.loader.exec_module(module)
+    except Exception as e: raise InputError(f"{path} cannot be run ({type(e).__name__}: {e})") from e
     objective = getattr(module, name, None)
     if isinstance(objective, type) and issubclass(objective, Objective): return objective
     known = [k for k,o in vars(module).items() if isinstance(o, type) and issubclass(o, Objective)]
