@@ -324,7 +324,7 @@ def electra_evaluate(
     return found
 
 # %% ../nbs/99_cli.ipynb #93be96c3
-@command(places='text pairs nbest weights model vocab device', less='use --device cpu, or give shorter lines')
+@command(places='text pairs surprisal nbest weights model vocab device', less='use --device cpu, or give shorter lines')
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
     text:str=None, # File: a pseudo-log-likelihood for every line
