@@ -3,6 +3,7 @@
 `before.py --old TREE` takes another checkout of the repository. Three sides take turns: the earlier tree, the same
 tree once more (their ratio is the noise), and this one. A figure is the median of the ratios, with their spread."""
 import argparse, json, os, subprocess, sys, tempfile, time
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,13 @@ from common import ratio, serve, table
 from pretrain import CLS, PAD, SEP, VOCAB, FullExamples, step_times
 
 HERE = Path(__file__).resolve().parents[1]
+
+def module(name):
+    "A module of the tree that is measured, which may be from before there were folders; never of another tree"
+    import electra_nbdev
+    here = Path(electra_nbdev.__file__).parent
+    flat = name.split('.')[-1]
+    return import_module('electra_nbdev.' + (flat if (here/f'{flat}.py').is_file() else name))
 
 def learner(name, bs, sl, n, **hparams):
     "Seconds of a training step of `electra_learner`"
@@ -28,9 +36,7 @@ def learner(name, bs, sl, n, **hparams):
 
 def building(text):
     "Seconds to build examples under the official rule"
-    from electra_nbdev.data.tokenizer import train_vocab
-    try: from electra_nbdev.data.examples import build_examples
-    except ImportError: from electra_nbdev.data import build_examples
+    build_examples, train_vocab = module('data.examples').build_examples, module('data.tokenizer').train_vocab
     official = dict(long_lines='official') if 'long_lines' in signature(build_examples).parameters else {}
     tmp = tempfile.TemporaryDirectory()
     train_vocab(text, f'{tmp.name}/vocab', 4000)
@@ -46,8 +52,8 @@ def finetuning():
     "Seconds of a training step of a fine-tuning learner"
     import numpy as np
     from transformers import ElectraConfig, ElectraModel
-    from electra_nbdev.finetuning import finetune as ft
-    from electra_nbdev.finetuning.tasks import Feature, TextTask
+    ft, tasks = (module(o) for o in ('finetuning.finetune', 'finetuning.tasks'))
+    Feature, TextTask = tasks.Feature, tasks.TextTask
     rng = np.random.default_rng(0)
     lens = np.clip(rng.lognormal(np.log(25), .6, 160), 5, 128).astype(int)
     rows = [Feature([CLS, *rng.integers(1000, VOCAB, k-2).tolist(), SEP], k, int(rng.integers(2)), None) for k in lens]
@@ -56,8 +62,7 @@ def finetuning():
     dls = ft.finetune_dls(tasks, dict(sst=rows), dict(sst=rows[:32]), tok, hp, device='cpu')
     cfg = ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=256, num_attention_heads=4,
                         intermediate_size=1024)
-    try: from electra_nbdev.engine.fast_cpu import with_packed_dropout
-    except ImportError: from electra_nbdev.method.electra import with_packed_dropout
+    with_packed_dropout = module('engine.fast_cpu').with_packed_dropout
     times = step_times()
     learn = ft.finetune_learner(dls, with_packed_dropout(ElectraModel(cfg)), hp, cbs=[times])
     learn.remove_cb(learn.task_metrics)
