@@ -648,13 +648,14 @@ def electra_convert(
     push:str=None, # Upload the folder to this repository on the hub, such as me/mine
     private:bool=False, # With --push: only you see the repository
     onnx:bool=False, # Write ONNX files, for onnxruntime and the browser
-    int8:bool=False, # With --onnx: weights as 8-bit integers, a quarter of the size
+    int8:bool=False, # With --onnx: weights as 8-bit integers, a third of the size
 ):
     "Open networks of any format; write them for transformers, for this library, under official names, or as ONNX"
     if hparams=='help': return _list_hparams('small')
     if private and not push: raise InputError("--private is about a repository on the hub; name it with --push")
     _check_conversion(src, out, hparams, missing)
-    if onnx or int8: return _write_onnx(src, out, hparams, onnx, int8, push or license or language)
+    more = push or license or language or missing!='embeddings'
+    if onnx or int8: return _write_onnx(src, out, hparams, onnx, int8, more)
     from electra_nbdev.using.convert import convert_weights
     from electra_nbdev.finetuning.glue import glue_facts
     found = convert_weights(src, out, hparams, missing, glue_facts(), push, private, license=license, language=language)
@@ -680,7 +681,7 @@ def _write_onnx(src, out, hparams, onnx, int8, more):
     "Write ONNX files; refuse flags that belong to other forms"
     from electra_nbdev.engine.fields import ONNX, check_packages
     if not onnx: raise InputError("--int8 is about ONNX files; add --onnx")
-    if more: raise InputError("--onnx writes no card and pushes nothing; leave --push, --license and --language out")
+    if more: raise InputError("--onnx knows no --push, --missing, --license and --language; leave these out")
     if Path(out).suffix=='.npz': raise InputError(f"--onnx writes a folder, and --out is {out}; leave the ending out")
     check_packages('--onnx', ONNX, 'onnx')
     from electra_nbdev.using.convert import write_onnx

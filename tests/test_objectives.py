@@ -212,6 +212,7 @@ def test_some_examples_keep_their_places_over_passes():
     "A DataLoader that knows the pass goes on where the last one ended"
     examples = load_examples(sample_examples(preset('tiny'))[1])
     rows = NumberedExamples(examples, 6)
+    with pytest.raises(InputError, match='there are'): NumberedExamples(examples, len(examples)+1)
     assert len(rows)==6 and [o['place'] for o in rows]==[*range(6)]
     rows.set_epoch(2)
     assert [o['place'] for o in rows]==[*range(12, 18)]

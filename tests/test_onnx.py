@@ -1,5 +1,5 @@
 "ONNX files compute what torch computes, for every network of a run, with padding and texts of any length"
-import json
+import json, shutil
 
 import numpy as np
 import onnxruntime
@@ -82,6 +82,15 @@ def test_a_network_that_is_missing_is_left_out(tiny, tmp_path):
     from electra_nbdev.engine.models import shipped
     facts = write_onnx(shipped('tiny')/'discriminator', tmp_path/'out')
     assert [*facts['networks']]==['discriminator.onnx'] and not (tmp_path/'out/generator.onnx').exists()
+
+def test_a_body_without_heads_is_refused(tmp_path):
+    "Its networks would be random in part"
+    from transformers import AutoModel
+    from electra_nbdev.engine.models import shipped
+    AutoModel.from_pretrained(shipped('tiny')/'discriminator').save_pretrained(tmp_path/'body')
+    shutil.copy(shipped('tiny')/'discriminator/tokenizer.json', tmp_path/'body')
+    with pytest.raises(InputError, match='no complete network'): write_onnx(tmp_path/'body', tmp_path/'out')
+    assert not (tmp_path/'out').exists()
 
 def test_eight_bits_find_the_odd_word(tiny, tmp_path):
     write_onnx('tiny', tmp_path/'out', int8=True)

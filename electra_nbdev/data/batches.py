@@ -390,7 +390,9 @@ class NumberedExamples(torch.utils.data.Dataset):
     def __init__(self,
         examples:Examples, # On disk
         n:int|None=None, # Take the first of them; None: all
-    ): self.examples, self.n, self.epoch = examples, n or len(examples), 0
+    ):
+        self.examples, self.n, self.epoch = examples, len(examples) if n is None else n, 0
+        if not 0<self.n<=len(examples): raise InputError(f"n is {n}; there are {len(examples)} examples")
 
     def __len__(self): return self.n
 

@@ -101,8 +101,9 @@ def _check_places(f, given, places):
     "Refuse a path where nothing is, and a device that this machine lacks"
     for flag in places:
         value = given.get(flag) or []
-        if flag=='device' and value: check_device(value)
-        if flag=='device': continue
+        if flag=='device':
+            if value: check_device(value)
+            continue
         for name in [value] if isinstance(value, str) else value:
             if _leads_somewhere(name) or (flag, name)==('hparams', 'help'): continue
             folder = Path(name).expanduser().parent

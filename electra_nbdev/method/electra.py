@@ -46,7 +46,6 @@ def tie_networks(
     if (out := generator.get_output_embeddings()) is not None:
         out.weight = generator.get_input_embeddings().weight
 
-# %% ../../nbs/method/04_electra.ipynb #1d04c7b0
 def share_embeddings(
     generator:nn.Module, # Masked language model or two towers
     discriminator:nn.Module, # Token classifier
@@ -167,15 +166,6 @@ def vocab_size(self:Objective)->int:
     "Tokens that the networks know"
     return (self.config.discriminator or self.config.generator)['vocab_size']
 
-@patch
-def mean_counts(self:Objective,
-    counts:dict, # Of this process
-)->dict:
-    "Means over all processes, so that the mean of their losses is that of the whole batch"
-    if n_processes()==1 or not self.training: return counts
-    total = summed(torch.stack([o.float() for o in counts.values()]))
-    return dict(zip(counts, total/n_processes()))
-
 # %% ../../nbs/method/04_electra.ipynb #f07fc8df
 @patch
 def new_generator(self:Objective,
@@ -249,6 +239,7 @@ def forward(self:Objective,
     out.loss = self.total_loss(out.sums, mb.counts or self.mean_counts(out.counts))
     return out
 
+# %% ../../nbs/method/04_electra.ipynb #94c264ce
 @patch
 def total_loss(self:Objective,
     sums:dict, # Of each loss, nats
@@ -259,6 +250,15 @@ def total_loss(self:Objective,
     if {*sums}=={*counts}=={*weights}:
         return sum(w*sums[k]/(counts[k]+1e-6) for k,w in weights.items())
     raise InputError(f"losses differ: weights {[*weights]}, step {[*sums]}, counts {[*counts]}")
+
+@patch
+def mean_counts(self:Objective,
+    counts:dict, # Of this process
+)->dict:
+    "Means over all processes, so that the mean of their losses is that of the whole batch"
+    if n_processes()==1 or not self.training: return counts
+    total = summed(torch.stack([o.float() for o in counts.values()]))
+    return dict(zip(counts, total/n_processes()))
 
 # %% ../../nbs/method/04_electra.ipynb #63aa9ac0
 class ReplacedTokenDetection(Objective):

@@ -244,7 +244,7 @@ def diagnose(
     done:float, # Fraction of training that is done
     hp, # Recipe: advice leaves out what it has already
 )->list: # Sentences: what is wrong and what usually cures it
-    "Known told of a run; healthy and young runs have none"
+    "Known problems of a run; healthy and young runs have none"
     now, told = evals[-1], []
     ranks = [o.get('auc_unigram', float('nan')) for o in evals]
     if 'disc_auc' in now:

@@ -377,10 +377,12 @@ def write_onnx(
         if nets.heads: raise InputError(f"{nets.where} is fine-tuned; --onnx writes pre-trained networks")
         if nets.tokenizer is None: raise InputError(f"{nets.where} has no vocabulary; put its vocab.txt there")
         hp = nets.hp
+        if not (graphs := _graphs(nets)):
+            raise InputError(f"{nets.where} has no complete network, a head is missing; give a folder that has it")
         facts = dict(opset=OPSET, int8=int8, mask_prob=hp.mask_prob, max_length=hp.max_seq_length, networks={})
         with atomic_folder(out) as tmp:
             write_tokenizer(nets.tokenizer, tmp, hp.max_seq_length)
-            for name,(graph,output) in _graphs(nets).items():
+            for name,(graph,output) in graphs.items():
                 file = tmp/f'{name}.onnx'
                 _write_graph(graph, output, file, hp.max_seq_length, name=='towers')
                 if int8: _quantize(file)

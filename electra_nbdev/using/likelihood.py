@@ -334,7 +334,7 @@ def wilson(
     right:float, # How many are right; a tie counts as a part
     n:int, # Of how many
 )->tuple: # Share, low, high, in per cent
-    "A proportion with its 95 % interval"
+    "A proportion with Wilson's 95 % interval; SciPy's takes whole numbers alone, and ties count as parts"
     middle, reach = (right+Z*Z/2)/(n+Z*Z), Z*math.sqrt(right*(n-right)/n + Z*Z/4)/(n+Z*Z)
     return 100*right/n, 100*max(0, middle-reach), 100*min(1, middle+reach)
 
@@ -449,7 +449,7 @@ def plot_accuracies(
         reach = o.accuracy-o.low, o.high-o.accuracy
         ax.errorbar(o.accuracy, [n+shift for n in range(len(names))], xerr=reach, fmt='o', ms=4, lw=1, label=by)
     ax.axvline(50, color='grey', lw=.5)
-    if len(found)>1: ax.legend(fontsize=9)
+    if len(found)>1: fig.legend(loc='outside lower center', ncols=len(found), fontsize=9)
     if path:
         with atomic_file(path) as f: fig.savefig(f, format='png')
     return fig
