@@ -40,9 +40,8 @@ def found(scorer, cases):
 
 def held_out(run, examples):
     "Metrics on all held-out examples"
-    from electra_nbdev.data.batches import pretrain_dls
     from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.pretrain import electra_learner
+    from electra_nbdev.pretrain import electra_learner, pretrain_dls
     from electra_nbdev.pretraining.recipe import load_hparams, load_networks
     width = examples.width
     hp = replace(load_hparams(run/'hparams.json'), max_seq_length=width, length_schedule=(), keep_checkpoints_at=(),

@@ -49,8 +49,7 @@ EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, wi
 def learner(hp, data, device):
     "A learner without advice"
     import torch
-    from electra_nbdev.data.batches import pretrain_dls
-    from electra_nbdev.pretrain import electra_learner, open_examples
+    from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
     torch.manual_seed(hp.seed)
     learn = electra_learner(pretrain_dls(*open_examples(data, hp), hp, device), hp)
     learn.remove_cb(learn.training_monitor)

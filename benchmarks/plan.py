@@ -32,8 +32,7 @@ def planned(name):
 
 def measured(name):
     "Seconds and megabytes of the run"
-    from electra_nbdev.data.batches import pretrain_dls
-    from electra_nbdev.pretrain import electra_learner, open_examples
+    from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
     hp = recipe(name)
     learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, 'cpu'), hp)
     start = time.perf_counter()

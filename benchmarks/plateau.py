@@ -28,8 +28,7 @@ MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram'
 def curve(hp):
     "Held-out metrics at six points of a training"
     import torch
-    from electra_nbdev.data.batches import pretrain_dls
-    from electra_nbdev.pretrain import electra_learner, open_examples
+    from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
     torch.manual_seed(hp.seed)
     learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, 'cpu'), hp)
     learn.remove_cb(learn.training_monitor)

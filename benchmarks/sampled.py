@@ -38,8 +38,7 @@ def build(args):
     recipe, side = args.side.split(', ')
     hp, folder, written = prepared(recipe, Path(args.work)/recipe)
     hp = replace(hp, replacements_from_data=side=='sampled once')
-    from electra_nbdev.data.batches import pretrain_dls
-    from electra_nbdev.pretrain import open_examples
+    from electra_nbdev.pretrain import open_examples, pretrain_dls
     return hp, pretrain_dls(*open_examples(folder, hp), hp, 'cpu'), written
 
 def measure(args, state):

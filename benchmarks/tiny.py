@@ -36,9 +36,8 @@ def sized(hp, steps):
 def train(hp):
     "Curve of a trial: tokens read and what was reached on held-out documents"
     import torch
-    from electra_nbdev.data.batches import pretrain_dls
     from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.pretrain import electra_learner, sample_examples
+    from electra_nbdev.pretrain import electra_learner, pretrain_dls, sample_examples
     torch.manual_seed(hp.seed)
     learn = electra_learner(pretrain_dls(*(load_examples(o, hp) for o in sample_examples(hp)), hp, 'cpu'), hp)
     learn.remove_cb(learn.training_monitor)

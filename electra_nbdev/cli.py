@@ -169,9 +169,9 @@ def electra_pretrain(
     if hparams=='help': return _list_hparams(preset or 'tiny')
     _check_flags(steps, minutes, extend, body, init, carry_optimizer)
     _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
-    from electra_nbdev.pretraining import continue_pretraining as pre, recipe
+    from electra_nbdev.pretraining import continue_pretraining as pre, learner, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
-    _spare_threads(hp)
+    learner.spare_threads(hp)
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
     how |= dict(given=recipe.read_hparams(hparams), objective=_objective(objective))
     if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
@@ -252,11 +252,6 @@ def _origin(init):
     from electra_nbdev.pretraining.continue_pretraining import open_origin
     if is_cli(): disable_progress_bar() # of saving a file
     return open_origin(init) if init else None
-
-def _spare_threads(hp):
-    "One thread for the smallest networks"
-    from electra_nbdev.engine.training import spare_threads
-    if hp.model_size=='tiny': spare_threads()
 
 # %% ../nbs/99_cli.ipynb #7ddf24d5
 def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):

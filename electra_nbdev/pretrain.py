@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from .data.batches import NumberedExamples, PretrainDataLoaders, pretrain_dls
+from .data.batches import NumberedExamples, PretrainDataLoaders
 from .data.examples import build_examples, load_examples
 from .data.text import sample_corpus
 from .data.tokenizer import load_tokenizer, train_vocab
@@ -33,7 +33,7 @@ from .method.metrics import HeldOutMetrics
 from .method.optimizer import electra_optimizer, param_groups
 from .method.schedule import ClipNorm, LinearWarmupDecay
 from .pretraining.learner import (ElectraLearner, electra_learner, match_examples, open_examples,
-                                               sample_examples)
+                                               pretrain_dls, sample_examples)
 from .pretraining.monitor import plot_history, read_history
 from .pretraining.recipe import (PretrainHParams, build_networks, load_hparams, load_networks,
                                               objective_of, preset, resolve_hparams, save_networks)

@@ -10,7 +10,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from conftest import GOLDEN
 from electra_nbdev.data import examples as data
-from electra_nbdev.data.batches import PretrainDL, pretrain_dls
+from electra_nbdev.data.batches import PretrainDL
+from electra_nbdev.pretraining.learner import pretrain_dls
 from electra_nbdev.cli import electra_data
 from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
 from electra_nbdev.engine.files import InputError, build_lock

@@ -13,7 +13,7 @@ from fastai.callback.core import Callback
 from electra_nbdev.pretraining import learner as pretrain, runs
 from electra_nbdev.pretraining.continue_pretraining import continue_pretraining, open_origin
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
-from electra_nbdev.data.batches import pretrain_dls
+from electra_nbdev.pretraining.learner import pretrain_dls, untried
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, plot_history, read_history
 from electra_nbdev.engine.files import InputError
@@ -351,7 +351,7 @@ def test_a_gpu_promises_less_unless_it_is_asked(made, tmp_path, monkeypatch, cap
 
 def test_advice_leaves_out_what_a_recipe_has():
     def row(): return dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
-    def advice(*args, **kw): return diagnose([row()]*3, .6, preset(*args, **kw))[0]
+    def advice(*args, **kw): return diagnose([row()]*3, .6, untried(preset(*args, **kw)))[0]
     told = advice('small')
     easier = 'unigram_noise 0.5, max_grad_norm null'
     assert f'initializer_range above 0.02, a length_schedule, {easier}, more than 1000000 steps' in told
@@ -361,7 +361,7 @@ def test_advice_leaves_out_what_a_recipe_has():
 
 def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
     now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
-    monitor = TrainingMonitor(preset('tiny', num_train_steps=6000))
+    monitor = TrainingMonitor(6000, 'more steps')
     for step,said in ((2999, 0), (3000, 1), (3600, 0)):
         monitor.learn = SimpleNamespace(n_updates=step, held_out=now, in_fit=True)
         monitor.after_validate()
@@ -370,7 +370,7 @@ def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
 def test_a_generator_that_knows_word_frequencies_only_is_said():
     now = dict(gen_entropy=3., masked_lm_accuracy=.2)
     for below,done,said in ((-.1, .6, 1), (-.1, .4, 0), (.1, .6, 0)):
-        assert len(diagnose([now | dict(below_unigram=below)]*3, done, preset('small')))==said
+        assert len(diagnose([now | dict(below_unigram=below)]*3, done, ''))==said
 
 def test_no_advice_on_networks_that_are_only_timed(made, monkeypatch, capsys):
     from electra_nbdev.pretraining import monitor
@@ -386,7 +386,7 @@ def test_no_advice_on_networks_that_are_only_timed(made, monkeypatch, capsys):
 def test_a_loss_of_zero_is_said():
     now = dict(gen_entropy=3., masked_lm_accuracy=.2, below_unigram=1., gen_loss=2.)
     for disc,said in ((0., ['disc_loss is exactly 0']), (.3, [])):
-        found = diagnose([now | dict(disc_loss=disc)], .1, preset('small'))
+        found = diagnose([now | dict(disc_loss=disc)], .1, '')
         assert len(found)==len(said) and all(a in b for a,b in zip(said, found))
 
 def test_a_loader_that_starves_a_run_is_said(made, monkeypatch, capsys):

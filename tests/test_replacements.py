@@ -7,7 +7,7 @@ import torch
 from fastai.callback.core import Callback
 
 from electra_nbdev.data import replacements
-from electra_nbdev.data.batches import pretrain_dls
+from electra_nbdev.pretraining.learner import pretrain_dls
 from electra_nbdev.cli import electra_data
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.examples import build_examples, load_examples
@@ -208,7 +208,7 @@ def test_costs_what_a_uniform_generator_costs(made):
 def test_refused(made, tmp_path):
     d, hp = made
     other = replace(hp, mask_prob=.15)
-    with pytest.raises(InputError, match='at 30% of the tokens, the recipe has mask_prob 0.15'):
+    with pytest.raises(InputError, match='have mask_prob 0.3, the recipe asks for 0.15; set the hparam `mask_prob` to 0.3'):
         examples_for(d/'examples', other, True)
     with pytest.raises(InputError, match='has no replacements; add them with electra_data --replace-with'):
         examples_for(copy_of(made, tmp_path), hp, True)

@@ -20,7 +20,8 @@ from electra_nbdev.pretraining import runs
 from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import file_facts, latest_checkpoint, load_checkpoint
-from electra_nbdev.data.batches import PretrainDL, pretrain_dls
+from electra_nbdev.data.batches import PretrainDL
+from electra_nbdev.pretraining.learner import pretrain_dls
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.engine.files import InputError

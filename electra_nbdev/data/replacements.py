@@ -24,7 +24,7 @@ from .examples import Examples, load_examples
 from .tokenizer import fingerprint, load_tokenizer, no_bars, special_token_ids, watched
 from ..engine.fields import check_candidates
 from ..engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of, one_line
-from ..engine.models import complete_network, device_of, max_input, model_folder
+from ..engine.models import check_fitting, complete_network, device_of, max_input, model_folder
 from ..engine.ranks import KeyedRandom
 from ..method.generator import Prediction, hidden_states, in_parts, masked_logits, predict_masked
 from ..method.generator import sample_inverse_cdf
@@ -275,11 +275,9 @@ def _filled(values, at, shape, dtype):
 def check(self:SampledExamples,
     hp, # `PretrainHParams` that is about to use the examples
 ):
-    "Refuse a recipe of another masking rate"
-    Examples.check(self, hp)
-    if hp.mask_prob==self.facts['mask_prob'] or self.path.name=='held_out': return
-    raise InputError(f"the replacements of {self.path} are at {self.facts['mask_prob']:.0%} of the tokens, the recipe "
-                     f"has mask_prob {hp.mask_prob}; set the hparam to {self.facts['mask_prob']}")
+    "Refuse a recipe of another vocabulary, length or masking rate"
+    own = {} if self.path.name=='held_out' else dict(mask_prob=self.facts['mask_prob'])
+    check_fitting(self.path, self.recipe | own, vars(hp))
 
 # %% ../../nbs/data/17_replacements.ipynb #3b84477e
 def examples_for(

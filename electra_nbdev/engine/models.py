@@ -94,8 +94,8 @@ def check_fitting(
     recipe:dict, # What they were built with
     hparams:dict, # Hyper-parameters, or some of them
 ):
-    "Refuse a recipe that asks for another vocabulary or another length than examples have"
-    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length').items():
+    "Refuse a recipe that asks for another vocabulary, length or masking rate of replacements than examples have"
+    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length', mask_prob='mask_prob').items():
         if name not in hparams or key not in recipe or hparams[name]==recipe[key]: continue
         raise InputError(f"the examples in {path} have {name} {recipe[key]}, the recipe asks for {hparams[name]}; "
                          f"set the hparam `{name}` to {recipe[key]}, or build other examples with electra_data")

@@ -8,10 +8,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/training.html.md"""
 __all__ = ['CountUpdates', 'end_fit', 'finder_of', 'has_own_schedule', 'batches_per_update', 'updates_of_fit', 'count_updates',
            'DeviceMixedPrecision', 'SmoothLoss', 'MeanLoss', 'BatchProgress', 'DeviceLearner', 'LossesAsNumbers',
            'default_precision', 'precision_callbacks', 'compile_bodies', 'is_compiled', 'CompileBodies',
-           'compile_callbacks', 'copy_batch', 'spare_threads', 'progress_bars', 'print_line', 'print_metrics']
+           'compile_callbacks', 'copy_batch', 'progress_bars', 'print_line', 'print_metrics']
 
 # %% ../../nbs/engine/95_training.ipynb #fcee7909
-import math, os
+import math
 from contextlib import nullcontext, suppress
 
 import torch
@@ -322,11 +322,6 @@ def copy_batch(
     gpu = device.type=='cuda'
     if gpu: batch = apply(lambda o: o.pin_memory() if isinstance(o, torch.Tensor) else o, batch)
     return to_device(batch, device, non_blocking=gpu)
-
-# %% ../../nbs/engine/95_training.ipynb #85b31052
-def spare_threads():
-    "One thread of torch, unless the user has said how many"
-    if not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
 
 # %% ../../nbs/engine/95_training.ipynb #a2843e51
 def progress_bars(

@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 
 # %% auto #0
 __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'finetune_dls', 'TextTaskDataLoaders', 'TaskNetwork',
-           'TaskLoss', 'task_groups', 'TaskTensors', 'SumLoss', 'SharedLoss', 'GatherOutputs', 'TaskMetrics', 'n_steps',
-           'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'save_model', 'load_finetuned', 'predict_file',
-           'Feature', 'Task', 'TextExample', 'TextTask', 'open_task', 'register', 'FinetuneHParams', 'finetune_preset',
-           'InputError', 'text_task']
+           'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics', 'n_steps', 'FinetuneLearner',
+           'finetune_learner', 'electra_classifier', 'save_model', 'load_finetuned', 'predict_file', 'Feature', 'Task',
+           'TextExample', 'TextTask', 'open_task', 'register', 'FinetuneHParams', 'finetune_preset', 'InputError',
+           'text_task']
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #610e642e
 import json, math
@@ -30,7 +30,7 @@ from fastai.data.core import DataLoaders, TfmdDL
 from fastai.data.transforms import CategoryMap
 from fastai.learner import Recorder, ValueMetric
 from fastai.text.data import SortedDL, TensorText
-from fastai.torch_core import TensorCategory, TitledStr, display_df, find_bs, trainable_params
+from fastai.torch_core import TensorCategory, TitledStr, display_df, trainable_params
 from fastcore.basics import attrdict, noop, patch, store_attr
 from fastcore.foundation import L
 from safetensors.torch import save_file
@@ -355,33 +355,31 @@ def task_groups(
     return param_groups(model, hp.layerwise_lr_decay, hp.layer_exponents)
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #c875686f
-class TaskTensors(Callback):
-    "After the loss, `pred` and `yb` are those of the only task, or begin with a tensor of the batch size"
+class ShownLoss(Callback):
+    "After the loss: outputs and targets as fastai expects them, the mean loss of a sequence, shares of the processes"
     order = GradientAccumulation.order-1 # which reads the batch size off `yb`
     def after_loss(self):
-        "Unpack"
+        "Unpack, divide what is shown, and weight the part of a process"
+        self.unpack()
+        n, summing = len(self.xb[0]['index']), self.loss_func.reduction=='sum'
+        if summing and len(self.yb):
+            self.learn.loss = self.loss/n
+            if self.training and hasattr(self.learn, 'gradient_accumulation'):
+                self.learn.loss_grad = self.loss_grad*self.learn.gradient_accumulation.n_acc/n
+        if self.training and n_processes()>1: self.share_loss(summing)
+
+    def unpack(self):
+        "`pred` and `yb` are those of the only task, or begin with a tensor of the batch size"
         name, *more = self.tasks
         if not more: self.learn.pred = self.pred[name]
         if len(self.yb): self.learn.yb = (self.xb[0]['index'], self.yb[0]) if more else (self.yb[0][name],)
 
-class SumLoss(Callback):
-    "Show the mean loss of a sequence; the sum stays what is optimised, also over accumulated batches"
-    order = GradientAccumulation.order+1
-    def after_loss(self):
-        "Divide what is shown"
-        if self.loss_func.reduction!='sum' or not len(self.yb): return
-        n = find_bs(self.yb)
-        self.learn.loss = self.learn.loss/n
-        if self.training and hasattr(self.learn, 'gradient_accumulation'):
-            self.learn.loss_grad = self.learn.loss_grad*self.learn.gradient_accumulation.n_acc/n
-
-class SharedLoss(Callback):
-    "Make the mean over processes the loss of the whole batch"
-    order, run_valid = SumLoss.order+1, False
-    def after_loss(self):
-        "The loss that is shown is a mean of sequences; a sum needs no weight but where nothing is to be learnt"
-        share, n = self.xb[0]['share'][0], n_processes()
-        self.learn.loss_grad = self.loss_grad*n*(share if self.loss_func.reduction=='mean' else (share>0).float())
+    def share_loss(self,
+        summing:bool, # Whether the loss is a sum, which needs no weight but where nothing is to be learnt
+    ):
+        "Make the mean over processes the loss of the whole batch; the loss that is shown is a mean of sequences"
+        share = self.xb[0]['share'][0]
+        self.learn.loss_grad = self.loss_grad*n_processes()*((share>0).float() if summing else share)
         self.learn.loss = summed(self.loss*share)
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #fe8681d2
@@ -464,10 +462,10 @@ def finetune_learner(
     defaults = dict(loss_func=TaskLoss(tasks, hp.loss_reduction), lr=hp.learning_rate, splitter=splitter,
                     opt_func=partial(electra_optimizer, wd=hp.weight_decay_rate))
     schedule = LinearWarmupDecay(float(hp.warmup_proportion))
-    cbs = L(CountUpdates(), LossesAsNumbers(), ClipNorm(), schedule, TaskTensors(), SumLoss(), held) + L(cbs)
+    cbs = L(CountUpdates(), LossesAsNumbers(), ClipNorm(), schedule, ShownLoss(), held) + L(cbs)
     metrics = L(held.columns(tasks)) + L(metrics)
     if n_processes()>1:
-        cbs += [SharedLoss(), OwnDropout(torch.initial_seed()), AverageGradients(find_unused_parameters=True)]
+        cbs += [OwnDropout(torch.initial_seed()), AverageGradients(find_unused_parameters=True)]
     learn = FinetuneLearner(dls, TaskNetwork(encoder, tasks), cbs=cbs, metrics=metrics, **defaults|kwargs)
     learn.hp, learn.tok, learn.tasks = hp, dls.train.tok, tasks
     return learn

@@ -18,7 +18,7 @@ from statistics import median
 import torch
 from fastai.callback.core import Callback, CancelStepException
 from fastai.learner import Learner, Recorder
-from fastcore.basics import patch
+from fastcore.basics import patch, store_attr
 from torch import Tensor
 
 from ..engine.fields import check_loggers
@@ -227,22 +227,11 @@ def plot_history(
         plt.close(fig)
     return fig
 
-# %% ../../nbs/pretraining/21_monitor.ipynb #b97dcec9
-def _untried(hp):
-    "What helps a discriminator to leave the base rate and a recipe does not have yet"
-    width = hp.model_hparam_overrides.get('initializer_range', hp.initializer_range)
-    wider = f'an initializer_range above {width:g}, ' if width<.1 else ''
-    shorter = '' if hp.length_schedule else 'a length_schedule, '
-    easier = '' if hp.unigram_noise else 'unigram_noise 0.5, '
-    free = '' if hp.bias_correction or hp.max_grad_norm is None else 'max_grad_norm null, '
-    longer = f'more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
-    return wider + shorter + easier + free + longer
-
 # %% ../../nbs/pretraining/21_monitor.ipynb #b062be7a
 def diagnose(
     evals:list, # Held-out metrics of the evaluations so far, the newest last
     done:float, # Fraction of training that is done
-    hp, # Recipe: advice leaves out what it has already
+    cures:str, # What may help a discriminator that has learnt nothing, from `untried`
 )->list: # Sentences: what is wrong and what usually cures it
     "Known problems of a run; healthy and young runs have none"
     now, told = evals[-1], []
@@ -252,7 +241,7 @@ def diagnose(
             told.append(f"The discriminator has collapsed: auc_unigram was {max(ranks):.2f} and is {ranks[-1]:.2f}. "
                          "Continue from an earlier checkpoint with half the learning_rate.")
         elif done>=.5 and max(ranks)<.53:
-            told.append(f"The discriminator has never left the base rate. Try {_untried(hp)}.")
+            told.append(f"The discriminator has never left the base rate. Try {cures}.")
         if now['called_replaced']>.9:
             told.append(f"The discriminator calls {now['called_replaced']:.0%} of the tokens replaced. "
                          "Lower learning_rate or disc_weight.")
@@ -290,17 +279,20 @@ class TrainingMonitor(Callback):
     "Report the problems of a run after an evaluation, each once"
     order = JSONLLogger.order+1
     def __init__(self,
-        hp, # Recipe
-    ): self.hp, self.evals, self.told, self.waited = hp, [], set(), 0.
+        n_updates:int, # Of the whole run
+        cures:str, # As for `diagnose`
+    ):
+        store_attr()
+        self.evals, self.told, self.waited = [], set(), 0.
 
     def after_validate(self):
         "Diagnose the evaluations so far, and the speed"
         if not self.in_fit or not (metrics := getattr(self, 'held_out', None)): return
         self.evals.append(metrics)
-        if self.n_updates<YOUNG: return
+        if self.learn.n_updates<YOUNG: return
         rows = self.history.rows if hasattr(self, 'history') else []
-        done = self.n_updates/self.hp.num_train_steps
-        for o in diagnose(self.evals, done, self.hp) + diagnose_speed(rows, self.waited):
+        done = self.learn.n_updates/self.n_updates
+        for o in diagnose(self.evals, done, self.cures) + diagnose_speed(rows, self.waited):
             if o[:30] not in self.told: print_line(o)
             self.told.add(o[:30]) # its kind
 

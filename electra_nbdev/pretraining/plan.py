@@ -369,10 +369,9 @@ def measured_device(
     seconds:float=30., # Of the last measurement and those of smaller batches, about
 )->Device:
     "The rate of this machine on some steps of the recipe, in small batches where the recipe's are slow"
-    from electra_nbdev.data.batches import pretrain_dls
     from electra_nbdev.engine.training import precision_callbacks
     from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.pretraining.learner import open_examples, sample_examples, time_steps
+    from electra_nbdev.pretraining.learner import open_examples, pretrain_dls, sample_examples, time_steps
     here, device = this_device(device), device_of(device)
     gpu, bf16 = device.type!='cpu', precision=='bf16'
     examples = open_examples(data, hp) if data else [load_examples(o) for o in sample_examples(hp)]
@@ -530,8 +529,9 @@ def make_plan(
     def place(hp):
         if device in GPUS: return named_device(device, hp)
         if not measure: return this_device(device)
-        from electra_nbdev.engine.training import print_line, spare_threads
-        if hp.model_size=='tiny': spare_threads()
+        from electra_nbdev.engine.training import print_line
+        from electra_nbdev.pretraining.learner import spare_threads
+        spare_threads(hp)
         size = hp.model_size if hp.model_size=='tiny' or not budget else 'small' # is measured for larger ones as well
         if size not in known:
             print_line(f'Timing steps of {size} ...')

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/recipe.html.md""
 
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'LENGTH', 'FREE', 'preset', 'lengths_for', 'stretched',
-           'with_length', 'with_steps', 'shortened', 'body_config', 'objective_of', 'reads_table',
-           'has_tower_generator', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of', 'build_networks',
+           'with_length', 'with_steps', 'shortened', 'longest_so_far', 'body_config', 'objective_of', 'reads_table',
+           'scoring_ways', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of', 'build_networks',
            'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
            'refuse_other', 'check_longer', 'run_facts', 'check_objective', 'check_trained_on', 'check_vocabulary',
            'check_init', 'kept_folder', 'has_towers', 'network_folders', 'save_networks', 'load_networks',
@@ -127,6 +127,16 @@ def shortened(
     short = usual and tokens<FEW and hp.max_seq_length%32==0
     return replace(hp, length_schedule=SHORT_RUN) if short else hp
 
+# %% ../../nbs/pretraining/20_recipe.ipynb #3c205bd0
+def longest_so_far(
+    hp:PretrainHParams, # Recipe
+    step:int, # Updates that its run has made
+)->int:
+    "Tokens of the longest sequences that a run has had"
+    done = (step-1)/hp.num_train_steps
+    begun = [n for i,(n,_) in enumerate(hp.length_schedule) if sum(f for _,f in hp.length_schedule[:i])<=done+1e-9]
+    return max(begun, default=hp.max_seq_length)
+
 # %% ../../nbs/pretraining/20_recipe.ipynb #5ac47e10
 SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',
           'max_position_embeddings') # Numbers of an encoder's configuration that decide the shapes of its weights
@@ -203,11 +213,13 @@ def reads_table(
     "Whether its examples bring replacements"
     return hp.replacements_from_data
 
-def has_tower_generator(
+def scoring_ways(
     hp:PretrainHParams, # Recipe
-)->bool:
-    "Whether its generator has two towers"
-    return hp.two_tower_generator
+)->tuple: # Names, the default first
+    "By what its networks score texts"
+    if hp.two_tower_generator: by_others = 'towers', 'energies'
+    else: by_others = () if hp.uniform_generator or reads_table(hp) else ('pll', 'word-l2r')
+    return (*by_others, 'p-replaced') if hp.electra_objective else by_others
 
 def tie_of(
     hp:PretrainHParams, # Recipe

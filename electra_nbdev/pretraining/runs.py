@@ -21,7 +21,6 @@ from fastai.callback.core import Callback
 from fastai.torch_core import set_seed
 from fastcore.basics import patch
 
-from ..data.batches import pretrain_dls
 from ..data.replacements import examples_for
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
@@ -34,7 +33,8 @@ from ..engine.training import (compile_callbacks, end_fit, finder_of, is_compile
                                            print_line, progress_bars)
 from ..method.electra import Objective
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
-                                               open_examples, steps_within, time_steps, with_special_ids)
+                                               open_examples, pretrain_dls, steps_within, time_steps,
+                                               with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, check_init, check_longer,
                                               check_objective, check_trained_on, check_vocabulary, load_hparams,

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..engine.fields import check_choice, fits
 from ..engine.files import InputError, read_json
 from ..engine.rows import json_lines, text_lines
-from ..pretraining.recipe import has_tower_generator, load_hparams
+from ..pretraining.recipe import load_hparams, scoring_ways
 
 # %% ../../nbs/using/28_score_files.ipynb #400db401
 def _whole(o, name):
@@ -305,12 +305,9 @@ def likelihood_ways(
 )->tuple: # Names, the default first
     "By what a model scores texts"
     recipe = (folder.parent if (folder/'towers').is_dir() else folder)/'hparams.json'
-    hp = load_hparams(recipe) if recipe.is_file() else None
-    if not hp and not (folder/'generator').is_dir(): return _ways_of_network(folder)
-    if hp and has_tower_generator(hp): masked = 'towers', 'energies'
-    else: masked = () if hp and (hp.uniform_generator or hp.replacements_from_data) else ('pll', 'word-l2r')
-    replaced = hp.electra_objective if hp else (folder/'discriminator').is_dir()
-    return (*masked, 'p-replaced') if replaced else masked
+    if recipe.is_file(): return scoring_ways(load_hparams(recipe))
+    if not (folder/'generator').is_dir(): return _ways_of_network(folder)
+    return ('pll', 'word-l2r', *(['p-replaced'] if (folder/'discriminator').is_dir() else []))
 
 # %% ../../nbs/using/28_score_files.ipynb #eb7be1ff
 @dataclass
