@@ -10,7 +10,7 @@ from conftest import GOLDEN
 from electra_nbdev import cli
 from electra_nbdev.pretraining import plan
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.memory import MemoryCounter, operations_counter
+from electra_nbdev.engine.training import MemoryCounter, operations_counter
 from electra_nbdev.pretraining.recipe import build_networks, preset
 
 @pytest.mark.parametrize('name,change,row', [

@@ -1,4 +1,4 @@
-"""Counting updates, mixed precision on any device, compiled bodies, and whom a progress bar is for
+"""Counting updates, mixed precision on any device, compiled bodies, the memory and the operations of a step, and whom a progress bar is for
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/engine/training.html.md"""
 
@@ -8,10 +8,11 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/training.html.md"""
 __all__ = ['CountUpdates', 'end_fit', 'finder_of', 'has_own_schedule', 'batches_per_update', 'updates_of_fit', 'count_updates',
            'DeviceMixedPrecision', 'SmoothLoss', 'MeanLoss', 'BatchProgress', 'DeviceLearner', 'LossesAsNumbers',
            'default_precision', 'precision_callbacks', 'compile_bodies', 'is_compiled', 'CompileBodies',
-           'compile_callbacks', 'copy_batch', 'progress_bars', 'print_line', 'print_metrics']
+           'compile_callbacks', 'copy_batch', 'MemoryCounter', 'operations_counter', 'progress_bars', 'print_line',
+           'print_metrics']
 
 # %% ../../nbs/engine/95_training.ipynb #fcee7909
-import math
+import math, weakref
 from contextlib import nullcontext, suppress
 
 import torch
@@ -22,7 +23,11 @@ from fastai.callback.schedule import LRFinder, ParamScheduler
 from fastai.learner import AvgLoss, AvgSmoothLoss, Learner, Recorder
 from fastai.torch_core import apply, find_bs, to_device
 from fastcore.basics import patch
-from torch import nn
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from .fields import check_precision
 from .files import InputError, one_line
@@ -320,8 +325,57 @@ def copy_batch(
 ): # The same structure
     "A batch on a device; to a GPU of NVIDIA or AMD from pinned memory, without waiting"
     gpu = device.type=='cuda'
-    if gpu: batch = apply(lambda o: o.pin_memory() if isinstance(o, torch.Tensor) else o, batch)
+    if gpu: batch = apply(lambda o: o.pin_memory() if isinstance(o, Tensor) else o, batch)
     return to_device(batch, device, non_blocking=gpu)
+
+# %% ../../nbs/engine/95_training.ipynb #1def6613
+class MemoryCounter(TorchDispatchMode):
+    "Bytes of the tensors that live, `now` and at the `peak`"
+    def __init__(self,
+        least:int=0, # Bytes of a tensor that counts
+    ):
+        super().__init__()
+        self.least, self.sizes, self.now, self.peak = least, {}, 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.index.Tensor and isinstance(args[0], FakeTensor) and args[1][0].dtype==torch.bool:
+            out = args[0].flatten(0, args[1][0].ndim-1).clone() # which are True is not known: all
+        else: out = func(*args, **(kwargs or {}))
+        for o in tree_leaves(out):
+            if isinstance(o, Tensor): self.note(o.untyped_storage())
+        return out
+
+# %% ../../nbs/engine/95_training.ipynb #9ad26f35
+@patch
+def note(self:MemoryCounter,
+    storage, # Of a tensor
+):
+    "Count a storage until it is gone"
+    key = storage._cdata
+    if key in self.sizes or storage.nbytes()<self.least: return
+    self.sizes[key] = storage.nbytes()
+    self.now += self.sizes[key]
+    self.peak = max(self.peak, self.now)
+    weakref.finalize(storage, self.gone, key)
+
+@patch
+def gone(self:MemoryCounter,
+    key, # Of a storage
+):
+    "Count it no more"
+    self.now -= self.sizes.pop(key)
+
+# %% ../../nbs/engine/95_training.ipynb #2c3e4ea0
+def operations_counter()->FlopCounterMode:
+    "torch's counter of operations, with products that are added in place and with attention on a CPU"
+    def product(_, a, b, **kwargs): return 2*math.prod(a)*b[-1] # of shapes (..., m, k) and (..., k, n)
+    def attention(q, k, v, *args, **kwargs): return sdpa_flop_count(q, k, v)
+    def attention_backward(grad, q, k, v, *args, **kwargs): return sdpa_backward_flop_count(grad, q, k, v)
+    aten = torch.ops.aten
+    formulas = {aten.addmm_: product, aten.baddbmm_: product,
+                aten._scaled_dot_product_flash_attention_for_cpu: attention,
+                aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward}
+    return FlopCounterMode(display=False, custom_mapping=formulas)
 
 # %% ../../nbs/engine/95_training.ipynb #a2843e51
 def progress_bars(

@@ -248,7 +248,7 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from electra_nbdev.pretraining.learner import with_fast_steps
-    from electra_nbdev.engine.memory import MemoryCounter, operations_counter
+    from electra_nbdev.engine.training import MemoryCounter, operations_counter
     from electra_nbdev.method.optimizer import ElectraAdam
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
         hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | dict(attention_probs_dropout_prob=0.))
