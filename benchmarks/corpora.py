@@ -116,7 +116,7 @@ def main():
     p.add_argument('--corpora', type=int, default=500, help='how many (500)')
     p.add_argument('--seed', type=int, default=0, help='of the first (0)')
     args, scripts, counts, bad = p.parse_args(), hostile.prepare(), Counter(), 0
-    import electra_nbdev.data.cluster, electra_nbdev.data.examples
+    import electra_nbdev.data.examples
     vocab = hostile.GOOD/'run'/'discriminator'
     for seed in range(args.seed, args.seed+args.corpora):
         kind, wrong = attempt(seed, scripts, vocab)

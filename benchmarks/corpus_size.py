@@ -54,8 +54,7 @@ def timed(cls, name, seconds):
 
 def build(path, text, out):
     "One build: seconds, tokens, megabytes"
-    from electra_nbdev.data.cluster import ExampleTasks, build_in_tasks
-    from electra_nbdev.data.examples import build_examples, load_examples
+    from electra_nbdev.data.examples import ExampleTasks, build_examples, build_in_tasks, load_examples
     from electra_nbdev.data.tokenizer import load_tokenizer
     load_tokenizer(VOCAB)
     seconds = {}

@@ -189,7 +189,7 @@ def main():
     p.add_argument('--kills', type=int, default=200, help='how many, at least (200)')
     p.add_argument('--seed', type=int, default=0, help='of the moments (0)')
     args, scripts = p.parse_args(), hostile.prepare()
-    import electra_nbdev.data.cluster, datatrove.executor # what the commands import
+    import electra_nbdev.data.examples, datatrove.executor # what the commands import
     tqdm.set_lock(threading.RLock()) # forks share the other one: one killed while it draws would stop the others
     with tempfile.TemporaryDirectory() as d: kill(args, Path(d), scripts)
 

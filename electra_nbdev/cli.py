@@ -86,8 +86,7 @@ def _check_building(corpus, vocab, out, num_proc, *rules):
 # %% ../nbs/99_cli.ipynb #253ae42d
 def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
     "The folder of examples, built in tasks if asked for"
-    from electra_nbdev.data.cluster import build_in_tasks
-    from electra_nbdev.data.examples import build_examples
+    from electra_nbdev.data.examples import build_examples, build_in_tasks
     if tasks is None: return build_examples(corpus, vocab, out, max_length, num_proc, *rules)
     return build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
 

@@ -8,11 +8,10 @@ from datatrove.executor import LocalPipelineExecutor
 from datatrove.utils.logging import logger
 
 from conftest import GOLDEN
-from electra_nbdev.data import cluster, examples
+from electra_nbdev.data import examples
 from electra_nbdev.cli import electra_data
-from electra_nbdev.data.cluster import ExampleTasks, build_in_tasks
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.data.examples import build_examples
+from electra_nbdev.data.examples import ExampleTasks, build_examples, build_in_tasks
 from test_commands import typed
 
 VOCAB = GOLDEN/'vocab.txt'
@@ -170,7 +169,7 @@ def test_an_undecodable_line(tmp_path, capfd):
 def test_numbers(corpus, tmp_path, numbers):
     with pytest.raises(InputError, match='(tasks|num_proc) is 0'): build_in_tasks(corpus, VOCAB, tmp_path/'x', *numbers)
 
-def without(): cluster.find_spec = lambda name: None
+def without(): examples.find_spec = lambda name: None
 
 def test_the_command(corpus, one, tmp_path):
     line = f'electra_data --corpus {corpus} --vocab {VOCAB} --out rows --max-length 64 --held-out .2 --tasks 3'

@@ -1,4 +1,4 @@
-"""From text to token ids on disk: what an example is, building in parallel, reading in batches
+"""From text to token ids on disk: what an example is, building in one process or in many tasks, reading in batches
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 
@@ -7,12 +7,13 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 # %% auto #0
 __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard', 'is_built', 'work_path', 'work_folder',
            'shards_kept', 'assemble', 'check_rules', 'example_recipe', 'refuse_others', 'build_examples', 'Examples',
-           'load_examples']
+           'load_examples', 'ExampleTasks', 'build_in_tasks']
 
 # %% ../../nbs/data/12_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 
@@ -492,3 +493,78 @@ def load_examples(
                          "delete the folder and build them again") from None
     if hp: examples.check(hp)
     return examples
+
+# %% ../../nbs/data/12_examples.ipynb #7e0a501e
+class ExampleTasks:
+    "A build of examples whose methods `make_shards` and `make_folder` are steps of datatrove pipelines"
+    def __init__(self,
+        corpus, # What `chunks` reads
+        vocab, # What `load_tokenizer` opens
+        out, # Folder to write
+        max_length:int=128, # Tokens of an example
+        blank_lines_separate_docs:bool=True, # Whether a blank line ends a document
+        seed:int=0, # Of the lengths and of the split into segments
+        skip_bad_rows:bool=False, # Leave undecodable lines out, and count them
+        held_out:float=0., # Fraction of the documents that goes to the folder `held_out` inside `out`
+        long_lines:str='split', # As for `build_examples`
+    ):
+        self.tok, self.out = load_tokenizer(vocab), Path(out).absolute()
+        rules = max_length, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
+        self.recipe = example_recipe(corpus, self.tok, *rules)
+        self.chunks = [] if is_built(self.out, self.recipe) else chunks(corpus, blank_lines_separate_docs)
+        self.work = work_path(self.out, self.recipe)
+        if self.chunks: work_folder(self.out, self.recipe, self.tok)
+
+# %% ../../nbs/data/12_examples.ipynb #6752d9db
+@patch
+def make_shards(self:ExampleTasks,
+    data=None, # What the step before yields; passed on
+    rank:int=0, # Number of the task
+    world_size:int=1, # Number of tasks
+):
+    "A step of many tasks: the shards of every `world_size`-th chunk"
+    os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
+    for i in range(rank, len(self.chunks), world_size):
+        build_shard((i, self.chunks[i]), self.work, self.recipe)
+    return data
+
+# %% ../../nbs/data/12_examples.ipynb #e79cd563
+@patch
+def make_folder(self:ExampleTasks,
+    data=None, # What the step before yields; passed on
+    rank:int=0, # Number of the task
+    world_size:int=1, # Number of tasks, 1
+):
+    "A step of a single task: the folder of all shards, the missing ones included"
+    with build_lock(self.out): assemble(self.chunks, self.tok, self.out, self.recipe)
+    return data
+
+# %% ../../nbs/data/12_examples.ipynb #bf58e36e
+def _run_task(rank, build, tasks, logs, parent):
+    "One of the tasks by datatrove, in this process"
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.utils.logging import logger
+    if parent: be_a_worker(parent)
+    logger.disable('datatrove')
+    try: LocalPipelineExecutor([build.make_shards], tasks, logging_dir=logs)._run_for_rank(rank)
+    finally: logger.enable('datatrove')
+
+def build_in_tasks(
+    corpus, # What `chunks` reads
+    vocab, # What `load_tokenizer` opens
+    out, # Folder to write
+    tasks:int, # Tasks, each with an equal share of the chunks
+    num_proc:int=1, # Tasks that run at a time
+    *rules, # Those of `ExampleTasks`, from `max_length` on
+)->Path: # The folder
+    "Build examples with datatrove's local executor; the result is that of `build_examples`"
+    for name,n in dict(tasks=tasks, num_proc=num_proc).items():
+        if n<1: raise InputError(f"{name} is {n}; it has to be at least 1")
+    if not find_spec('datatrove'): raise InputError("tasks need datatrove: pip install 'electra_nbdev[cluster]'")
+    build = ExampleTasks(corpus, vocab, out, *rules)
+    parent = None if num_proc==1 else os.getpid()
+    run = partial(_run_task, build=build, tasks=tasks, logs=str(build.work/f'tasks-{tasks}'), parent=parent)
+    with shards_kept(build.out, build.recipe):
+        if build.chunks: in_processes(run, range(tasks), num_proc)
+        build.make_folder()
+    return Path(out)
