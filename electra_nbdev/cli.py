@@ -17,8 +17,9 @@ from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import Required, Several, SomeNames, command
-from .engine.files import InputError
+from .engine.command import (ONNX, Required, Several, SomeNames, check_candidates, check_loggers,
+                                          check_packages, command, known_hparams, list_fields, objective_file)
+from .engine.files import InputError, check_choice
 
 # %% ../nbs/99_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -99,7 +100,6 @@ def _counted(examples, long_lines):
 # %% ../nbs/99_cli.ipynb #4a3b9acb
 def _table_flags(generator, vocab, max_length, **flags):
     "What was given about a generator; it and the vocabulary are looked at before examples are built"
-    from electra_nbdev.engine.fields import check_candidates
     from electra_nbdev.engine.models import check_source, model_path
     from electra_nbdev.data.tokenizer import load_tokenizer, vocab_place
     given = {k: v for k,v in flags.items() if v is not None}
@@ -201,12 +201,12 @@ def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
 def _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective):
     "Refuse what can be seen to be wrong without torch, which takes seconds to load"
     from electra_nbdev.pretraining import recipe
-    from electra_nbdev.engine import fields, models
+    from electra_nbdev.engine import models
     given = recipe.given_hparams(hparams, seed=seed)
     if not init: recipe.preset(preset or 'tiny', **given)
-    fields.check_precision(precision)
-    fields.check_loggers(log)
-    own = fields.objective_file(objective)[1] if objective else None
+    models.check_precision(precision)
+    check_loggers(log)
+    own = objective_file(objective)[1] if objective else None
     made_of = models.check_examples(data, given) if data else None
     if body: models.check_body(body)
     if init: _check_weights(init)
@@ -240,7 +240,6 @@ def _check_same(out, given, size, steps):
 # %% ../nbs/99_cli.ipynb #53bc50a3
 def _list_hparams(name):
     "Print the hyper-parameters of a preset"
-    from electra_nbdev.engine.fields import list_fields
     from electra_nbdev.pretraining.recipe import preset
     print(f'Hyper-parameters of {name}:\n{list_fields(preset(name))}')
 
@@ -306,10 +305,10 @@ def electra_evaluate(
     objective:str=None, # FILE:CLASS, if the run was trained with an objective of your own
 ):
     "Metrics of both networks on held-out examples"
-    from electra_nbdev.engine import fields, models
+    from electra_nbdev.engine import models
     from electra_nbdev.pretraining import recipe
     models.check_run(run)
-    recipe.check_objective(run, fields.objective_file(objective)[1] if objective else None)
+    recipe.check_objective(run, objective_file(objective)[1] if objective else None)
     made_of = models.check_examples(data, recipe.read_hparams(Path(run)/'hparams.json')) if data else None
     recipe.check_vocabulary(run, made_of)
     from electra_nbdev.pretraining.runs import evaluate_run
@@ -390,13 +389,13 @@ def _ways(asked, model, by):
 
 def _check_parts(asked, source, context, unit, per):
     "Refuse other units and parts, a file that is no text, and contexts that are not as many as its lines"
-    from electra_nbdev.engine import fields, rows
+    from electra_nbdev.engine import rows
     from electra_nbdev.using.score_files import PARTS, UNITS, line_contexts
     if asked!='surprisal' and (context or unit):
         raise InputError("--context and --unit are for the words of --surprisal; give it too")
-    if unit: fields.check_choice('--unit', unit, UNITS)
+    if unit: check_choice('--unit', unit, UNITS)
     if per and asked not in PARTS: raise InputError("--per is for --surprisal and --pairs; give one of them")
-    if per: fields.check_choice('--per', per, PARTS[asked])
+    if per: check_choice('--per', per, PARTS[asked])
     if asked!='surprisal': return
     rows.check_texts(source)
     line_contexts(source, context)
@@ -510,7 +509,7 @@ def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, de
         raise InputError("--compile is about training, which --eval-only leaves out; give one of them")
     if eval_only and predict_test:
         raise InputError("--eval-only evaluates on dev sets; leave it out for --predict-test, finished trials are kept")
-    from electra_nbdev.engine.fields import check_precision
+    from electra_nbdev.engine.models import check_precision
     from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     from electra_nbdev.pretraining.recipe import given_hparams
     check_precision(precision)
@@ -521,7 +520,6 @@ def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, de
 
 def _list_finetuning(recipe):
     "Print the hyper-parameters of fine-tuning"
-    from electra_nbdev.engine.fields import list_fields
     from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
 
@@ -610,14 +608,14 @@ def electra_predict(
 # %% ../nbs/99_cli.ipynb #999afbe2
 def _check_prediction(model, path, out, task, skip_bad):
     "Refuse what can be seen to be wrong without torch"
-    from electra_nbdev.engine import fields, models
+    from electra_nbdev.engine import models
     from electra_nbdev.finetuning.finetune_recipe import (COLUMN_FORMS, PREDICTION_FORMS, check_finetuned, check_table,
                                                           task_named)
     tasks, _ = models.read_tasks(check_finetuned(model))
     kind, settings = task_named(task, tasks).values()
     if out:
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
-        fields.check_choice(f'the ending of --out {out}', Path(out).suffix, known)
+        check_choice(f'the ending of --out {out}', Path(out).suffix, known)
     if columns := _columns_of(kind, settings, path): check_table(path, columns, skip_bad)
 
 def _columns_of(kind, settings, path):
@@ -660,7 +658,6 @@ def electra_convert(
 def _check_conversion(src, out, hparams, missing):
     "Refuse what can be seen to be wrong without torch"
     from electra_nbdev.engine import files, models
-    from electra_nbdev.engine.fields import known_hparams
     from electra_nbdev.pretraining.hparams import ELSEWHERE, PretrainHParams
     from electra_nbdev.pretraining.recipe import given_hparams
     files.check_new(out)
@@ -673,7 +670,6 @@ def _check_conversion(src, out, hparams, missing):
 # %% ../nbs/99_cli.ipynb #e09795e1
 def _write_onnx(src, out, hparams, onnx, int8, more):
     "Write ONNX files; refuse flags that belong to other forms"
-    from electra_nbdev.engine.fields import ONNX, check_packages
     if not onnx: raise InputError("--int8 is about ONNX files; add --onnx")
     if more: raise InputError("--onnx knows no --push, --missing, --license and --language; leave these out")
     if Path(out).suffix=='.npz': raise InputError(f"--onnx writes a folder, and --out is {out}; leave the ending out")

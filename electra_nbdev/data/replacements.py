@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .examples import Examples, load_examples
 from .tokenizer import fingerprint, load_tokenizer, no_bars, special_token_ids, watched
-from ..engine.fields import check_candidates
+from ..engine.command import check_candidates
 from ..engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of, one_line
 from ..engine.models import check_fitting, complete_network, device_of, max_input, model_folder
 from ..engine.ranks import KeyedRandom

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from fastcore.basics import patch
 
-from ..engine.fields import check_choice
-from ..engine.files import (InputError, atomic_folder, cache_dir, digest, digest_of, known_facts, one_line,
-                                        suggest)
+from ..engine.files import (InputError, atomic_folder, cache_dir, check_choice, digest, digest_of,
+                                        known_facts, one_line, suggest)
 from ..engine.rows import (FORMATS, TABLES, blocks_of, byte_lines, check_prose, column_texts, decoded,
                                        delimited, file_blocks, file_kind, format_of, json_row, lacking, members)
 

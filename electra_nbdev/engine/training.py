@@ -29,8 +29,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from .fields import check_precision
 from .files import InputError, one_line
+from .models import check_precision
 
 # %% ../../nbs/engine/95_training.ipynb #cd6719e0
 class CountUpdates(Callback):

@@ -42,8 +42,7 @@ from torch.utils.data import get_worker_info
 # %% ../../nbs/finetuning/42_finetune.ipynb #2da9f326
 from ..data.tokenizer import check_pieces, warn_unknown, watched, write_tokenizer
 from ..engine.checkpoint import read_tensors
-from ..engine.fields import check_choice
-from ..engine.files import InputError, atomic_write, one_line
+from ..engine.files import InputError, atomic_write, check_choice, one_line
 from ..engine.models import device_of, max_input, quiet_loading, read_tasks
 from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data.text import is_held_out
-from ..engine.fields import check_choice, check_fields, known_hparams, ranged
-from ..engine.files import InputError, file_name, one_line, suggest
+from ..engine.command import check_fields, known_hparams, ranged
+from ..engine.files import InputError, check_choice, file_name, one_line, suggest
 from ..engine.models import load_pretrained, max_input, model_path
 from ..engine.rows import TABLES, BadRows, delimited, json_lines, text_lines
 from ..pretraining.hparams import ELSEWHERE, SIZES

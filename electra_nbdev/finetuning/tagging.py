@@ -29,8 +29,7 @@ from tokenizers.normalizers import BertNormalizer
 from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend
-from ..engine.fields import check_choice
-from ..engine.files import InputError, atomic_write
+from ..engine.files import InputError, atomic_write, check_choice
 from ..engine.rows import BadRows, text_lines
 from .finetune import load_finetuned, predict_file
 from .finetune_recipe import (COLUMN_FORMS, FinetuneHParams, from_hub, part_of, read_table,

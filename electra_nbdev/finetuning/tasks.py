@@ -26,8 +26,7 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend, warn_unknown
 from ..engine.fast_cpu import PackedDropout
-from ..engine.fields import check_choice
-from ..engine.files import InputError, atomic_write
+from ..engine.files import InputError, atomic_write, check_choice
 from .finetune_recipe import (SHARE, FinetuneHParams, TextExample, find_task, labelled_texts,
                                                       part_of, read_table, refuse_columns)
 

@@ -21,8 +21,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..engine.fields import check_choice
-from ..engine.files import InputError, suggest
+from ..engine.files import InputError, check_choice, suggest
 from ..engine.ranks import n_processes, summed
 from ..engine.training import count_updates, updates_of_fit
 from .discriminator import IGNORE, corrupt, disc_labels, disc_nll

@@ -20,8 +20,7 @@ from fastai.callback.fp16 import MixedPrecision
 from fastcore.basics import patch, store_attr
 from torch import Tensor
 
-from ..engine.fields import check_choice
-from ..engine.files import InputError
+from ..engine.files import InputError, check_choice
 from ..engine.ranks import KeyedRandom, n_processes, rank
 from ..engine.training import batches_per_update, count_updates
 

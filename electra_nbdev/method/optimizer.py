@@ -19,8 +19,7 @@ from fastai.torch_core import even_mults
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..engine.fields import check_choice
-from ..engine.files import InputError
+from ..engine.files import InputError, check_choice
 
 # %% ../../nbs/method/06_optimizer.ipynb #9c484756
 def adam_step(

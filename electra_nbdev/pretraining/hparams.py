@@ -10,8 +10,8 @@ __all__ = ['ELSEWHERE', 'SIZES', 'PretrainHParams']
 # %% ../../nbs/pretraining/19_hparams.ipynb #20ead315
 from dataclasses import dataclass, field
 
-from ..engine.fields import check_choice, check_fields, fits, ranged
-from ..engine.files import InputError
+from ..engine.command import check_fields, fits, ranged
+from ..engine.files import InputError, check_choice
 
 # %% ../../nbs/pretraining/19_hparams.ipynb #c1162120
 @dataclass(frozen=True)

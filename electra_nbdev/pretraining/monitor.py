@@ -21,7 +21,7 @@ from fastai.learner import Learner, Recorder
 from fastcore.basics import patch, store_attr
 from torch import Tensor
 
-from ..engine.fields import check_loggers
+from ..engine.command import check_loggers
 from ..engine.files import atomic_file, atomic_write
 from ..engine.ranks import summed
 from ..engine.training import count_updates, end_fit, finder_of, print_line

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from fastcore.basics import patch
 
-from ..engine.fields import PRECISIONS, check_choice, check_precision, fits
-from ..engine.files import InputError
-from ..engine.models import check_device, check_examples, device_of
+from ..engine.command import fits
+from ..engine.files import InputError, check_choice
+from ..engine.models import PRECISIONS, check_device, check_examples, check_precision, device_of
 from .recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, as_cheap, body_config,
                                               build_networks, differences, given_hparams, is_plain, preset,
                                               read_hparams, resolve_hparams, tie_of, with_steps)

@@ -18,8 +18,8 @@ import json, math, os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..engine.fields import check_choice, fits, known_hparams
-from ..engine.files import InputError, atomic_folder, atomic_write, suggest
+from ..engine.command import fits, known_hparams
+from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, suggest
 from .hparams import ELSEWHERE, SIZES, PretrainHParams
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #c83397a2

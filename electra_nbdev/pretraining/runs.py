@@ -25,7 +25,7 @@ from ..data.replacements import examples_for
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
-from ..engine.fields import objective_file
+from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, file_name, remove_leftovers, suggest, versions
 from ..engine.models import check_examples, check_place_of_run, check_run, device_of
 from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all

@@ -22,7 +22,7 @@ from transformers import ElectraConfig, ElectraForQuestionAnswering, ElectraForT
 
 from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
-from ..engine.fields import ONNX, check_packages
+from ..engine.command import ONNX, check_packages
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
 from ..engine.weights import SLOTS, head_name, official_name

@@ -33,8 +33,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 from ..data.tokenizer import check_pieces, special_token_ids, text_backend, warn_unknown
 from ..engine.checkpoint import unfinished
 from ..engine.fast_cpu import with_unread_masks
-from ..engine.fields import check_choice
-from ..engine.files import InputError, atomic_file, build_lock
+from ..engine.files import InputError, atomic_file, build_lock, check_choice
 from ..engine.models import complete_network, device_of, load_pretrained, model_folder, quiet_loading
 from ..engine.rows import check_texts, text_lines
 from ..method.discriminator import token_logits

@@ -17,8 +17,8 @@ from dataclasses import dataclass, fields
 from itertools import groupby, zip_longest
 from pathlib import Path
 
-from ..engine.fields import check_choice, fits
-from ..engine.files import InputError, read_json
+from ..engine.command import fits
+from ..engine.files import InputError, check_choice, read_json
 from ..engine.rows import json_lines, text_lines
 from ..pretraining.recipe import load_hparams, scoring_ways
 
