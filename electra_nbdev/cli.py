@@ -11,7 +11,6 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
 # %% ../nbs/99_cli.ipynb #eebda072
 import os, sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from .files import InputError

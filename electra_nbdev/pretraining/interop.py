@@ -10,7 +10,7 @@ __all__ = ['with_tokenizer', 'read_network', 'generator_facts', 'disc_sizes', 'r
            'read_folder', 'joined', 'open_pretrained']
 
 # %% ../../nbs/pretraining/26_interop.ipynb #55ec84d6
-import json, zipfile, zlib
+import zipfile, zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from huggingface_hub import HfApi, ModelCard, ModelCardData, metadata_load
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 from transformers import ElectraConfig, ElectraForQuestionAnswering, ElectraForTokenClassification
 
 from ..data.tokenizer import write_tokenizer

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice, product
-from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -28,12 +27,10 @@ from torch import Tensor, nn
 from ..data.tokenizer import fingerprint, special_token_ids, text_backend
 from ..engine.files import InputError, atomic_write, digest_of
 from ..method.generator import hidden_states, masked_logits, mlm_nll
-from .likelihood import (Likelihood, jsonl_rows, load_likelihood, original_scores,
-                                            pseudo_log_likelihood, wilson)
+from .likelihood import Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood, wilson
 from .score import load_scorer
-from .score_files import (BLANK, CHOICE_WAYS, NBest, Weights, check_by, check_kind,
-                                             check_references, read_choices, read_nbest, read_weights, way_of,
-                                             weights_path)
+from .score_files import (BLANK, CHOICE_WAYS, Weights, check_by, check_kind, check_references,
+                                             read_choices, read_nbest, way_of, weights_path)
 
 # %% ../../nbs/using/34_ranking.ipynb #d460bdb8
 def masked_scores(
