@@ -18,12 +18,13 @@ def code(source, metadata=(), **data):
 
 def found(tmp_path, *cells):
     "Faults of a page with these cells, beside a second page"
-    for name,own in (('01_noise', cells), ('02_other', ())):
+    for name,own in (('01_noise', cells), ('02_other', [code('', **{'text/markdown': [DOC]})])):
         (tmp_path/f'{name}.ipynb').write_text(json.dumps(dict(cells=[front(name[:2]), text(COLAB), *own])))
     return list(pages.faults(tmp_path))
 
 def test_a_page_without_faults(tmp_path):
-    good = [text('## Noise\n\nSee [02_other](02_other.ipynb), `f(x)[0](y)` and https://x.org.'),
+    good = [text('## Noise\n\nSee [02_other](02_other.ipynb#noisy), [above](#noise), `f(x)[0](y)` and https://x.org.'),
+            text('[README](https://github.com/electra-nbdev/electra_nbdev/blob/main/README.md)'),
             text('[other](https://electra-nbdev.github.io/electra_nbdev/other.html#noisy) ![A curve](02_other.ipynb)'),
             code('show_doc(noisy)', **{'text/markdown': [DOC]}),
             code('#| fig-alt: A curve\nplot()', dict(language='python'), **{'image/png': 'x'})]
@@ -33,6 +34,10 @@ def test_a_page_without_faults(tmp_path):
     (text('see `02_other`'), 'is no link'),
     (text('[gone](03_gone.ipynb)'), '03_gone.ipynb does not exist'),
     (text('[gone](https://electra-nbdev.github.io/electra_nbdev/gone.html)'), 'gone.html is no page'),
+    (text('[gone](#gone)'), '#gone is no heading'),
+    (text('[gone](02_other.ipynb#gone)'), '02_other.ipynb#gone is no heading'),
+    (text('[gone](https://electra-nbdev.github.io/electra_nbdev/other.html#gone)'), 'other.html#gone is no heading'),
+    (text('[gone](https://github.com/electra-nbdev/electra_nbdev/blob/main/gone.md)'), 'gone.md is no file'),
     (text('![](02_other.ipynb)'), 'no alternative text'),
     (code('plot()', **{'image/png': 'x'}), 'without `#| fig-alt:`'),
     (code('#| fig-alt: Two curves: both fall\nplot()', **{'image/png': 'x'}), 'no YAML'),
@@ -50,6 +55,11 @@ def test_faults_of_a_whole_page(tmp_path):
     assert len(said)==1 and "'Noisy' takes the address of a function" in said[0]
     (tmp_path/'01_noise.ipynb').write_text(json.dumps(dict(cells=[front('02')])))
     assert list(pages.faults(tmp_path))==[f'01_noise.ipynb: no {o}' for o in ('link to Colab', 'title with its number')]
+
+def test_addresses_of_headings():
+    "As pandoc makes them"
+    wanted = {'`Class.method`': 'class.method', '15 % of [tokens](x.html#y), masked': 'of-tokens-masked', '_own': 'own'}
+    assert {o: pages.anchor(o) for o in wanted}==wanted
 
 def test_a_page_of_text(tmp_path):
     "It needs no link to Colab, and its links are looked at too"
