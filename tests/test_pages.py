@@ -73,3 +73,12 @@ def test_tests_that_the_pages_name_exist():
             assert f'def {test}(' in (root/file).read_text(encoding='utf-8'), f'{page.name}: {file}::{test}'
             named += 1
     assert named>15
+
+def test_files_that_the_site_names_exist():
+    "Fonts, themes, the picture for links and the icon; nothing is fetched from elsewhere"
+    nbs = Path(__file__).resolve().parents[1]/'nbs'
+    style, config = (nbs/'styles.css').read_text(encoding='utf-8'), (nbs/'_quarto.yml').read_text(encoding='utf-8')
+    fonts = re.findall(r'url\((.*?)\)', style)
+    named = fonts + re.findall(r'[\w/]+\.(?:scss|css|png|svg)', config)
+    assert len(fonts)==2 and len(set(named))==6 and all((nbs/o).is_file() for o in named), named
+    assert '$web-font-path: false;' in (nbs/'fonts/site.scss').read_text(encoding='utf-8')
