@@ -25,13 +25,15 @@ for cell in json.loads(Path(sys.argv[1]).read_text(encoding='utf-8'))['cells']:
 def code_of(notebook):
     "Sources of its code cells; the first, and the others without what only IPython can read"
     cells = json.loads(notebook.read_text(encoding='utf-8'))['cells']
-    first, *rest = (''.join(o['source']) for o in cells if o['cell_type']=='code' and 'default_exp' not in o['source'][0])
+    code = [''.join(o['source']) for o in cells if o['cell_type']=='code']
+    first, *rest = (o for o in code if '#| default_exp' not in o)
     return first, [re.sub(r'(?m)^[!%].*', '', o) for o in rest]
 
 @pytest.mark.parametrize('notebook', NOTEBOOKS, ids=lambda o: o.stem)
 def test_the_first_cell_installs_what_is_used(notebook):
     "Extras whose packages are imported, and the repository where a file of it is read"
-    extras = {k.strip(): names_in(o.split()) for k,o in (o.split('=', 1) for o in settings()['extras'].strip().splitlines())}
+    lines = (o.split('=', 1) for o in settings()['extras'].strip().splitlines())
+    extras = {extra.strip(): names_in(o.split()) for extra,o in lines}
     first, rest = code_of(notebook)
     imported = {name for o in rest for name in third_party(ast.walk(ast.parse(o)))}
     used = {extra for extra,names in extras.items() if names & imported}
