@@ -18,12 +18,13 @@ def code(source, metadata=(), **data):
 
 def found(tmp_path, *cells):
     "Faults of a page with these cells, beside a second page"
-    for name,own in (('01_noise', cells), ('02_other', ())):
+    for name,own in (('01_noise', cells), ('02_other', [code('', **{'text/markdown': [DOC]})])):
         (tmp_path/f'{name}.ipynb').write_text(json.dumps(dict(cells=[front(name[:2]), text(COLAB), *own])))
     return list(pages.faults(tmp_path))
 
 def test_a_page_without_faults(tmp_path):
-    good = [text('## Noise\n\nSee [02_other](02_other.ipynb), `f(x)[0](y)` and https://x.org.'),
+    good = [text('## Noise\n\nSee [02_other](02_other.ipynb#noisy), [above](#noise), `f(x)[0](y)` and https://x.org.'),
+            text('[README](https://github.com/electra-nbdev/electra_nbdev/blob/main/README.md)'),
             text('[other](https://electra-nbdev.github.io/electra_nbdev/other.html#noisy) ![A curve](02_other.ipynb)'),
             code('show_doc(noisy)', **{'text/markdown': [DOC]}),
             code('#| fig-alt: A curve\nplot()', dict(language='python'), **{'image/png': 'x'})]
@@ -33,6 +34,10 @@ def test_a_page_without_faults(tmp_path):
     (text('see `02_other`'), 'is no link'),
     (text('[gone](03_gone.ipynb)'), '03_gone.ipynb does not exist'),
     (text('[gone](https://electra-nbdev.github.io/electra_nbdev/gone.html)'), 'gone.html is no page'),
+    (text('[gone](#gone)'), '#gone is no heading'),
+    (text('[gone](02_other.ipynb#gone)'), '02_other.ipynb#gone is no heading'),
+    (text('[gone](https://electra-nbdev.github.io/electra_nbdev/other.html#gone)'), 'other.html#gone is no heading'),
+    (text('[gone](https://github.com/electra-nbdev/electra_nbdev/blob/main/gone.md)'), 'gone.md is no file'),
     (text('![](02_other.ipynb)'), 'no alternative text'),
     (code('plot()', **{'image/png': 'x'}), 'without `#| fig-alt:`'),
     (code('#| fig-alt: Two curves: both fall\nplot()', **{'image/png': 'x'}), 'no YAML'),
@@ -51,6 +56,11 @@ def test_faults_of_a_whole_page(tmp_path):
     (tmp_path/'01_noise.ipynb').write_text(json.dumps(dict(cells=[front('02')])))
     assert list(pages.faults(tmp_path))==[f'01_noise.ipynb: no {o}' for o in ('link to Colab', 'title with its number')]
 
+def test_addresses_of_headings():
+    "As pandoc makes them"
+    wanted = {'`Class.method`': 'class.method', '15 % of [tokens](x.html#y), masked': 'of-tokens-masked', '_own': 'own'}
+    assert {o: pages.anchor(o) for o in wanted}==wanted
+
 def test_a_page_of_text(tmp_path):
     "It needs no link to Colab, and its links are looked at too"
     (tmp_path/'03_told.qmd').write_text('---\ntitle: "03 Told"\n---\n\n[other](02_other.ipynb) [gone](04_gone.qmd)\n')
@@ -63,3 +73,12 @@ def test_tests_that_the_pages_name_exist():
             assert f'def {test}(' in (root/file).read_text(encoding='utf-8'), f'{page.name}: {file}::{test}'
             named += 1
     assert named>15
+
+def test_files_that_the_site_names_exist():
+    "Fonts, themes, the picture for links and the icon; nothing is fetched from elsewhere"
+    nbs = Path(__file__).resolve().parents[1]/'nbs'
+    style, config = (nbs/'styles.css').read_text(encoding='utf-8'), (nbs/'_quarto.yml').read_text(encoding='utf-8')
+    fonts = re.findall(r'url\((.*?)\)', style)
+    named = fonts + re.findall(r'[\w/]+\.(?:scss|css|png|svg)', config)
+    assert len(fonts)==2 and len(set(named))==6 and all((nbs/o).is_file() for o in named), named
+    assert '$web-font-path: false;' in (nbs/'fonts/site.scss').read_text(encoding='utf-8')

@@ -66,3 +66,15 @@ def test_pictures_have_the_size_in_which_they_were_drawn():
     drawn.outputs = [dict(output_type='display_data', data={'image/png': png}, metadata={})]
     cell, = page(drawn)
     assert cell.outputs[0]['metadata']=={'image/png': dict(width=288, height=192)}
+
+def test_what_is_wide_scrolls_by_itself():
+    "Tables of Markdown and of outputs, and formulas; a block of code stays"
+    box = '\n::: {.scrolled tabindex=0}\n'
+    code, table, formula = '```\n| a |\n```', '| a | b |\n|---|---|\n| 1 | 2 |', '$$p(x)\n= 1$$'
+    assert tidy.scrolled(f'{code}\n\n{table}\n\nAs $x$:\n{formula}\n')==(
+        f'{code}\n\n{box}{table}\n:::\n\nAs $x$:\n{box}{formula}\n:::\n\n')
+    frame = mk_cell('frame')
+    frame.outputs = [dict(output_type='display_data', data={'text/html': ['<table>\n', '</table>']}, metadata={})]
+    told, shown = page(mk_cell(table, 'markdown'), frame)
+    assert told.source.startswith(box)
+    assert shown.outputs[0]['data']['text/html']=='<div class="scrolled" tabindex="0">\n<table>\n</table>\n</div>'

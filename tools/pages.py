@@ -7,9 +7,11 @@ from pathlib import Path
 import yaml
 
 LEAKS = re.compile(r'__main__\.|NoneType|<function|<class|\bat 0x')
-LINK = re.compile(r'(!?)\[([^\]]*)\]\((?!https?:|#|mailto:|data:|attachment:)([^)\s]+)\)')
+LINK = re.compile(r'(!?)\[([^\]]*)\]\((?!https?:|mailto:|data:|attachment:)([^)\s]+)\)')
 MENTION = re.compile(r'(?<!\[)`(\d\d_[a-z_]+)`')
-SITE = re.compile(r'https://electra-nbdev\.github\.io/electra_nbdev/([^)#\s"]+\.html)')
+SITE = re.compile(r'https://electra-nbdev\.github\.io/electra_nbdev/([^)#\s"]+\.html)(?:#([^)\s"]+))?')
+FILE = re.compile(r'/electra-nbdev/electra_nbdev/(?:blob|tree)/main/([^)#\s"]+)')
+ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 120 # Characters of a line of code
 
 def markdown_of(cell):
@@ -19,7 +21,10 @@ def markdown_of(cell):
         if 'text/markdown' in o.get('data', {}): yield ''.join(o['data']['text/markdown'])
 
 def headings(text): return [o.strip() for o in re.findall(r'(?m)^#{2,4} +(.*)$', text)]
-def anchor(heading): return re.sub(r'[^\w.-]', '', re.sub(r'\{.*\}|`', '', heading).lower().strip().replace(' ', '-'))
+def anchor(heading):
+    "The address of a heading, by pandoc's rules"
+    heading = re.sub(r'[^\w.-]', '', re.sub(r'\{.*\}|`|\]\(.*?\)', '', heading).lower().strip().replace(' ', '-'))
+    return re.sub(r'^[^a-z]+', '', heading)
 def pictures(cell): return [o for o in cell.get('outputs', []) if 'image/png' in o.get('data', {})]
 
 def read_as_yaml(source):
@@ -29,7 +34,7 @@ def read_as_yaml(source):
     return True
 
 def faults_of_cell(cell, page, root, names, pages):
-    "What is wrong with a cell of a page"
+    "What is wrong with a cell of a page; `pages` has the headings of each"
     source = ''.join(cell['source'])
     if extra := set(cell.get('metadata', {})) - {'language'}: yield f'metadata {sorted(extra)}'
     if cell['cell_type']=='code':
@@ -45,11 +50,16 @@ def faults_of_cell(cell, page, root, names, pages):
         for name in MENTION.findall(prose):
             if name in names: yield f'`{name}` is no link'
         for picture,alt,target in LINK.findall(re.sub(r'`[^`\n]*`', 'code', prose)):
-            path = target.split('#')[0]
+            path, _, place = target.partition('#')
             if picture and not alt: yield f'{target} has no alternative text'
-            if not (page.parent/path).exists(): yield f'{target} does not exist'
-        for o in SITE.findall(prose):
+            file = (page.parent/path).resolve() if path else page
+            if not file.exists(): yield f'{target} does not exist'
+            elif place and place not in pages[address(file.relative_to(root))]: yield f'{target} is no heading'
+        for o,place in SITE.findall(prose):
             if o not in pages: yield f'{o} is no page'
+            elif place and place not in pages[o]: yield f'{o}#{place} is no heading'
+        for o in FILE.findall(prose):
+            if not (ROOT/o).exists(): yield f'{o} is no file of the repository'
 
 def address(page):
     "Of a page on the site: nbdev leaves out the number of a notebook"
@@ -63,11 +73,20 @@ def cells_of(page):
     front, body = re.match(r'(?s)(---\n.*?\n---\n)(.*)', text).groups()
     return [dict(cell_type='raw', source=[front]), dict(cell_type='markdown', source=[body])]
 
+def addresses(page):
+    "Of the headings of a page"
+    return {anchor(h) for cell in cells_of(page) for text in markdown_of(cell) for h in headings(text)}
+
+def sources(root):
+    "The processed notebooks, and the pages of text, of a folder"
+    return sorted([*root.rglob('*.ipynb'), *root.rglob('*.qmd')])
+
 def faults(root):
-    "What is wrong with the processed notebooks, and the pages of text, of a folder"
-    found = sorted([*root.rglob('*.ipynb'), *root.rglob('*.qmd')])
+    "What is wrong with the pages of a folder"
+    root = root.resolve()
+    found = sources(root)
     names = {o.stem for o in found}
-    pages = {address(o.relative_to(root)) for o in found}
+    pages = {address(o.relative_to(root)): addresses(o) for o in found}
     for page in found:
         cells, where = cells_of(page), page.relative_to(root)
         for i,cell in enumerate(cells):

@@ -46,8 +46,15 @@ def css_size(
     resolution = image.info.get('dpi', (96, 96))
     return {k: round(96*n/dpi) for k,n,dpi in zip(('width', 'height'), image.size, resolution)}
 
+def scrolled(
+    text:str, # Markdown
+)->str:
+    "The text with each table and each formula in a box that scrolls by itself, by keys too"
+    def boxed(m): return f'\n::: {{.scrolled tabindex=0}}\n{m[0].rstrip()}\n:::\n' if m[0][0] in '|$' else m[0]
+    return re.sub(r'(?ms)^```.*?^```|(?:^\|[^\n]*\n?)+|^\$\$[^$]+\$\$$', boxed, text)
+
 class TidyPage:
-    "One of nbdev's processors: numbers in titles, code once, pictures in their size, headings that Quarto finds"
+    "One of nbdev's processors: numbers in titles, code once, pictures in their size, tables that scroll"
     def __init__(self,
         nb, # Notebook of a page
     ): self.nb = nb
@@ -63,12 +70,15 @@ class TidyPage:
     ):
         "One cell"
         if cell.cell_type=='raw': cell.source = numbered(cell.source, getattr(self.nb, 'path_', ''))
+        if cell.cell_type=='markdown': cell.source = scrolled(cell.source)
         if cell.cell_type!='code': return
         cell.metadata.pop('execution', None) # with it Quarto wraps the heading, and no table of contents has it
         cell.source = re.sub(r'(?m)^#\| code-(fold|summary):.*\n', '', cell.source)
         for o in cell.outputs:
-            png = o.get('data', {}).get('image/png')
-            if png: o.setdefault('metadata', {})['image/png'] = css_size(png)
+            data = o.get('data', {})
+            if png := data.get('image/png'): o.setdefault('metadata', {})['image/png'] = css_size(png)
+            html = ''.join(data.get('text/html', ''))
+            if '<table' in html: data['text/html'] = f'<div class="scrolled" tabindex="0">\n{html}\n</div>'
         asked = re.search(r'(?m)^show_doc\(([\w.]+)', cell.source)
         if asked: cell.outputs = [self.tidied(o, asked[1]) for o in cell.outputs if 'data' in o]
 
