@@ -40,7 +40,7 @@ def test_unigrams_by_hand():
 
 def test_first_token_has_no_context():
     model = model_of([[0, 2, 3, 1], [0, 2, 4, 1]], 5, 2)
-    first, whole = (ngram.log_probs(model, np.array([o]), 5)[0,0] for o in ([0], [0, 2, 3]))
+    first, whole = (ngram.log_probs(model, np.array([o]), 5)[0,0] for o in ([0], [0, 2, 3, 1]))
     assert first==whole
 
 def random_rows(n=300):
