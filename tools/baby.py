@@ -31,14 +31,14 @@ BODY = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, interme
             attention_probs_dropout_prob=0., max_position_embeddings=64)
 ALL = dict(model_hparam_overrides=BODY, embedding_size=128, vocab_size=VOCAB, max_seq_length=64, eval_batch_size=64,
            num_eval_steps=24, iterations_per_loop=100)
-OBJECTIVES = {'electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=1.,
-                               unigram_noise=.5),
-              'electra': dict(unigram_noise=.5), 'masked': dict(electra_objective=False)}
+OBJECTIVES = {'electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=1.),
+              'electra': {}, 'masked': dict(electra_objective=False, unigram_noise=0., unigram_noise_until=None)}
 GROWING = [[8, .25], [16, .15], [32, .3], [64, .3]]
 # Examples, how often Electric reads them, recipe
-STAGES = [('rows', 1.1, dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING)),
+STAGES = [('rows', 1.1, dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING,
+                             unigram_noise=.5, unigram_noise_until=.6)),
           ('alone', 1.9, dict(train_batch_size=48, learning_rate=1e-3, mask_prob=.15, length_schedule=[],
-                              copy_positions=False, length_window=50))]
+                              copy_positions=False, length_window=50, unigram_noise=0., unigram_noise_until=None))]
 PASSES = 10 # At most, of any model
 
 def sources(text):
@@ -86,7 +86,7 @@ def prepare(text, work):
             taken = select(text, tmp)
             (PROGRESS/'words.json').write_text(json.dumps(taken, indent=1)+'\n')
     how = f'--vocab {work}/vocab --max-length 64 --held-out {HELD_OUT}'
-    run(f'electra_vocab --corpus {work}/rows --out {work}/vocab --vocab-size {VOCAB}')
+    if not (work/'vocab').is_dir(): run(f'electra_vocab --corpus {work}/rows --out {work}/vocab --vocab-size {VOCAB}')
     run(f'electra_data --corpus {work}/rows --out {work}/rows-64 {how}')
     if not (work/'alone').is_dir():
         with atomic_folder(work/'alone') as tmp: alone(work/'rows', tmp)
@@ -94,7 +94,7 @@ def prepare(text, work):
 
 def recipe(name, stage):
     "Hyper-parameters of a training, beside those of the preset `tiny`"
-    return ALL | OBJECTIVES[name] | stage
+    return ALL | stage | OBJECTIVES[name]
 
 def operations(hparams):
     "Floating-point operations for an example of full length"
