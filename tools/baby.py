@@ -30,7 +30,7 @@ VOCAB, HELD_OUT = 8192, .02
 BODY = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, intermediate_size=768, hidden_dropout_prob=0.,
             attention_probs_dropout_prob=0., max_position_embeddings=64)
 ALL = dict(model_hparam_overrides=BODY, embedding_size=128, vocab_size=VOCAB, max_seq_length=64, eval_batch_size=64,
-           num_eval_steps=24, iterations_per_loop=100)
+           num_eval_steps=24, iterations_per_loop=100, initializer_range=.05)
 OBJECTIVES = {'electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=1.),
               'electra': {}, 'masked': dict(electra_objective=False, unigram_noise=0., unigram_noise_until=None)}
 GROWING = [[8, .25], [16, .15], [32, .3], [64, .3]]
