@@ -336,6 +336,7 @@ class DisentangledEmbedding(nn.Embedding):
         "Their embeddings"
         return F.embedding(ids, self.shared[0].weight.detach()) + super().forward(ids)
 
+# %% ../../nbs/method/04_electra.ipynb #e761ac1b
 def disentangle(
     generator:nn.Module, # Masked language model
     discriminator:nn.Module, # Token classifier
@@ -371,7 +372,6 @@ def new_discriminator(self:Objective,
     if config.model_type=='electra': return ElectraForPreTraining(config)
     return AutoModelForTokenClassification.from_config(config)
 
-# %% ../../nbs/method/04_electra.ipynb #abcc12d3
 def with_own_ties(
     network:nn.Module, # A Hugging Face model, changed in place
 )->nn.Module: # The same model
