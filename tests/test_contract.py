@@ -21,6 +21,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.generator import generator_config
+from electra_nbdev.method.schedule import clip_by_global_norm
 from electra_nbdev.pretrain import (ClipNorm, ElectraLearner, LinearWarmupDecay, MaskedLanguageModel, MaskedLM,
                                     MaskTokens, NoiseContrast, NoiseContrastiveEstimation, PretrainDataLoaders,
                                     ReplacedTokenDetection, ReplaceTokens, TwoTowers, build_examples, electra_learner,
@@ -199,6 +200,17 @@ def test_fit_one_cycle(learn, capsys):
     assert {WORDS, LOW, HEAD, GEN_HEAD} <= moved(learn, before)
     learn.fit(1)
     assert 'steps aside' not in capsys.readouterr().out and learn.recorder.lrs[0]<=2e-3
+
+def test_an_interrupted_fit_gives_the_schedule_back(learn, capsys):
+    with pytest.raises(KeyboardInterrupt): learn.fit_one_cycle(3, 1e-2, cbs=Interrupt())
+    assert 'steps aside' in capsys.readouterr().out
+    learn.fit(1)
+    assert 'steps aside' not in capsys.readouterr().out and max(learn.recorder.lrs)<=2e-3
+
+def test_a_gradient_that_is_not_finite_shows_in_the_norm():
+    p = torch.nn.Parameter(torch.zeros(2))
+    p.grad = torch.tensor([float('nan'), 1.])
+    assert clip_by_global_norm([p]).isnan() and p.grad.isnan().all()
 
 def test_param_scheduler(learn, capsys):
     learn.fit(1, cbs=ParamScheduler(dict(lr=SchedLin(1e-3, 2e-3))))
