@@ -133,9 +133,8 @@ def longest_so_far(
     step:int, # Updates that its run has made
 )->int:
     "Tokens of the longest sequences that a run has had"
-    done = (step-1)/hp.num_train_steps
-    begun = [n for i,(n,_) in enumerate(hp.length_schedule) if sum(f for _,f in hp.length_schedule[:i])<=done+1e-9]
-    return max(begun, default=hp.max_seq_length)
+    from electra_nbdev.data.batches import longest_until # loads torch
+    return longest_until(hp.length_schedule, (step-1)/hp.num_train_steps, hp.max_seq_length)
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #5ac47e10
 SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',
