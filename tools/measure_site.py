@@ -3,10 +3,11 @@
     ELECTRA_NODE_MODULES=FOLDER python tools/measure_site.py [--shots FOLDER] [PAGE ...]
 
 makes the pages, looks for what `tools/pages.py` looks for, renders them by pandoc with the site's style sheet and the
-colours of its themes, and prints a line for each page. It needs Chromium, pandoc (`pip install pypandoc-binary` brings
-one), and axe: `npm install axe-core` in a folder, whose `node_modules` is named by ELECTRA_NODE_MODULES. Not checked,
-since only quarto makes them: navigation, search, numbers of sections, the colours of code, formulas by MathJax."""
-import argparse, base64, json, os, re, shutil, subprocess, sys
+colours of its themes, and prints a line for each page. It needs Chromium, `pip install playwright pypandoc-binary`, and
+axe: `npm install axe-core` in a folder, whose `node_modules` is named by ELECTRA_NODE_MODULES. Not checked, since only
+quarto makes them: navigation, search, numbers of sections, the colours of code, formulas by MathJax."""
+import argparse, os, re, shutil, subprocess, sys
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,44 +61,6 @@ def render(page, root, pandoc, template):
 
 # The browser
 
-class Browser:
-    "A Chromium that is told what to do through two pipes (DevTools protocol)"
-    def __init__(self, program, folder):
-        (read, self.tell), (self.hear, write) = os.pipe(), os.pipe()
-        command = [program, '--headless=new', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
-                   '--remote-debugging-pipe', f'--user-data-dir={folder}']
-        self.process = subprocess.Popen(['bash', '-c', f'exec "$@" 3<&{read} 4>&{write}', 'bash', *command],
-                                        pass_fds=(read, write), stderr=subprocess.DEVNULL)
-        self.count, self.heard, self.session = 0, b'', {}
-        target = self('Target.createTarget', url='about:blank')['targetId']
-        self.session = dict(sessionId=self('Target.attachToTarget', targetId=target, flatten=True)['sessionId'])
-
-    def __call__(self, method, **params):
-        "Tell it, and wait for its answer"
-        self.count += 1
-        message = dict(id=self.count, method=method, params=params, **self.session)
-        os.write(self.tell, json.dumps(message).encode()+b'\0')
-        while True:
-            line, end, rest = self.heard.partition(b'\0')
-            if not end: self.heard += os.read(self.hear, 1<<20)
-            else:
-                self.heard, answer = rest, json.loads(line)
-                if answer.get('id')==self.count: return answer['result']
-
-    def value(self, script):
-        "What a script gives, or the promise that it makes"
-        answer = self('Runtime.evaluate', expression=script, awaitPromise=True, returnByValue=True)
-        if 'exceptionDetails' in answer: raise RuntimeError(answer['exceptionDetails'])
-        return answer['result'].get('value')
-
-    def close(self):
-        self('Browser.close')
-        self.process.wait()
-
-LOADED = """new Promise(done => {
-  const look = () => document.readyState == 'complete' ? document.fonts.ready.then(() => done()) : setTimeout(look, 20)
-  look()
-})"""
 WIDEST = """[...document.querySelectorAll('main *')].filter(o => !o.closest('.scrolled'))
   .filter(o => o.getBoundingClientRect().right > innerWidth).map(o => o.outerHTML.slice(0, 80)).pop()"""
 PICTURES = "[...document.images].filter(o => !o.naturalWidth || !o.alt).map(o => o.src.slice(0, 80))"
@@ -106,23 +69,20 @@ DRESS = """document.body.className = 'quarto-%s'; document.getElementById('theme
 AXE = """axe.run({resultTypes: ['violations']}).then(all => all.violations
   .filter(o => ['serious', 'critical'].includes(o.impact)).map(o => `${o.id}: ${o.nodes[0].html.slice(0, 80)}`))"""
 
-def measured(browser, html, axe, shots):
+def measured(tab, html, axe, shots):
     "What is wrong with a page"
-    browser('Page.navigate', url=html.as_uri())
-    browser.value(LOADED)
-    browser.value(axe)
-    if '::: {' in browser.value('document.body.innerText'): yield 'a fence that is no fence'
-    for o in browser.value(PICTURES): yield f'a picture that is not there, or has no alternative text: {o}'
+    tab.goto(html.as_uri())
+    tab.evaluate(axe)
+    if '::: {' in tab.inner_text('body'): yield 'a fence that is no fence'
+    for o in tab.evaluate(PICTURES): yield f'a picture that is not there, or has no alternative text: {o}'
     for width in WIDTHS:
-        browser('Emulation.setDeviceMetricsOverride', width=width, height=900, deviceScaleFactor=1, mobile=False)
-        found = browser.value('document.documentElement.scrollWidth')
-        if found>width: yield f'{found} pixels wide in a window of {width}: {browser.value(WIDEST)}'
+        tab.set_viewport_size(dict(width=width, height=900))
+        found = tab.evaluate('document.documentElement.scrollWidth')
+        if found>width: yield f'{found} pixels wide in a window of {width}: {tab.evaluate(WIDEST)}'
         for theme,colours in THEMES.items():
-            browser.value(DRESS % (theme, theme, *colours))
-            for o in browser.value(AXE): yield f'{theme}, {width}: {o}'
-            if shots:
-                png = browser('Page.captureScreenshot', captureBeyondViewport=True)['data']
-                (shots/f'{html.stem}-{width}-{theme}.png').write_bytes(base64.b64decode(png))
+            tab.evaluate(DRESS % (theme, theme, *colours))
+            for o in tab.evaluate(AXE): yield f'{theme}, {width}: {o}'
+            if shots: tab.screenshot(full_page=True, path=shots/f'{html.stem}-{width}-{theme}.png')
 
 def programs():
     "Chromium, pandoc and axe, or one line that says what is missing"
@@ -130,7 +90,7 @@ def programs():
     try: pandoc = shutil.which('pandoc') or __import__('pypandoc').get_pandoc_path()
     except ImportError: pandoc = None
     axe = Path(os.environ.get('ELECTRA_NODE_MODULES', 'node_modules'))/'axe-core/axe.min.js'
-    there = {'Chromium': chromium, 'pandoc': pandoc, str(axe): axe.exists()}
+    there = {'Chromium': chromium, 'pandoc': pandoc, 'playwright': find_spec('playwright'), str(axe): axe.exists()}
     missing = [name for name,o in there.items() if not o]
     if missing: sys.exit(f"not there: {', '.join(missing)}; the beginning of {__file__} tells what is needed")
     return chromium, pandoc, axe.read_text(encoding='utf-8')
@@ -142,16 +102,18 @@ def main():
     args = parser.parse_args()
     chromium, pandoc, axe = programs()
     from nbdev.serve import proc_nbs
+    from playwright.sync_api import sync_playwright
     root = proc_nbs(force=not args.pages)
     failed = list(pages.faults(root))
     if failed: print(*failed, sep='\n')
-    with TemporaryDirectory(ignore_cleanup_errors=True) as tmp:
+    with TemporaryDirectory() as tmp, sync_playwright() as play:
         (template := Path(tmp)/'page.html').write_text(TEMPLATE, encoding='utf-8')
-        browser = Browser(chromium, tmp)
+        browser = play.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
+        tab = browser.new_page()
         for page in [root/o for o in args.pages] or pages.sources(root):
             html = render(page, root, pandoc, template)
-            found = list(measured(browser, html, axe, args.shots))
-            high = browser.value('document.documentElement.scrollHeight')
+            found = list(measured(tab, html, axe, args.shots))
+            high = tab.evaluate('document.documentElement.scrollHeight')
             if page.stem=='index' and high>HIGHEST: found.append(f'{high} pixels high')
             print(f"{'FAILED' if found else 'ok':<6} {page.relative_to(root)}", *found, sep='\n       ', flush=True)
             failed += found
