@@ -9,7 +9,8 @@ import baby
 
 def test_sentences_of_both_kinds_of_files(tmp_path):
     (tmp_path/'novel.txt').write_text('He saw Mr. Dale &amp; me. "Who is there?" he cried. No.\n', encoding='utf-8')
-    (tmp_path/'wiki.train').write_text('= = A Title = =\nMr.\nDale lived in Spain.\nHe was old then.\n', encoding='utf-8')
+    wiki = '= = A Title = =\nMr.\nDale lived in Spain.\nHe was old then.\n'
+    (tmp_path/'wiki.train').write_text(wiki, encoding='utf-8')
     assert baby.sentences(tmp_path/'novel.txt')==['He saw Mr. Dale & me.', '"Who is there?" he cried.']
     assert baby.sentences(tmp_path/'wiki.train')==['Mr. Dale lived in Spain.', 'He was old then.']
 

@@ -588,6 +588,20 @@ def test_positions_of_longer_sequences_begin_as_copies(made):
         def after_loss(self): starts.append(copied(8))
     learn.fit_steps(cbs=Look())
     assert starts==[False, False, True, False] and copied(16)
+    learn = learner(made, num_train_steps=4, length_schedule=((8, .5), (16, .5)), copy_positions=False)
+    learn.fit_steps()
+    positions = learn.model.discriminator.electra.embeddings.position_embeddings.weight
+    assert not copied(16)
+
+def test_only_the_smallest_networks_get_one_thread(monkeypatch):
+    "And not where the user has said how many"
+    taken = []
+    monkeypatch.setattr(torch, 'set_num_threads', taken.append)
+    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    for o in ('small', 'tiny'): pretrain.spare_threads(preset(o))
+    monkeypatch.setenv('OMP_NUM_THREADS', '2')
+    pretrain.spare_threads(preset('tiny'))
+    assert taken==[1]
 
 def test_an_evaluation_reads_a_tenth_of_its_own_interval(made):
     "And not of all updates before it"

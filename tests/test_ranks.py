@@ -1,5 +1,5 @@
 "Several real processes that share a run: they see what one process sees, and one that is lost ends the others"
-import os, random, signal, socket, time
+import os, random, re, signal, socket, time
 from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
@@ -254,14 +254,17 @@ def test_processes_fine_tune_what_one_does(encoder, tmp_path, reduction):
     "Two tasks under one network; last batches of a single sequence; two and three processes"
     how = dict(names=('kind', 'again'), num_trials=1, num_train_epochs=3., train_batch_size=4, learning_rate=1e-3,
                loss_reduction=reduction, layerwise_lr_decay=0.)
-    found = {}
+    found, losses = {}, {}
     for n in (1, 2, 3):
-        finished(launch(n, lambda: finetuned(encoder, tmp_path/str(n), **how)))
+        finished(children := launch(n, lambda: finetuned(encoder, tmp_path/str(n), **how)))
+        losses[n] = [float(o) for o in re.findall(r'valid_loss ([\d.]+)', children[0].text)]
         weights = {}
         for o in ('model', 'heads'): weights |= load_file(tmp_path/str(n)/'trial-0'/'model'/f'{o}.safetensors')
         found[n] = weights
     begin = load_file(encoder/'model.safetensors')
     moved = distance(begin, found[1])
     assert moved>.05, moved
-    for n in (2, 3): assert distance(found[1], found[n])<1e-3*moved, n
+    for n in (2, 3):
+        assert distance(found[1], found[n])<1e-3*moved, n
+        assert losses[n]==pytest.approx(losses[1], abs=2e-3) and len(losses[n])==3
     assert sorted(o.name for o in (tmp_path/'2').iterdir())==sorted(o.name for o in (tmp_path/'1').iterdir())

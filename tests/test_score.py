@@ -17,7 +17,7 @@ import electra_nbdev.using.score as score
 from electra_nbdev.using.likelihood import Scorer
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks, scoring_ways
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 
@@ -374,3 +374,14 @@ def test_the_vocabulary_of_a_run_in_training(runs):
     d, _ = runs
     with pytest.raises(InputError, match='--vocab'): score.load_scorer(d/'busy')
     with pytest.raises(InputError, match='is not the vocabulary'): score.load_scorer(d/'busy', d/'other')
+
+def test_a_recipe_tells_by_what_its_networks_score():
+    "Without a trained generator there is no pseudo-log-likelihood"
+    masked, replaced = ('pll', 'word-l2r'), ('p-replaced',)
+    found = {(): (*masked, *replaced), ('uniform_generator',): replaced, ('replacements_from_data',): replaced,
+             ('two_tower_generator',): ('towers', 'energies', *replaced)}
+    for flags,ways in found.items():
+        own = dict(unigram_noise=0.) if 'replacements_from_data' in flags else {}
+        assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True), **own))==ways
+    assert scoring_ways(preset('tiny', electra_objective=False))==masked
+    assert scoring_ways(preset('tiny', electra_objective=False, electric_objective=True))==('towers', 'energies')
