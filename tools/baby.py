@@ -1,8 +1,9 @@
 """Train `electra-baby-en`, its Electric and a masked language model of the same body on ten million words of English.
 
 `python tools/baby.py --text folder --work folder` runs every step, each a command of the package. A step that is
-finished is not repeated, and a training that was stopped goes on; the histories of the trainings go to
-`benchmarks/results/baby`. All three models have the same examples, and as many operations as Electric.
+finished is not repeated, and a training that was stopped goes on. Histories of the trainings go to
+`benchmarks/results/baby`, and so do the weights of a finished stage, in float16, from which another machine goes on.
+All three models have the same examples, and as many operations as Electric.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
@@ -17,6 +18,7 @@ from electra_nbdev.engine.files import atomic_folder
 from electra_nbdev.pretraining.plan import run_cost
 from electra_nbdev.pretraining.recipe import preset
 from models import END, run
+from ship import ship
 
 PROGRESS = Path(__file__).resolve().parents[1]/'benchmarks'/'results'/'baby'
 
@@ -30,15 +32,17 @@ VOCAB, HELD_OUT = 8192, .02
 BODY = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, intermediate_size=768, hidden_dropout_prob=0.,
             attention_probs_dropout_prob=0., max_position_embeddings=64)
 ALL = dict(model_hparam_overrides=BODY, embedding_size=128, vocab_size=VOCAB, max_seq_length=64, eval_batch_size=64,
-           num_eval_steps=24, iterations_per_loop=100, initializer_range=.05)
+           num_eval_steps=24, iterations_per_loop=100, initializer_range=.02)
 OBJECTIVES = {'electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=1.),
               'electra': {}, 'masked': dict(electra_objective=False, unigram_noise=0., unigram_noise_until=None)}
 GROWING = [[8, .25], [16, .15], [32, .3], [64, .3]]
-# Examples, how often Electric reads them, recipe
-STAGES = [('rows', 1.1, dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING,
-                             unigram_noise=.5, unigram_noise_until=.6)),
-          ('alone', 1.9, dict(train_batch_size=48, learning_rate=1e-3, mask_prob=.15, length_schedule=[],
-                              copy_positions=False, length_window=50, unigram_noise=0., unigram_noise_until=None))]
+ALONE = dict(train_batch_size=48, learning_rate=1e-3, mask_prob=.15, length_schedule=[], copy_positions=False,
+             length_window=50, unigram_noise=0., unigram_noise_until=None)
+# Name, examples, how often Electric reads them, recipe
+STAGES = [('rows', 'rows', .8, dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING,
+                                    unigram_noise=.5, unigram_noise_until=.6)),
+          ('sentences', 'alone', .9, ALONE),
+          ('sentences-again', 'alone', .9, ALONE | dict(learning_rate=7e-4))]
 PASSES = 10 # At most, of any model
 
 def sources(text):
@@ -103,20 +107,22 @@ def operations(hparams):
 
 def passes(name):
     "How often a model reads the examples of each stage, from as many operations as Electric takes"
-    return [n*operations(recipe('electric', stage))/operations(recipe(name, stage)) for _,n,stage in STAGES]
+    return [n*operations(recipe('electric', stage))/operations(recipe(name, stage)) for _,_,n,stage in STAGES]
 
 def train(name, work):
-    "Both stages of a model, and their histories among the results"
+    "Every stage of a model that is not there yet, with its history and its weights among the results"
     init = '--preset tiny'
-    for n,(examples,_,stage) in zip(passes(name), STAGES):
-        data, out = work/f'{examples}-64', work/f'{name}-{examples}'
-        steps = round(n*len(load_examples(data))/stage['train_batch_size'])
-        try:
-            run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision bf16',
-                **recipe(name, stage))
-        finally:
-            if (out/'history.jsonl').is_file(): shutil.copy(out/'history.jsonl', PROGRESS/f'{out.name}.jsonl')
-        init = f'--init {out}'
+    for n,(stage,examples,_,hparams) in zip(passes(name), STAGES):
+        data, out, kept = work/f'{examples}-64', work/f'{name}-{stage}', PROGRESS/f'{name}-{stage}'
+        if not kept.is_dir():
+            steps = round(n*len(load_examples(data))/hparams['train_batch_size'])
+            try:
+                run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
+                    **recipe(name, hparams))
+            finally:
+                if (out/'history.jsonl').is_file(): shutil.copy(out/'history.jsonl', f'{kept}.jsonl')
+            ship(out, kept.name, PROGRESS)
+        init = f'--init {kept}'
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])

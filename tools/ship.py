@@ -8,9 +8,9 @@ from safetensors.torch import load_file, save_file
 
 MODELS = Path(__file__).resolve().parents[1]/'electra_nbdev'/'models'
 
-def ship(run, name):
+def ship(run, name, models=MODELS):
     "Replace the model of that name; its card stays"
-    run, dest = Path(run), MODELS/name
+    run, dest = Path(run), Path(models)/name
     networks = sorted(o.relative_to(run) for o in run.rglob('config.json') if 'checkpoints' not in o.parts)
     if not networks: raise SystemExit(f'{run} has no finished networks; give the folder of a run that is done')
     for o in dest.glob('*/'): shutil.rmtree(o)
@@ -22,6 +22,6 @@ def ship(run, name):
             save_file({k: v.half() for k,v in load_file(w).items()}, w, metadata=dict(format='pt'))
             w.chmod(0o644)
     size = sum(o.stat().st_size for o in dest.rglob('*') if o.is_file())
-    print(f'{size/1e6:.2f} MB in {dest.relative_to(MODELS.parents[1])}')
+    print(f'{size/1e6:.2f} MB in {dest}')
 
 if __name__=='__main__': ship(*sys.argv[1:])
