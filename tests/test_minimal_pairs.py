@@ -1,0 +1,58 @@
+"The study of `benchmarks/minimal_pairs.py`: nothing is measured twice, settings are not mixed, means and ends of seeds"
+import json, sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from electra_nbdev.data.tokenizer import load_tokenizer
+from electra_nbdev.using.likelihood import Likelihood
+
+sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
+import minimal_pairs
+
+@pytest.fixture
+def args(tmp_path):
+    "A study of two sets, four and one pairs, of which at most three are scored where passes are many"
+    for name in minimal_pairs.JUDGES:
+        (tmp_path/name).mkdir()
+        for o,n in (('one', 4), ('two', 1)):
+            rows = [dict(sentence_good='the cat sleeps', sentence_bad='the cats sleeps', field='syntax', UID=o)]*n
+            (tmp_path/name/f'{o}.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+    return Namespace(examples=Path('novels'), data=tmp_path, flops=1e9, seeds=[0, 1], pairs=3, out=tmp_path/'out.json')
+
+def candidates(opened):
+    "Two ways of two seeds: by one the shorter token ids are better, by the other the longer"
+    tok = load_tokenizer('tiny')
+    def of(by, seed):
+        def open_it():
+            opened.append((by, seed))
+            sign = 1 if by=='pll' else -1
+            return Likelihood(lambda ids, mask: sign*ids.float(), tok, 32, by=by)
+        return open_it
+    return lambda args: [('Electric', seed, by, of(by, seed)) for seed in args.seeds for by in ('energies', 'pll')]
+
+def test_a_stopped_study_goes_on(args, monkeypatch):
+    opened = []
+    monkeypatch.setattr(minimal_pairs, 'candidates', candidates(opened))
+    monkeypatch.setattr(minimal_pairs, 'sentences', lambda: ['the cat sleeps'])
+    one = Namespace(**vars(args) | dict(seeds=[0]))
+    minimal_pairs.measure(one)
+    minimal_pairs.measure(args)
+    assert opened==[('energies', 0), ('pll', 0), ('energies', 1), ('pll', 1)]
+    rows = json.loads(args.out.read_text())['rows']
+    assert [(o['way'], o['seed']) for o in rows]==opened and {o['text'] for o in rows}=={'novels'}
+    assert [o['blimp']['all pairs']['pairs'] for o in rows[:2]]==[5, 4] # three of `one`, the one of `two`
+    other = Namespace(**vars(args) | dict(flops=2e9))
+    with pytest.raises(SystemExit, match='1e.09 operations'): minimal_pairs.measure(other)
+
+def test_seeds_are_averaged_and_drawn(tmp_path):
+    def row(seed, accuracy, way='towers', text='novels'):
+        found = {o: {'mean over sets': dict(accuracy=accuracy)} for o in minimal_pairs.JUDGES}
+        return dict(text=text, model='Electric', seed=seed, way=way, seconds=1.) | found
+    rows = [row(0, 60.), row(1, 63.), row(0, 50., 'energies'), row(0, 55., text='babylm')]
+    found = minimal_pairs.by_way(rows)
+    assert [*map(len, found.values())]==[2, 1, 1]
+    assert minimal_pairs.mean_and_ends([60., 63.])==(61.5, 60., 63.)
+    minimal_pairs.draw(rows, tmp_path/'drawn.png')
+    assert (tmp_path/'drawn.png').read_bytes()[1:4]==b'PNG'
