@@ -5,6 +5,7 @@ folder with blimp/, nbest/, babylm/ and text/) also on English of another kind, 
 last line is JSON, which `--out` keeps."""
 import json, random, re
 from pathlib import Path
+from zlib import crc32
 
 from scipy.stats import binomtest
 
@@ -12,6 +13,7 @@ from common import RESULTS, arguments, table
 
 WAYS = 'energy', 'towers'
 ONE_WORD = dict(wikitext='text/wikitext2.valid.detok.txt', subtitles='babylm/open_subtitles.dev')
+NBEST = 'test_cv', 'wsj_scored_dev' # Lists of hypotheses, without and with scores
 SHUFFLED = 300 # Sentences of each text
 END = re.compile(r'''(?<![A-Z])([.!?]["')]*)\s+(?=["'(]?[A-Z])''') # Of a sentence
 
@@ -72,6 +74,18 @@ def lists(model, path):
     (weight, bonus), found = score_nbest(model, path)
     return found.to_dict('index') | dict(weight=weight, bonus=bonus)
 
+def halves(model, path):
+    "The same for each half of the lists, with the weights that were tuned on the other"
+    from electra_nbdev.using.ranking import Weights, apply_weights, model_digest, read_nbest, score_nbest
+    lists, found = read_nbest(path), []
+    def half(k): return [o for o in lists if crc32(o.reference.encode())%2==k]
+    for k in (0, 1):
+        how, _ = score_nbest(model, half(1-k))
+        tuned = Weights(*how, model.by, model_digest(model), lists[0].scores is not None)
+        rates = apply_weights(model, half(k), tuned, say=lambda _: None)[1]
+        found.append(rates.to_dict('index') | dict(weight=how[0], bonus=how[1], lists=len(half(k))))
+    return found
+
 def measure(model, data):
     "Everything that can be measured with one way of scoring"
     from electra_nbdev.data.text import sample_corpus
@@ -80,7 +94,10 @@ def measure(model, data):
     found['order_wikitext'] = word_order(model, (data/'text/wikitext2.valid.detok.txt').read_text())
     for k,o in ONE_WORD.items(): found[f'one_word_{k}'] = one_word(model, data/o)
     found['blimp'] = pairs(model, data/'blimp')
-    return found | {o: lists(model, data/f'nbest/{o}.json') for o in ('test_cv', 'wsj_scored_dev')}
+    for o in NBEST:
+        path = data/f'nbest/{o}.json'
+        found |= {o: lists(model, path), f'{o}, halves': halves(model, path)}
+    return found
 
 def rows(found):
     "Lines of the table"
@@ -94,9 +111,11 @@ def rows(found):
                 yield by, f'{what}, {text}', f"{r['accuracy']}", f"{r['low']} to {r['high']}"
         total = o['blimp']['all pairs']
         yield by, f"BLiMP, {total['pairs']:,} pairs", f"{total['accuracy']}", f"{total['low']} to {total['high']}"
-        for name in ('test_cv', 'wsj_scored_dev'):
-            for k in ('first', 'reranked', 'change'):
-                yield by, f'{name}, {k}', f"{o[name][k]['WER']}", f"{o[name][k]['low']} to {o[name][k]['high']}"
+        for name in NBEST:
+            parts = {name: o[name]} | {f'{name}, half {i+1}': r for i,r in enumerate(o[f'{name}, halves'])}
+            for part,r in parts.items():
+                for k in ('first', 'reranked', 'change'):
+                    yield by, f'{part}, {k}', f"{r[k]['WER']}", f"{r[k]['low']} to {r[k]['high']}"
 
 def main():
     args = arguments(__doc__, model=('electric', 'model'), data=('', 'folder with blimp/, nbest/, babylm/ and text/'),

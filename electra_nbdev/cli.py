@@ -320,7 +320,7 @@ def electra_evaluate(
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
     text:str=None, # File: a pseudo-log-likelihood for every line
-    pairs:str=None, # Minimal pairs (BLiMP, Zorro, EWoK, COMPS ...), file or folder: accuracy, by one way or several
+    pairs:str=None, # Minimal pairs (BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy, by one way or several
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too

@@ -148,6 +148,7 @@ def test_minutes_fix_the_steps(home):
     assert first.code==0 and steps>=20 and f'of {steps}' in first.out
     again = typed(line, home).out
     assert f'Finished already at step {steps}' in again and '--minutes has no effect' in again
+    assert f'--extend --steps {2*steps}' in again
 
 def at(step, signum):
     "For `typed`: a process that sends itself a signal after a step"
@@ -512,6 +513,10 @@ SOON = { # what is wrong, by the command, and the line
     'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --top 1': 'at least 2',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --mask-prob 15': 'between 0.01 and 0.9',
     f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
+    f'{PRETRAIN} --prest tiny': 'there is no flag --prest. Did you mean `--preset`?',
+    f'{PRETRAIN} --learning-rate=1e-3': "given as --hparams '{\"name\": value}'",
+    'electra_score tales.txt': "nothing takes 'tales.txt' where it stands; flags: -h, --help, --show",
+    'electra_score --text tales.txt --model precious/../rum': 'Did you mean `precious/../run`?',
     f"{PRETRAIN} --hparams '{{\"mask_probs\": 0.2}}'": 'Did you mean `mask_prob`?',
     f"{PRETRAIN} --hparams '{{\"mask_prob\": 15}}'": 'at most 0.9',
     f'{PRETRAIN} --hparams nowhere.json': 'where there is nothing',

@@ -57,6 +57,25 @@ def published(tmp_path):
 def test_each_test_is_known_by_its_fields(name, published):
     assert read_pairs(published/name)==[PAIRS[name]]
 
+HUB = """---
+configs:
+- config_name: irregular_past
+  data_files: [{split: train, path: irregular_past.jsonl}]
+- config_name: wug
+  data_files: [{split: train, path: wug_adj.jsonl}, {split: test, path: wug_adj.jsonl}]
+---
+"""
+
+def test_pairs_of_the_hub(published):
+    "A dataset with two configurations, one of them with two splits, which `datasets` reads off the disk"
+    (published/'README.md').write_text(HUB)
+    assert read_pairs(f'hf:{published}:irregular_past')==[PAIRS['irregular_past.jsonl']]
+    assert read_pairs(f'hf:{published}:wug:test')==[PAIRS['wug_adj.jsonl'] | dict(phenomenon='wug', set='wug')]
+    with pytest.raises(InputError, match='needs a split.*wug has train, test'): read_pairs(f'hf:{published}')
+    with pytest.raises(InputError, match='wug has train, test'): read_pairs(f'hf:{published}:wug:dev')
+    assert len(read_pairs(f'hf:{published}::train'))==2
+    with pytest.raises(InputError, match='cannot be loaded'): read_pairs(f'hf:{published}:nothing')
+
 def test_a_folder_of_all(published):
     assert read_pairs(published)==[PAIRS[o] for o in sorted(PAIRS)]
 

@@ -357,7 +357,7 @@ def test_advice_leaves_out_what_a_recipe_has():
     assert f'initializer_range above 0.02, a length_schedule, {easier}, more than 1000000 steps' in told
     assert 'initializer_range' not in advice('small', model_hparam_overrides=dict(initializer_range=.1))
     assert 'length_schedule' not in advice('small', length_schedule=((64, .5), (128, .5)))
-    assert advice('tiny').endswith('Try more than 3000 steps or a learning_rate below 0.002.')
+    assert advice('tiny').endswith('Try more than 3000 steps or another learning_rate than 0.002.')
 
 def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
     now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)

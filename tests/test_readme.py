@@ -45,7 +45,7 @@ def test_pre_training_takes_the_vocabulary_of_the_examples(here, monkeypatch):
     one = pretrain.ElectraLearner.fit_steps
     monkeypatch.setattr(pretrain.ElectraLearner, 'fit_steps', lambda self: one(self, 1))
     names = {}
-    exec(block('electra_learner(').replace('bs=32', "bs=2, device='cpu'"), names)
+    exec(block('electra_learner(').replace('bs=8', "bs=2, device='cpu'"), names)
     learn = names['learn']
     config = learn.model.discriminator.config
     assert learn.n_updates==1 and config.vocab_size==n<=120 and config.hidden_size==96

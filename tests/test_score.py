@@ -309,7 +309,7 @@ def test_context_decides(toy):
     assert v.probs==pytest.approx([.1]*5 + [.8, .1]) and loves.probs==pytest.approx([.1]*5)
     assert str(v).splitlines()==['The cat sat on the mathematics [80 %].',
                                  '  mathematics 80 %; the generator would write mat 50 % · floor 33 % · cat 17 %']
-    assert str(replace(toy, generator=None)('The mat.'))=='The [10 %] mat.\n  The 10 %'
+    assert str(replace(toy, generator=None)('The mat.'))=='The [10 %] mat.\n  The 10 %, and no word has more'
 
 def test_colours():
     "Black text keeps the contrast that the web's guidelines ask for on every shade, white text never has it"

@@ -79,8 +79,17 @@ def _parsed(f, few, renamed):
         if not shown and o.dest not in ('help', *few): o.help = SUPPRESS
     parser.add_argument('--help-all', action='help', help='show all flags' if few else SUPPRESS)
     parser.add_argument('--version', action='version', version=f'electra_nbdev {__version__}', help='show the version')
-    found = vars(parser.parse_args(argv))
+    found, rest = parser.parse_known_args(argv)
+    if rest: parser.exit(2, f'{f.__name__}: {_unknown(rest[0], parser)}\n')
+    found = vars(found)
     return {k: v for k,v in found.items() if k in signature(f).parameters}
+
+def _unknown(arg, parser):
+    "What is wrong with an argument that no flag takes"
+    flags, name = [*parser._option_string_actions], arg.partition('=')[0]
+    if not name.startswith('-'): return f"nothing takes {arg!r} where it stands; flags: {', '.join(flags)}"
+    hparams = """. A hyper-parameter is given as --hparams '{"name": value}'""" if '--hparams' in flags else ''
+    return f"there is no flag {name}.{suggest(name, flags)}{hparams}"
 
 def _by_new_name(arg, renamed):
     "An argument of a command line, a former flag under its name of today"
@@ -110,10 +119,11 @@ def _check_places(f, given, places):
             continue
         for name in [value] if isinstance(value, str) else value:
             if _leads_somewhere(name) or (flag, name)==('hparams', 'help'): continue
-            folder = Path(name).expanduser().parent
+            folder = Path(name).parent
             takes, shown = docments(f)[flag], flag.replace('_', '-')
-            known = [*(os.listdir(folder) if folder.is_dir() else []), *(SHIPPED if 'tiny' in takes else [])]
-            hint = suggest(Path(name).name, known)
+            there = folder.expanduser()
+            known = [str(folder/o) for o in (os.listdir(there) if there.is_dir() else ())]
+            hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c

@@ -151,7 +151,7 @@ def of(cls:Objective,
         if k in cls.arguments: continue
         raise InputError(f"{cls.__name__} has no argument `{k}`; it has {', '.join(cls.arguments)}."
                          f"{suggest(k, cls.arguments)}")
-    facts = [o and o.config.to_dict() for o in (generator, discriminator)]
+    facts = [o.config.to_dict() if o else None for o in (generator, discriminator)]
     self = cls(ObjectiveConfig(*facts, tie, cls.arguments | arguments), generator, discriminator)
     if counts is not None: self.set_counts(counts)
     return self

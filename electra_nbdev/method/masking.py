@@ -78,6 +78,7 @@ def draw_distinct(
     if begins is not None: # the tokens of a word share the number of the first
         at = torch.arange(u.shape[1], device=u.device)
         u = u.gather(1, (at*begins).cummax(1).values)
+    # a candidate has 1 + u, so all candidates come before the others
     return (u + cand).sort(dim=1, descending=True, stable=True).indices[:, :n]
 
 # %% ../../nbs/method/01_masking.ipynb #d2b4594d

@@ -165,7 +165,7 @@ def with_unigram(self:HeldOutMetrics,
     mb:MaskedBatch, # Masked batch
     labels:Tensor, # Of the generator's samples, (bs, sl)
 )->tuple: # Logits and labels, (bs, sl) each
-    "Let the discriminator score replacements that are drawn from the unigram"
+    "Let the discriminator score replacements that are drawn from the unigram distribution"
     first = getattr(self.dl, 'first', 0)
     u = KeyedRandom(0, 2, self.iter, first=first, device=mb.targets.device)(*mb.targets.shape)
     sampled = sample_inverse_cdf(self.probs, u)

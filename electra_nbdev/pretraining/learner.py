@@ -312,7 +312,7 @@ def untried(
     shorter = '' if hp.length_schedule else 'a length_schedule, '
     easier = '' if hp.unigram_noise else 'unigram_noise 0.5, '
     free = '' if hp.bias_correction or hp.max_grad_norm is None else 'max_grad_norm null, '
-    longer = f'more than {hp.num_train_steps} steps or a learning_rate below {hp.learning_rate:g}'
+    longer = f'more than {hp.num_train_steps} steps or another learning_rate than {hp.learning_rate:g}'
     return wider + shorter + easier + free + longer
 
 # %% ../../nbs/pretraining/22_learner.ipynb #0bjec71v

@@ -214,6 +214,7 @@ def plot_history(
     panels = [(t, ks) for t,ks in PANELS if any(k in o for o in rows+held for k in ks)]
     import matplotlib.pyplot as plt # not needed by those who only train
     fig, axs = plt.subplots(3, 3, figsize=(9, 6.5), dpi=100, layout='constrained')
+    fig.suptitle('lines: training; dots: held-out text, 15 % masked, the generator where it sees [MASK]', fontsize=9)
     for ax in axs.flat[len(panels):]: ax.remove()
     for ax,(title,ks) in zip(axs.flat, panels):
         for i,k in enumerate(ks):
@@ -240,7 +241,7 @@ def diagnose(
         if max(ranks)>=.6 and ranks[-1]<.53:
             told.append(f"The discriminator has collapsed: auc_unigram was {max(ranks):.2f} and is {ranks[-1]:.2f}. "
                          "Continue from an earlier checkpoint with half the learning_rate.")
-        elif done>=.5 and max(ranks)<.53:
+        elif done>=.5 and max(ranks)<.56:
             told.append(f"The discriminator has never left the base rate. Try {cures}.")
         if now['called_replaced']>.9:
             told.append(f"The discriminator calls {now['called_replaced']:.0%} of the tokens replaced. "
@@ -251,7 +252,7 @@ def diagnose(
     zero = [k for k in ('gen_loss', 'disc_loss') if now.get(k)==0]
     if zero: told.append(f"{' and '.join(zero)} is exactly 0: nothing is predicted. Look at mask_prob and examples.")
     if done>=.5 and max(o.get('below_unigram', 1.) for o in evals)<=0:
-        told.append("The generator has learnt no more than word frequencies. Try a higher learning_rate, more steps "
+        told.append("The generator has learnt no more than word frequencies. Try more steps, another learning_rate "
                      "or a vocabulary that fits the text.")
     return told
 

@@ -358,7 +358,8 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, obje
         if init: hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)))
     steps = hp.num_train_steps
     if known and minutes:
-        print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it")
+        print_line(f"{out} has {steps} steps, which were fixed when it began; --minutes has no effect on it. "
+                   f"--extend --steps {2*steps} makes it twice as long")
     if extend and steps>was: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
     files = {} if rank() else check_files(data_files(train, dls.valid.dataset), there.get('files')) # reads them all
     chosen |= dict(objective=objective.__name__) if objective else {}
@@ -367,6 +368,7 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, obje
 # %% ../../nbs/pretraining/23_runs.ipynb #c5431421
 def _within(minutes, hp, dls, amp, given, objective):
     "A recipe of as many steps as fit; if these are few, with shorter sequences"
+    print_line("Timing a few steps on this machine")
     hp = with_steps(hp, steps_within(minutes, hp, dls, amp, objective))
     short = hp if 'length_schedule' in given or 'max_seq_length' in given else shortened(hp)
     if short==hp: return hp
@@ -431,7 +433,7 @@ def _announce(learn, last):
         print_line(f"From here on not bit-exact with a run that never stopped: {'; '.join(learn.changed)}. "
                    "The place in the data is the same.")
     if step==learn.evaluated==n:
-        return print_line(f"Finished already at step {step}; --extend with a larger --steps trains longer")
+        return print_line(f"Finished already at step {step}; --extend --steps {2*step} trains twice as long")
     precision = resume_conditions(learn)['precision']
     precision = '' if precision=='fp32' else f' in {precision}'
     millions = sum(p.numel() for p in learn.model.parameters())/1e6

@@ -180,8 +180,10 @@ def _joined(v, words): return v.gaps[0] + ''.join(w+o for w,o in zip(words, v.ga
 def _notes(v):
     "A line for each flagged word"
     for i in v.flagged:
+        low = '' if v.probs[i]>=v.threshold else ', and no word has more'
         others = ' · '.join(f'{w} {_percent(p)}' for w,p in v.alternatives.get(i, ()))
-        yield f'{v.words[i]} {_percent(v.probs[i])}' + (f'; the generator would write {others}' if others else '')
+        others = f'; the generator would write {others}' if others else ''
+        yield f'{v.words[i]} {_percent(v.probs[i])}{low}{others}'
 
 def _as_text(v, words):
     "The text with its words as they are shown, and the lines"

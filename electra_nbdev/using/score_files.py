@@ -17,8 +17,9 @@ from dataclasses import dataclass, fields
 from itertools import groupby, zip_longest
 from pathlib import Path
 
+from ..data.text import hub_parts
 from ..engine.command import fits
-from ..engine.files import InputError, check_choice, read_json
+from ..engine.files import InputError, check_choice, one_line, read_json
 from ..engine.rows import json_lines, text_lines
 from ..pretraining.recipe import load_hparams, scoring_ways
 
@@ -82,10 +83,23 @@ def _line_pairs(path):
         yield dict(good=good, bad=bad, phenomenon=path.stem.rpartition('-')[0] or path.stem, set=path.stem)
 
 # %% ../../nbs/using/28_score_files.ipynb #5090cc50
+def _hub_pairs(spec):
+    "Pairs of a dataset of the hub, of one configuration or of all, with their sources"
+    from datasets import get_dataset_config_names, load_dataset
+    name, config, split, _ = hub_parts(spec)
+    try: found = {c: load_dataset(name, c) for c in ([config] if config else get_dataset_config_names(name))}
+    except Exception as e: raise InputError(f"{spec} cannot be loaded: {one_line(e)}") from None
+    for c,splits in found.items():
+        part = split or [*splits][0]
+        if split not in splits and (split or len(splits)>1):
+            raise InputError(f"{spec} needs a split, as in hf:{name}:{c}:{part}; {c} has {', '.join(splits)}")
+        for n,o in enumerate(splits[part], 1): yield _pair(o, c, f'{spec}, {c}, row {n}')
+
 def read_pairs(
-    path, # A .jsonl or .txt file, or a folder of such
+    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
 )->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`; `given`, characters not scored; `ratio`
     "Minimal pairs of any of the forms above"
+    if str(path).startswith('hf:'): return list(_hub_pairs(path))
     path, pairs = Path(path), []
     files = [path] if path.is_file() else sorted(o for e in ('jsonl', 'txt') for o in path.glob(f'*.{e}'))
     if not files:
