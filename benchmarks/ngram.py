@@ -98,10 +98,10 @@ def main():
         seconds[by] = round(time.perf_counter()-start, 1)
     for name in ('blimp', 'zorro'):
         rows = {by: score_pairs(o, read_pairs(Path(args.data)/name)) for by,o in models.items()}
-        by_set = {by: accuracies(o, 'set') for by,o in rows.items()}
-        print(compared(by_set).to_string(), *map(told_ties, rows.values()), sep='\n', flush=True)
+        found_by = {by: accuracies(o) for by,o in rows.items()}
+        print(compared(found_by).to_string(), *map(told_ties, rows.values()), sep='\n', flush=True)
         found[name] = {by: o.to_dict('index') | dict(ties=sum(r['ties']>0 for r in rows[by]))
-                       for by,o in by_set.items()}
+                       for by,o in found_by.items()}
     peak = round(memory()[1])
     table(('', 'seconds to count', 'MiB at most'), [(by, o, peak) for by,o in seconds.items()])
     facts = dict(benchmark='ngram', examples=examples.counts, seconds=seconds, peak=peak, found=found)

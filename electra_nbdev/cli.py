@@ -130,7 +130,7 @@ def electra_plan(
     price:float=None, # Of an hour of the device
     precision:str=None, # fp32, bf16 or fp16, as for electra_pretrain
 ):
-    "What a pre-training will cost: parameters, operations, memory, hours"
+    "What a pre-training will cost: parameters, FLOPs, memory, hours"
     if hparams=='help': return _list_hparams(preset or 'small')
     from electra_nbdev.pretraining.plan import make_plan
     found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price)

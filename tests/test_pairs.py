@@ -238,5 +238,8 @@ def test_the_notebook_has_the_measured_numbers():
     blimp, zorro = (facts['found'][o].values() for o in ('blimp', 'zorro'))
     rows = [v for o in blimp for k,v in o.items() if k not in ('ties', 'mean over sets')]
     rows += [o['all pairs'] for o in zorro]
+    controls = json.loads((root/'benchmarks/results/ngram.json').read_text())['found']
+    rows += [v for o in controls['blimp'].values() for k,v in o.items() if k not in ('ties', 'mean over sets')]
+    rows += [o['all pairs'] for o in controls['zorro'].values()]
     for o in rows: assert '{accuracy} [{low}, {high}]'.format(**o) in text
     for o in facts['seconds'].values(): assert f'{o:.1f} s' in text

@@ -1,4 +1,4 @@
-"""Counting updates, mixed precision on any device, compiled bodies, the memory and the operations of a step, and whom a progress bar is for
+"""Counting updates, mixed precision on any device, compiled bodies, the memory and the FLOPs of a step, and whom a progress bar is for
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/engine/training.html.md"""
 
@@ -367,7 +367,7 @@ def gone(self:MemoryCounter,
 
 # %% ../../nbs/engine/95_training.ipynb #2c3e4ea0
 def operations_counter()->FlopCounterMode:
-    "torch's counter of operations, with products that are added in place and with attention on a CPU"
+    "torch's counter of FLOPs, with products that are added in place and with attention on a CPU"
     def product(_, a, b, **kwargs): return 2*math.prod(a)*b[-1] # of shapes (..., m, k) and (..., k, n)
     def attention(q, k, v, *args, **kwargs): return sdpa_flop_count(q, k, v)
     def attention_backward(grad, q, k, v, *args, **kwargs): return sdpa_backward_flop_count(grad, q, k, v)

@@ -1,4 +1,4 @@
-"""Parameters, operations, memory and hours of a recipe, before it runs
+"""Parameters, FLOPs, memory and hours of a recipe, before it runs
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/plan.html.md"""
 
@@ -424,7 +424,7 @@ def plan_run(
     precision:str|None=None, # `bf16`, `fp16` or `fp32`
     price:float|None=None, # Of an hour of the device
 )->RunPlan:
-    "Parameters, operations, memory, hours of a run"
+    "Parameters, FLOPs, memory, hours of a run"
     how = dict(gpu=device.gpu, bf16=precision in ('bf16', 'fp16') or precision is None and device.gpu)
     cost, sizes = run_cost(hp, **how), parameters(hp) if has_formula(hp) else counted_parameters(hp)
     libraries = 0. if device.gpu else device.libraries or LIBRARIES
@@ -455,9 +455,9 @@ def report(self:RunPlan)->str: # Lines
     elif self.parts>hp.grad_accumulation: fits += f'; it fits with grad_accumulation {self.parts}'
     time = f'{self.hours:,.1f} hours' if self.hours>=2 else f'{self.seconds/60:,.1f} minutes'
     rows = {'parameters': f"{m['both']:,} (generator {m['generator']:,}, discriminator {m['discriminator']:,})",
-            'operations': f'{flops:.3g}, {each:.3g} a step{counted}',
+            'FLOPs': f'{flops:.3g}, {each:.3g} a step{counted}',
             'memory': fits,
-            'device': f'{d.name}, {d.rate:.3g} operations a second, {how}' if d.rate
+            'device': f'{d.name}, {d.rate:.3g} FLOPs a second, {how}' if d.rate
                       else f"{d.name}; `--measure` times it, `--device` names another: {', '.join(GPUS)}"}
     tokens = f'{hp.num_train_steps:,} steps of {hp.train_batch_size} x {hp.max_seq_length} tokens'
     rows['time'] = f'{time} for {tokens}' if d.rate else f'not known; {tokens}'
