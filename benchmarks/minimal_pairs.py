@@ -1,4 +1,4 @@
-"""What one pass costs: minimal pairs by every way to score, from networks of one size, text and number of operations.
+"""What one pass costs: minimal pairs by every way to score, from networks of one size, text and number of FLOPs.
 
 `--examples` is a folder of electra_data. On it an Electric, an ELECTRA and a masked language model of the preset `tiny`
 are trained, for every seed, and beside them stand n-gram models of the same tokens. `--data` is a folder with blimp/
@@ -6,7 +6,6 @@ and zorro/; ways of several passes score the first `--pairs` of each set. Second
 the least of two. What is finished stays, so a stopped command goes on; `--out` keeps the rows of every text, by the
 folder's name, and `--draw` draws them and does nothing else."""
 import argparse, json, subprocess, sys, time
-from functools import partial
 from pathlib import Path
 
 from common import RESULTS, table
@@ -48,26 +47,29 @@ def judge(model, args):
         seconds.append(time.perf_counter()-start)
     return found | dict(seconds=round(min(seconds), 2))
 
-def candidates(args):
-    "(model, seed, way, what opens it) of everything that is to be judged"
+def ways(seeds):
+    "(model, seed, way) of everything that is judged"
+    for by in ORDERS: yield 'n-gram', None, by
+    for seed in seeds:
+        for name,own in WAYS.items():
+            for by in own: yield name, seed, by
+
+def opened(name, seed, by, args):
+    "What scores texts in a way; networks are trained first, unless they are there"
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.using.likelihood import load_likelihood
-    for by,order in ORDERS.items():
-        yield 'n-gram', None, by, partial(likelihood, load_examples(args.examples), order, by)
-    for seed in args.seeds:
-        for name,ways in WAYS.items():
-            def opened(by, name=name, seed=seed): return load_likelihood(train(name, seed, args), by, device='cpu')
-            for by in ways: yield name, seed, by, partial(opened, by)
+    if name=='n-gram': return likelihood(load_examples(args.examples), ORDERS[by], by)
+    return load_likelihood(train(name, seed, args), by, device='cpu')
 
 def measure(args):
     "Add the rows that are not there yet"
-    setting = f'{args.flops:.3g} operations, {args.pairs} pairs of a set where passes are many'
-    for name,seed,by,opened in candidates(args):
+    setting = f'{args.flops:.3g} FLOPs, {args.pairs} pairs of a set where passes are many'
+    for name,seed,by in ways(args.seeds):
         found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, rows=[])
         if found['setting']!=setting: raise SystemExit(f'{args.out} has {found["setting"]}; give another --out')
         what = dict(text=args.examples.name, model=name, seed=seed, way=by)
         if any(what.items()<=o.items() for o in found['rows']): continue
-        row = what | judge(opened(), args)
+        row = what | judge(opened(name, seed, by, args), args)
         args.out.write_text(json.dumps(found | dict(rows=[*found['rows'], row]), indent=1)+'\n')
         print(*what.values(), *(row[o]['mean over sets']['accuracy'] for o in JUDGES), row['seconds'], flush=True)
 
@@ -95,16 +97,19 @@ def draw(rows, path):
     for ax,text in zip(axes[0], texts): ax.set_title(f'text: {text}')
     for ax,judge in zip(axes[:,0], ('BLiMP', 'Zorro')): ax.set_ylabel(f'{judge}, mean over sets, per cent')
     for ax in axes.flat: ax.axhline(50, color='grey', lw=.5)
-    for ax in axes[-1]: ax.set(xscale='log', xlabel='seconds for 1,000 sentences of 20 words, one core')
+    for ax in axes[-1]:
+        ax.set(xscale='log', xlabel='seconds for 1,000 sentences of 20 words, one core')
+        ax.xaxis.set_major_formatter('{x:g}')
+        ax.xaxis.set_minor_formatter('')
     handles, labels = axes[0,0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc='outside lower center', ncols=3, fontsize=9)
+    fig.legend(handles, labels, loc='outside lower center', ncols=2*len(texts), fontsize=9)
     fig.savefig(path)
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--examples', type=Path, help='folder of electra_data')
     p.add_argument('--data', type=Path, help='folder with blimp/ and zorro/')
-    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
+    p.add_argument('--flops', type=float, default=2e13, help='of every run (2e13)')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='runs of every model (0 1 2)')
     p.add_argument('--pairs', type=int, default=200, help='of each set, where passes are many (200)')
     p.add_argument('--work', type=Path, default=Path('runs/minimal_pairs'), help='folder of the runs')

@@ -21,30 +21,27 @@ def args(tmp_path):
             (tmp_path/name/f'{o}.jsonl').write_text('\n'.join(map(json.dumps, rows)))
     return Namespace(examples=Path('novels'), data=tmp_path, flops=1e9, seeds=[0, 1], pairs=3, out=tmp_path/'out.json')
 
-def candidates(opened):
-    "Two ways of two seeds: by one the shorter token ids are better, by the other the longer"
-    tok = load_tokenizer('tiny')
-    def of(by, seed):
-        def open_it():
-            opened.append((by, seed))
-            sign = 1 if by=='pll' else -1
-            return Likelihood(lambda ids, mask: sign*ids.float(), tok, 32, by=by)
-        return open_it
-    return lambda args: [('Electric', seed, by, of(by, seed)) for seed in args.seeds for by in ('energies', 'pll')]
-
 def test_a_stopped_study_goes_on(args, monkeypatch):
-    opened = []
-    monkeypatch.setattr(minimal_pairs, 'candidates', candidates(opened))
+    "By one way the smaller token ids are better, by the other the larger"
+    asked, tok = [], load_tokenizer('tiny')
+    def opened(name, seed, by, args):
+        asked.append((name, seed, by))
+        sign = 1 if by=='pll' else -1
+        return Likelihood(lambda ids, mask: sign*ids.float(), tok, 32, by=by)
+    monkeypatch.setattr(minimal_pairs, 'opened', opened)
     monkeypatch.setattr(minimal_pairs, 'sentences', lambda: ['the cat sleeps'])
     one = Namespace(**vars(args) | dict(seeds=[0]))
     minimal_pairs.measure(one)
     minimal_pairs.measure(args)
-    assert opened==[('energies', 0), ('pll', 0), ('energies', 1), ('pll', 1)]
+    assert asked==[*minimal_pairs.ways([0, 1])] and len(asked)==14
     rows = json.loads(args.out.read_text())['rows']
-    assert [(o['way'], o['seed']) for o in rows]==opened and {o['text'] for o in rows}=={'novels'}
-    assert [o['blimp']['all pairs']['pairs'] for o in rows[:2]]==[5, 4] # three of `one`, the one of `two`
+    assert [(o['model'], o['seed'], o['way']) for o in rows]==asked and {o['text'] for o in rows}=={'novels'}
+    pairs = {o['way']: o['blimp']['all pairs']['pairs'] for o in rows}
+    assert pairs['towers']==5 and pairs['pll']==4 # three of `one`, the one of `two`
+    accuracy = {o['way']: o['blimp']['all pairs']['accuracy'] for o in rows}
+    assert {accuracy['towers'], accuracy['pll']}=={0., 100.}
     other = Namespace(**vars(args) | dict(flops=2e9))
-    with pytest.raises(SystemExit, match='1e.09 operations'): minimal_pairs.measure(other)
+    with pytest.raises(SystemExit, match='1e.09 FLOPs'): minimal_pairs.measure(other)
 
 def test_seeds_are_averaged_and_drawn(tmp_path):
     def row(seed, accuracy, way='towers', text='novels'):
