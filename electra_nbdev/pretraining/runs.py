@@ -373,7 +373,7 @@ def _within(minutes, hp, dls, amp, given, objective):
     short = hp if 'length_schedule' in given or 'max_seq_length' in given else shortened(hp)
     if short==hp: return hp
     tokens = hp.num_train_steps*hp.train_batch_size*hp.max_seq_length/1e6
-    print_line(f"About {tokens:.1f} million tokens in {minutes:g} minutes are too few to learn from whole examples of "
+    print_line(f"About {tokens:.1f} million tokens in {minutes:g} min are too few to learn from whole examples of "
                f"{hp.max_seq_length}: sequences have 8, then 16, then 32 tokens. "
                f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
     return with_steps(short, steps_within(minutes, short, dls, amp, objective))

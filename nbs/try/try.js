@@ -109,8 +109,9 @@ async function showScores() {
   const notes = []
   for (const i of suspicious.length ? suspicious : [highest]) {
     const others = (await alternatives(words, i)).map(o => `${o.word} ${percent(o.probability)}`).join(' · ')
+    const low = suspicious.length ? '' : ', and no word has more'
     const note = document.createElement('div')
-    note.textContent = `${words[i].text} ${percent(words[i].probability)}; the generator would write ${others}`
+    note.textContent = `${words[i].text} ${percent(words[i].probability)}${low}; the generator would write ${others}`
     notes.push(note)
   }
   element('try-scored').replaceChildren(...coloured(words, text), ...notes)
