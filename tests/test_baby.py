@@ -29,3 +29,23 @@ def test_no_more_words_than_allowed(tmp_path, monkeypatch):
 @pytest.mark.parametrize('name', baby.OBJECTIVES)
 def test_no_model_reads_its_text_more_than_ten_times(name):
     assert 1<=sum(baby.passes(name))<=baby.PASSES
+
+def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
+    "With the first stage among the results, on another machine, two trainings are left, each from the one before"
+    typed, shipped = [], []
+    def ship(out, name, folder):
+        shipped.append(out.name)
+        (folder/name).mkdir()
+    monkeypatch.setattr(baby, 'PROGRESS', tmp_path)
+    monkeypatch.setattr(baby, 'load_examples', lambda path: range(48_000))
+    monkeypatch.setattr(baby, 'run', lambda line, **hparams: typed.append((line.split(), hparams)))
+    monkeypatch.setattr(baby, 'ship', ship)
+    (tmp_path/'electric-rows').mkdir()
+    baby.train('electric', tmp_path/'work')
+    assert shipped==['electric-sentences', 'electric-sentences-again']
+    begun = [line[line.index('--init')+1] for line,_ in typed]
+    assert begun==[str(tmp_path/o) for o in ('electric-rows', 'electric-sentences')]
+    assert [line[line.index('--steps')+1] for line,_ in typed]==['900', '900'] # 0.9 passes in batches of 48
+    assert [o['learning_rate'] for _,o in typed]==[1e-3, 7e-4]
+    baby.train('electric', tmp_path/'work')
+    assert len(typed)==2

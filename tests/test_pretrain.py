@@ -359,6 +359,12 @@ def test_advice_leaves_out_what_a_recipe_has():
     assert 'length_schedule' not in advice('small', length_schedule=((64, .5), (128, .5)))
     assert advice('tiny').endswith('Try more than 3000 steps or another learning_rate than 0.002.')
 
+@pytest.mark.parametrize('best,told', [(.55, True), (.57, False)])
+def test_the_base_rate_is_reported_where_no_evaluation_has_left_it(best, told):
+    "At the AUC of `all three as in the paper` in benchmarks/plateau.py, and not of a discriminator on its way"
+    evals = [dict(disc_auc=.5, auc_unigram=o, called_replaced=0.) for o in (.5, best)]
+    assert any('never left the base rate' in o for o in diagnose(evals, .6, 'more steps'))==told
+
 def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
     now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
     monitor = TrainingMonitor(6000, 'more steps')

@@ -1,15 +1,15 @@
 """Train `electra-baby-en`, its Electric and a masked language model of the same body on ten million words of English.
 
 `python tools/baby.py --text folder --work folder` runs every step, each a command of the package. A step that is
-finished is not repeated, and a training that was stopped goes on. Histories of the trainings go to
-`benchmarks/results/baby`, and so do the weights of a finished stage, in float16, from which another machine goes on.
-All three models have the same examples, and as many operations as Electric.
+finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to
+`benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on. All three models
+have the same examples, and as many FLOPs as Electric.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
 the addresses of presidents of the United States (a work of the government), and English novels published before 1929,
 the newest first, until there are ten million words."""
-import argparse, html, json, re, shutil
+import argparse, html, json, re
 from pathlib import Path
 
 from electra_nbdev.data.examples import load_examples
@@ -106,21 +106,18 @@ def operations(hparams):
     return run_cost(hp, bf16=True).flops/hp.num_train_steps/hp.train_batch_size
 
 def passes(name):
-    "How often a model reads the examples of each stage, from as many operations as Electric takes"
+    "How often a model reads the examples of each stage, from as many FLOPs as Electric takes"
     return [n*operations(recipe('electric', stage))/operations(recipe(name, stage)) for _,_,n,stage in STAGES]
 
 def train(name, work):
-    "Every stage of a model that is not there yet, with its history and its weights among the results"
+    "Every stage of a model that is not there yet; its weights and history go to the results"
     init = '--preset tiny'
     for n,(stage,examples,_,hparams) in zip(passes(name), STAGES):
         data, out, kept = work/f'{examples}-64', work/f'{name}-{stage}', PROGRESS/f'{name}-{stage}'
         if not kept.is_dir():
             steps = round(n*len(load_examples(data))/hparams['train_batch_size'])
-            try:
-                run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
-                    **recipe(name, hparams))
-            finally:
-                if (out/'history.jsonl').is_file(): shutil.copy(out/'history.jsonl', f'{kept}.jsonl')
+            run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
+                **recipe(name, hparams))
             ship(out, kept.name, PROGRESS)
         init = f'--init {kept}'
 

@@ -86,10 +86,11 @@ def _parsed(f, few, renamed):
 
 def _unknown(arg, parser):
     "What is wrong with an argument that no flag takes"
-    flags, name = [*parser._option_string_actions], arg.partition('=')[0]
-    if not name.startswith('-'): return f"nothing takes {arg!r} where it stands; flags: {', '.join(flags)}"
-    hparams = """. A hyper-parameter is given as --hparams '{"name": value}'""" if '--hparams' in flags else ''
-    return f"there is no flag {name}.{suggest(name, flags)}{hparams}"
+    flags = [o.lstrip('-') for o in parser._option_string_actions]
+    if not arg.startswith('-'): return f"nothing takes {arg!r} where it stands; flags: {', '.join(flags)}"
+    name = arg.partition('=')[0].lstrip('-')
+    hparams = """ A hyper-parameter is given as --hparams '{"name": value}'""" if 'hparams' in flags else ''
+    return f"there is no flag --{name}.{suggest(name, flags)}{hparams}"
 
 def _by_new_name(arg, renamed):
     "An argument of a command line, a former flag under its name of today"

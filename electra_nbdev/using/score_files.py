@@ -84,30 +84,33 @@ def _line_pairs(path):
 
 # %% ../../nbs/using/28_score_files.ipynb #5090cc50
 def _hub_pairs(spec):
-    "Pairs of a dataset of the hub, of one configuration or of all, with their sources"
+    "Pairs of a dataset of the hub, of one configuration or of all"
     from datasets import get_dataset_config_names, load_dataset
     name, config, split, _ = hub_parts(spec)
     try: found = {c: load_dataset(name, c) for c in ([config] if config else get_dataset_config_names(name))}
     except Exception as e: raise InputError(f"{spec} cannot be loaded: {one_line(e)}") from None
     for c,splits in found.items():
-        part = split or [*splits][0]
-        if split not in splits and (split or len(splits)>1):
-            raise InputError(f"{spec} needs a split, as in hf:{name}:{c}:{part}; {c} has {', '.join(splits)}")
-        for n,o in enumerate(splits[part], 1): yield _pair(o, c, f'{spec}, {c}, row {n}')
+        first, *others = splits
+        if split not in splits if split else others:
+            raise InputError(f"{spec} needs a split, as in hf:{name}:{c}:{first}; {c} has {', '.join(splits)}")
+        for n,o in enumerate(splits[split or first], 1): yield _pair(o, c, f'{spec}, {c}, row {n}')
 
-def read_pairs(
-    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
-)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`; `given`, characters not scored; `ratio`
-    "Minimal pairs of any of the forms above"
-    if str(path).startswith('hf:'): return list(_hub_pairs(path))
-    path, pairs = Path(path), []
+def _file_pairs(path):
+    "Pairs of a file, or of the files in a folder"
     files = [path] if path.is_file() else sorted(o for e in ('jsonl', 'txt') for o in path.glob(f'*.{e}'))
     if not files:
         raise InputError(f"there are no pairs in {path}; give a .jsonl or .txt file, or a folder with such files")
     for f in files:
         check_choice(f'the ending of {f}', f.suffix, ['.jsonl', '.txt'])
-        if f.suffix=='.txt': pairs += _line_pairs(f)
-        else: pairs += [_pair(o, f.stem, f'{f}, line {n}') for n,o in json_lines(f)]
+        if f.suffix=='.txt': yield from _line_pairs(f)
+        else: yield from (_pair(o, f.stem, f'{f}, line {n}') for n,o in json_lines(f))
+
+# %% ../../nbs/using/28_score_files.ipynb #52b81645
+def read_pairs(
+    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
+)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`; `given`, characters not scored; `ratio`
+    "Minimal pairs of any of the forms above"
+    pairs = list(_hub_pairs(path) if str(path).startswith('hf:') else _file_pairs(Path(path)))
     if not pairs: raise InputError(f"{path} is empty: it has no pairs")
     return pairs
 
