@@ -2,7 +2,11 @@
 import sys
 from pathlib import Path
 
-import pytest
+import pytest, torch
+
+from electra_nbdev.data.tokenizer import load_tokenizer
+from electra_nbdev.pretraining.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
+                                              save_networks)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]/'tools'))
 import baby
@@ -31,7 +35,7 @@ def test_no_model_reads_its_text_more_than_ten_times(name):
     assert 1<=sum(baby.passes(name))<=baby.PASSES
 
 def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
-    "With the first stage among the results, on another machine, two trainings are left, each from the one before"
+    "With the first stage among the results, on another machine, three trainings are left, each from the one before"
     typed, shipped = [], []
     def ship(out, name, folder):
         shipped.append(out.name)
@@ -40,12 +44,27 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(baby, 'load_examples', lambda path: range(48_000))
     monkeypatch.setattr(baby, 'run', lambda line, **hparams: typed.append((line.split(), hparams)))
     monkeypatch.setattr(baby, 'ship', ship)
+    monkeypatch.setattr(baby, 'fresh_discriminator', lambda run, out: f'{run.name}-fresh')
     (tmp_path/'electric-rows').mkdir()
     baby.train('electric', tmp_path/'work')
-    assert shipped==['electric-sentences', 'electric-sentences-again']
+    assert shipped==['electric-discriminator', 'electric-sentences', 'electric-sentences-again']
     begun = [line[line.index('--init')+1] for line,_ in typed]
-    assert begun==[str(tmp_path/o) for o in ('electric-rows', 'electric-sentences')]
-    assert [line[line.index('--steps')+1] for line,_ in typed]==['900', '900'] # 0.9 passes in batches of 48
-    assert [o['learning_rate'] for _,o in typed]==[1e-3, 7e-4]
+    assert begun==['electric-rows-fresh', *(str(tmp_path/o) for o in ('electric-discriminator', 'electric-sentences'))]
+    assert [line[line.index('--steps')+1] for line,_ in typed]==['510', '750', '900'] # Passes in batches of 16 and 48
+    assert [o['learning_rate'] for _,o in typed]==[1.5e-3, 1e-3, 7e-4]
     baby.train('electric', tmp_path/'work')
-    assert len(typed)==2
+    assert len(typed)==3
+
+@pytest.mark.parametrize('name', baby.OBJECTIVES)
+def test_a_new_discriminator_leaves_the_generator_as_it_is(name, tmp_path, capfd):
+    hp = preset('tiny', **baby.OBJECTIVES[name], initializer_range=.02)
+    run = tmp_path/'run'
+    save_networks(build_networks(hp), hp, run, load_tokenizer('tiny'))
+    save_hparams(hp, run/'hparams.json')
+    fresh = baby.fresh_discriminator(run, tmp_path/'fresh')
+    old, new = (load_networks(o, load_hparams(o/'hparams.json')) for o in (run, fresh))
+    assert all(torch.equal(p, q) for p,q in zip(old.generator.parameters(), new.generator.parameters()))
+    if name=='masked': assert fresh==run
+    else: assert matrix(old).std()<.02 and .05<matrix(new).std()<.07
+
+def matrix(model): return model.discriminator.electra.encoder.layer[0].intermediate.dense.weight

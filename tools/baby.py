@@ -9,14 +9,16 @@ The rules are those of BabyLM's strict-small track: at most ten million words, t
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
 the addresses of presidents of the United States (a work of the government), and English novels published before 1929,
 the newest first, until there are ten million words."""
-import argparse, html, json, re
+import argparse, html, json, re, shutil
+from dataclasses import replace
 from pathlib import Path
 
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.data.text import chunks, part_lines
+from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import atomic_folder
 from electra_nbdev.pretraining.plan import run_cost
-from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.pretraining.recipe import build_networks, load_hparams, load_networks, preset, save_networks
 from models import END, run
 from ship import ship
 
@@ -38,11 +40,15 @@ OBJECTIVES = {'electric': dict(electra_objective=False, electric_objective=True,
 GROWING = [[8, .25], [16, .15], [32, .3], [64, .3]]
 ALONE = dict(train_batch_size=48, learning_rate=1e-3, mask_prob=.15, length_schedule=[], copy_positions=False,
              length_window=50, unigram_noise=0., unigram_noise_until=None)
+ROWS = dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING, unigram_noise=.5,
+            unigram_noise_until=.6)
+SHORT = [[8, .5], [16, .2], [32, .3]]
 # Name, examples, how often Electric reads them, recipe
-STAGES = [('rows', 'rows', .8, dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING,
-                                    unigram_noise=.5, unigram_noise_until=.6)),
-          ('sentences', 'alone', .9, ALONE),
+STAGES = [('rows', 'rows', .8, ROWS),
+          ('discriminator', 'rows', .17, ROWS | dict(length_schedule=SHORT)),
+          ('sentences', 'alone', .75, ALONE | dict(unigram_noise=.25, unigram_noise_until=.5)),
           ('sentences-again', 'alone', .9, ALONE | dict(learning_rate=7e-4))]
+FRESH, RANGE = 'discriminator', .07 # The stage that begins with a new discriminator, its weights' standard deviation
 PASSES = 10 # At most, of any model
 
 def sources(text):
@@ -109,12 +115,28 @@ def passes(name):
     "How often a model reads the examples of each stage, from as many FLOPs as Electric takes"
     return [n*operations(recipe('electric', stage))/operations(recipe(name, stage)) for _,_,n,stage in STAGES]
 
+def fresh_discriminator(run, out):
+    """Copy a model with new weights for its discriminator, but for those that it shares with the generator or towers
+
+    From weights of 0.02 the generator learns best at this width, and the discriminator does not leave its plateau."""
+    hp = load_hparams(run/'hparams.json')
+    model = load_networks(run, hp)
+    if not model.discriminator: return run
+    new = build_networks(replace(hp, initializer_range=RANGE))
+    shared = {id(p) for p in model.generator.parameters()}
+    for p,drawn in zip(model.discriminator.parameters(), new.discriminator.parameters()):
+        if id(p) not in shared: p.data.copy_(drawn)
+    save_networks(model, hp, out, load_tokenizer(run))
+    shutil.copy(run/'hparams.json', out)
+    return out
+
 def train(name, work):
     "Every stage of a model that is not there yet; its weights and history go to the results"
     init = '--preset tiny'
     for n,(stage,examples,_,hparams) in zip(passes(name), STAGES):
         data, out, kept = work/f'{examples}-64', work/f'{name}-{stage}', PROGRESS/f'{name}-{stage}'
         if not kept.is_dir():
+            if stage==FRESH: init = f"--init {fresh_discriminator(PROGRESS/f'{name}-rows', work/f'{name}-fresh')}"
             steps = round(n*len(load_examples(data))/hparams['train_batch_size'])
             run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
                 **recipe(name, hparams))
