@@ -586,7 +586,7 @@ SOON = { # what is wrong, by the command, and the line
     'electra_convert --src run --out c2 --onnx --missing fresh': 'leave these out',
     'electra_convert --src run --out c2.npz --onnx': 'writes a folder',
     "electra_convert --src run --out c2 --hparams '{\"heads\": 4}'": 'there is no hparam `heads`',
-    'electra_pretrain --out run --data news': 'trained on other examples (sources: ',
+    'electra_pretrain --out run --data news': 'trained on other examples: the text is ',
     'electra_pretrain --out run': 'trained on tales.txt, not on the embedded sample',
     'electra_pretrain --data examples --out run --steps 40': 'num_train_steps is 20, asked for 40',
     'electra_pretrain --data examples --out run --init tiny': 'began from new weights, asked for the weights of tiny',
@@ -597,7 +597,7 @@ SOON = { # what is wrong, by the command, and the line
     'electra_plan --device cpu:3': 'which this machine does not have',
     'electra_vocab --corpus hf: --out v2': '`hf:` names no dataset; give hf:name',
     'electra_data --corpus hf:a:b:c:d:e --vocab vocab --out e2': 'names no dataset; give hf:name',
-    f'{BUILD} --corpus rows.jsonl --vocab vocab': 'sources is ', f'{BUILD} --corpus tales.txt --vocab tiny':
+    f'{BUILD} --corpus rows.jsonl --vocab vocab': 'the text is ', f'{BUILD} --corpus tales.txt --vocab tiny':
     'another vocabulary than tiny',
     f'{TABLE} --text-column text --label-column kind --regression true': "label 'x' is not a number",
     'electra_finetune --csv one.csv --text-column text --label-column kind --out found': 'at least two classes',

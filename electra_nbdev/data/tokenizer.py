@@ -447,8 +447,8 @@ def vocab_size_for(
 def _vocab_size_of(n):
     "Choose a size, and say so"
     size = vocab_size_for(n)
-    print(f"{n/1e6:,.1f} million characters: a vocabulary of {size:,} pieces, so that the rarest occur about forty "
-          "times; --vocab-size sets another", flush=True)
+    print(f"{n/1e6:,.1f} million characters: a vocabulary of at most {size:,} pieces, so that the rarest occur about "
+          "forty times; --vocab-size sets another", flush=True)
     return size
 
 # %% ../../nbs/data/11_tokenizer.ipynb #c3085606

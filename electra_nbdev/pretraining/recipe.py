@@ -447,13 +447,13 @@ def check_trained_on(
     data:dict|None, # What the examples were made of; None: the embedded sample
 ):
     "Refuse other examples than those that a run began with; one that was converted knows none"
+    from electra_nbdev.data.examples import differences
     was = run_facts(run)['data']
     if data is None: return _check_sample(run, was)
     a, b = (dict(long_lines='official') | o for o in (was, data)) # as in version 0.1
     if not was or a==b: return
-    k = next(k for k in a|b if a.get(k)!=b.get(k))
-    raise InputError(f"{run} was trained on other examples ({k}: {a.get(k)!r}, asked for {b.get(k)!r}); "
-                     "choose another --out, or give the examples it began with")
+    raise InputError(f"{run} was trained on other examples: {'; '.join(differences(a, dict.fromkeys(a)|b))}. "
+                     "Choose another --out, or give the examples it began with")
 
 def _check_sample(run, data):
     "Refuse the sample for a run of other examples"
