@@ -277,13 +277,13 @@ def summary(
     "Metrics of a run, and where its files are"
     out, rows = learn.save_checkpoints.out, learn.history.rows
     m = next((o['held_out'] for o in reversed(rows) if 'held_out' in o), {})
-    side, good = 'below' if m.get('below_unigram', 0)>0 else 'above', ''
-    if 'below_unigram' in m: good = f"generator {abs(m['below_unigram']):.2f} nats {side} the unigram baseline"
+    side, found = 'below' if m.get('below_unigram', 0)>0 else 'above', []
+    if 'below_unigram' in m: found.append(f"generator {abs(m['below_unigram']):.2f} nats {side} the unigram baseline")
     if 'disc_auc' in m:
-        good += (f", discriminator AUC {m['disc_auc']:.3f} on its samples "
-                 f"and {m['auc_unigram']:.3f} on unigram replacements")
+        found.append(f"discriminator AUC {m['disc_auc']:.3f} on its samples "
+                     f"and {m['auc_unigram']:.3f} on unigram replacements")
     own = [o for o in learn.model.columns if o.endswith('_loss') and o!='gen_loss']
-    good += ''.join(f', {o} {m[o]:.3f}' for o in own if o in m)
+    good = ', '.join([*found, *(f'{o} {m[o]:.3f}' for o in own if o in m)])
     from electra_nbdev.pretraining.continue_pretraining import domain_report
     bits = domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"

@@ -117,6 +117,12 @@ class Objective(PreTrainedModel):
         self.all_tied_weights_keys = dict(self._tied_weights_keys) # and not those of the networks
 
 # %% ../../nbs/method/04_electra.ipynb #bda80804
+@patch(cls_method=True)
+def __init_subclass__(cls:Objective, **kwargs):
+    "A class has the arguments of its base too"
+    super(Objective, cls).__init_subclass__(**kwargs)
+    cls.arguments = super(cls, cls).arguments | vars(cls).get('arguments', {})
+
 @patch
 def build(self:Objective):
     "Parameters beside the two networks; a subclass makes and initialises them here"
@@ -169,6 +175,16 @@ def forward(self:Objective,
     out.counts = self.counts(mb)
     out.loss = self.total_loss(out.sums, mb.counts or self.mean_counts(out.counts))
     return out
+
+@patch
+def step(self:Objective, mb)->StepOutput: # For a `MaskedBatch`
+    "Logits, labels and sums of the losses; a subclass writes it"
+    raise InputError(f"{type(self).__name__} has no `step(mb)`, which returns a `StepOutput`")
+
+@patch
+def counts(self:Objective, mb)->dict: # For a `MaskedBatch`
+    "How many numbers are in the sum of each loss; a subclass writes it"
+    raise InputError(f"{type(self).__name__} has no `counts(mb)`, which returns {{loss: count}}")
 
 # %% ../../nbs/method/04_electra.ipynb #94c264ce
 @patch

@@ -222,7 +222,7 @@ class NoiseContrast(ObjectiveStep):
 
 class NoiseContrastiveEstimation(ReplacedTokenDetection):
     "Electric: tell text from noise whose probability the towers know"
-    arguments = ReplacedTokenDetection.arguments | dict(
+    arguments = dict(
         mask_prob=.15, # Nominal share of noise in training, for `official` towers
         duplicates='distinct') # How noise is drawn, as in `mask_batch`
     folder, callback = 'electric', NoiseContrast

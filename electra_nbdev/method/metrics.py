@@ -93,14 +93,16 @@ def joined(
 
 # %% ../../nbs/method/08_metrics.ipynb #9327a265
 def official_metrics(
-    g:dict, # All `prediction_facts`, joined
+    g:dict|None, # All `prediction_facts`, joined; None without a generator
     d:dict|None, # All `token_facts`, joined; None without a discriminator
     row_losses:Tensor|None, # Mean loss of the discriminator in each example
     count_padding:bool=False, # The official area under the curve
 )->dict:
     "What the official evaluation prints (run_pretraining.py, metric_fn)"
-    m = dict(masked_lm_accuracy=g['top_right'].mean(), masked_lm_loss=g['nll'].mean(),
-             sampled_masked_lm_accuracy=g['sample_right'].mean())
+    m = {}
+    if g is not None:
+        m |= dict(masked_lm_accuracy=g['top_right'].mean(), masked_lm_loss=g['nll'].mean(),
+                  sampled_masked_lm_accuracy=g['sample_right'].mean())
     if d is not None:
         real = d['real']>0
         called, label = (d['logit']>0)[real].float(), d['label'][real]
@@ -114,14 +116,16 @@ def official_metrics(
 
 # %% ../../nbs/method/08_metrics.ipynb #a04a17b0
 def our_metrics(
-    g:dict, # All `prediction_facts`, joined
-    d:dict|None, # All `token_facts`, joined
+    g:dict|None, # All `prediction_facts`, joined; None without a generator
+    d:dict|None, # All `token_facts`, joined; None without a discriminator
 )->dict:
     "What tells whether the two networks learn"
-    masked = g['masked']>0
-    nll, unigram = g['nll'][masked].mean(), g['unigram'][masked].mean()
-    m = dict(gen_loss=nll, unigram_loss=unigram, below_unigram=unigram-nll,
-             gen_entropy=g['entropy'][masked].mean())
+    m = {}
+    if g is not None:
+        masked = g['masked']>0
+        nll, unigram = g['nll'][masked].mean(), g['unigram'][masked].mean()
+        m |= dict(gen_loss=nll, unigram_loss=unigram, below_unigram=unigram-nll,
+                  gen_entropy=g['entropy'][masked].mean())
     if d is not None:
         real = d['real']>0
         called = (d['logit'][real]>0).float().mean()
@@ -185,7 +189,7 @@ def after_validate(self:HeldOutMetrics):
     if not losses: return # it was cancelled, as by `lr_find`
     held_out = self.mean_losses(losses['all'].double().sum(0).view(-1, 2).tolist())
     row_losses = rows and rows['loss']
-    if g: held_out |= our_metrics(g, d) | official_metrics(g, d, row_losses, self.count_padding)
+    held_out |= our_metrics(g, d) | official_metrics(g, d, row_losses, self.count_padding)
     if u: held_out['auc_unigram'] = auc(u['label'], u['logit'])
     self.learn.held_out = held_out
     self.before_validate() # free what the device holds

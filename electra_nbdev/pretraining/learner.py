@@ -497,6 +497,7 @@ def show_results(self:ElectraLearner,
     tok, batch = self._known_tokenizer(), tuple(o[:max_n] for o in self.dls.valid.one_batch())
     with self.no_logging(), self.no_bar(): logits, (labels, _) = self.get_preds(dl=[batch])
     mb, predicted = self.masked, self.output.prediction
+    if predicted is None: raise InputError(f"{type(self.model).__name__} returns no `prediction` that could be shown")
     if 'disc' not in self.output.sums: return display_df(_predicted(tok, mb, predicted))
     seen, probs = corrupt(mb, predicted.sampled), logits.sigmoid()*(labels>=0)
     def row(original, ids, label, p):

@@ -8,10 +8,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/recipe.html.md""
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'LENGTH', 'FREE', 'preset', 'lengths_for', 'stretched',
            'with_length', 'with_steps', 'shortened', 'longest_so_far', 'body_config', 'objective_of', 'reads_table',
            'scoring_ways', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of', 'build_networks',
-           'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
-           'refuse_other', 'check_longer', 'run_facts', 'check_objective', 'check_trained_on', 'check_vocabulary',
-           'check_init', 'kept_folder', 'has_towers', 'network_folders', 'save_networks', 'load_networks',
-           'load_weights', 'PretrainHParams', 'SIZES']
+           'arguments_of_recipe', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
+           'differences', 'refuse_other', 'check_longer', 'run_facts', 'check_objective', 'check_trained_on',
+           'check_vocabulary', 'check_init', 'kept_folder', 'has_towers', 'network_folders', 'save_networks',
+           'load_networks', 'load_weights', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -301,6 +301,17 @@ def _check_positions(hp, net):
         raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds the {most} tokens that the body takes; "
                          "raise its max_position_embeddings in `model_hparam_overrides`")
 
+# %% ../../nbs/pretraining/20_recipe.ipynb #7de446a1
+def arguments_of_recipe(
+    hp:PretrainHParams, # Recipe
+    objective, # Class of a user's objective
+)->list: # Lines to print
+    "Arguments that a class sets anew, and that the recipe sets otherwise"
+    base = next(o for o in objective.__mro__ if o.__module__.startswith('electra_nbdev')).arguments
+    own = {k: v for k,v in objective.arguments.items() if hasattr(hp, k) and base.get(k)!=v!=getattr(hp, k)}
+    return [f"NOTE: {k} is {getattr(hp, k)!r}, as the recipe says, and not {v!r} as in {objective.__name__}; "
+            f"--hparams '{json.dumps({k: v})}' sets it" for k,v in own.items()]
+
 # %% ../../nbs/pretraining/20_recipe.ipynb #8e096cb2
 def _bodies(hp, rng):
     "Discriminator and generator before they are tied"
@@ -447,12 +458,12 @@ def check_trained_on(
     data:dict|None, # What the examples were made of; None: the embedded sample
 ):
     "Refuse other examples than those that a run began with; one that was converted knows none"
-    from electra_nbdev.data.examples import differences
+    from electra_nbdev.data.examples import example_differences
     was = run_facts(run)['data']
     if data is None: return _check_sample(run, was)
     a, b = (dict(long_lines='official') | o for o in (was, data)) # as in version 0.1
     if not was or a==b: return
-    raise InputError(f"{run} was trained on other examples: {'; '.join(differences(a, dict.fromkeys(a)|b))}. "
+    raise InputError(f"{run} was trained on other examples: {'; '.join(example_differences(a, dict.fromkeys(a)|b))}. "
                      "Choose another --out, or give the examples it began with")
 
 def _check_sample(run, data):

@@ -10,7 +10,7 @@ __all__ = ['FORMAT', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state',
            'write_cards', 'evaluate_run']
 
 # %% ../../nbs/pretraining/23_runs.ipynb #84fe4660
-import math, signal, sys, threading, time, warnings
+import inspect, math, signal, sys, threading, time, warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
@@ -26,7 +26,7 @@ from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
 from ..engine.command import objective_file
-from ..engine.files import InputError, atomic_write, file_name, remove_leftovers, suggest, versions
+from ..engine.files import InputError, atomic_write, digest, file_name, remove_leftovers, suggest, versions
 from ..engine.models import check_examples, check_place_of_run, check_run, device_of
 from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
 from ..engine.training import (compile_callbacks, end_fit, finder_of, is_compiled, precision_callbacks,
@@ -36,8 +36,8 @@ from .learner import (ElectraLearner, choose_precision, electra_learner, evaluat
                                                open_examples, pretrain_dls, steps_within, time_steps,
                                                with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, check_init, check_longer,
-                                              check_objective, check_trained_on, check_vocabulary, load_hparams,
+from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe, check_init,
+                                              check_longer, check_objective, check_trained_on, check_vocabulary, load_hparams,
                                               load_weights, preset, reads_table, refuse_other, run_facts,
                                               save_hparams, save_networks, shortened, with_steps)
 
@@ -263,7 +263,8 @@ def load_objective(
     except Exception as e: raise InputError(f"{path} cannot be run ({type(e).__name__}: {e})") from e
     objective = getattr(module, name, None)
     if isinstance(objective, type) and issubclass(objective, Objective): return objective
-    known = [k for k,o in vars(module).items() if isinstance(o, type) and issubclass(o, Objective)]
+    own = {k: o for k,o in vars(module).items() if getattr(o, '__module__', None)==spec.name}
+    known = [k for k,o in own.items() if isinstance(o, type) and issubclass(o, Objective)]
     raise InputError(f"{path} has no objective {name}; it has {', '.join(known) or 'none'}.{suggest(name, known)}")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #65d9fd36
@@ -362,8 +363,18 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, obje
                    f"--extend --steps {2*steps} makes it twice as long")
     if extend and steps>was: print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
     files = {} if rank() else check_files(data_files(train, dls.valid.dataset), there.get('files')) # reads them all
-    chosen |= dict(objective=objective.__name__) if objective else {}
+    if objective: chosen |= _own_objective(objective, hp, there)
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
+
+# %% ../../nbs/pretraining/23_runs.ipynb #8ef03bb4
+def _own_objective(objective, hp, there):
+    "What a run keeps of a user's objective; says what the recipe sets, and whether the class has changed"
+    for o in arguments_of_recipe(hp, objective): print_line(o)
+    try: source = digest(inspect.getsource(objective))
+    except (OSError, TypeError): source = None # it was typed in
+    if there.get('objective_source', source)!=source:
+        print_line(f"NOTE: the class {objective.__name__} has changed since the run began; the new one counts")
+    return dict(objective=objective.__name__, objective_source=source)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c5431421
 def _within(minutes, hp, dls, amp, given, objective):
