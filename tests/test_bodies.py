@@ -18,7 +18,8 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
                           ElectraForPreTraining, ModernBertConfig, RobertaConfig, RobertaTokenizer)
 
 from electra_nbdev.cli import electra_pretrain
-from electra_nbdev.pretraining.continue_pretraining import Origin, continue_pretraining
+from electra_nbdev.pretraining.continue_pretraining import Origin, continue_pretraining, open_origin
+from electra_nbdev.pretraining.learner import match_examples
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
@@ -283,3 +284,13 @@ def test_a_body_with_its_own_tokenizer(text, make, tmp_path):
     tokens = [o[0] for o in learn.predict('the dog of the house')]
     assert tokens==examples.tokenizer.tokenize('the dog of the house')[:14] # of 16, two are special
     assert load_scorer(tmp_path/'run', device='cpu')('the dog of the house') is not None
+
+
+def test_weights_with_a_byte_level_vocabulary_begin_another_run(text, tmp_path):
+    bpe(text).save_pretrained(tmp_path/'tok')
+    folder = build_examples(text, tmp_path/'tok', tmp_path/'examples', max_length=16, held_out=.2)
+    few = dict(num_train_steps=2, num_warmup_steps=1, train_batch_size=4, num_eval_steps=1)
+    hp = match_examples(preset('tiny', **few), load_examples(folder), few)
+    run_pretraining(folder, tmp_path/'run', hp, device='cpu')
+    learn = continue_pretraining(open_origin(tmp_path/'run'), folder, tmp_path/'again', hp)
+    assert learn.n_updates==2

@@ -11,12 +11,12 @@ from torch import tensor
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 import electra_nbdev.cli as cli
-from electra_nbdev.engine.weights import masked_crc, read_bundle, varint
+from electra_nbdev.engine.weights import Weights, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.pretraining.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
-from electra_nbdev.pretraining.interop import open_pretrained
+from electra_nbdev.pretraining.interop import joined, open_pretrained
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import load_tokenizer
 from conftest import GOLDEN
@@ -111,6 +111,11 @@ def test_one_half(half, missing, tmp_path):
     assert (tables[0] is tables[1])==(missing=='embeddings')
     other = ({'discriminator', 'generator'}-{half}).pop()
     assert all(o.startswith(other) for o in out.made) and f'made    {other}' in out.report()
+
+def test_two_halves_keep_heads_and_steps():
+    a, b = (Weights(o, {o: tensor(1.)}, heads={o: {}}, tasks={o: {}}, step=i) for i,o in enumerate(('one', 'two')))
+    w = joined([a, b], 'both')
+    assert [*w.heads]==[*w.tasks]==['one', 'two'] and w.step==1
 
 def test_training_goes_on_after_a_detour(made, tmp_path):
     "A run under official names and back: weights, Adam's moments and the step are there, and training continues"

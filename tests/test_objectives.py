@@ -12,7 +12,9 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.pretrain import (MaskCollator, MaskedLanguageModel, NoiseContrastiveEstimation, NumberedExamples,
                                     ReplacedTokenDetection, build_networks, load_examples, load_networks, preset,
                                     run_pretraining, sample_examples)
-from electra_nbdev.method.electra import split_uniform
+from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
+from electra_nbdev.method.electra import Objective, StepOutput, split_uniform
+from electra_nbdev.pretraining.learner import electra_learner, give_counts, open_examples, pretrain_dls
 from electra_nbdev.pretraining.runs import load_objective
 from official import SPECIAL_IDS
 
@@ -168,6 +170,47 @@ def test_a_run_is_opened_with_its_objective_alone(tmp_path, mine):
     with pytest.raises(InputError, match='the objective of its recipe, not with Counted'):
         electra_pretrain(out=tmp_path/'plain', objective=f'{mine}:Counted', **how)
 
+def test_arguments_stand_beside_those_of_the_base_and_the_recipe_counts(tmp_path, capsys):
+    own = MINE.replace('    columns =', '    arguments = dict(disc_weight=1., order=3)\n    columns =')
+    (tmp_path/'mine.py').write_text(own)
+    learn = run(tmp_path/'run', tmp_path/'mine.py')
+    others = dict(disc_weight=20., unigram_noise=.5, order=3)
+    assert learn.model.config.arguments==ReplacedTokenDetection.arguments | others
+    said = [o for o in capsys.readouterr().out.splitlines() if o.startswith('NOTE: disc_weight')]
+    assert said==["NOTE: disc_weight is 20.0, as the recipe says, and not 1.0 as in Counted; "
+                  "--hparams '{\"disc_weight\": 1.0}' sets it"]
+
+def test_a_class_that_has_changed_since_a_run_began_is_said(tmp_path, mine, capsys):
+    with pytest.raises(KeyboardInterrupt): run(tmp_path/'run', mine, [Stop()])
+    (tmp_path/'mine.py').write_text(MINE.replace('number=.1', 'number=.2'))
+    run(tmp_path/'run', tmp_path/'mine.py')
+    assert 'the class Counted has changed since the run began' in capsys.readouterr().out
+
+def test_an_objective_without_a_generator_has_the_metrics_of_its_discriminator():
+    "And what a class lacks is one line"
+    class Other(Objective):
+        weights = dict(disc=1.)
+        def step(self, mb):
+            fake = corrupt(mb, mb.targets.roll(1, 0))
+            labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
+            logits = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
+            return StepOutput(logits=logits, labels=labels, sums=dict(disc=disc_nll(logits, labels).sum()))
+    hp = preset('tiny', uniform_generator=True, num_train_steps=1, num_eval_steps=1)
+    dls = pretrain_dls(*open_examples(None, hp), hp, 'cpu')
+    model = build_networks(hp, Other)
+    with pytest.raises(InputError, match=r'Other has no `counts\(mb\)`'): model(**batch())
+    Other.counts = lambda self, mb: dict(disc=mb.input_ids.ne(SPECIAL_IDS.pad).sum())
+    learn = electra_learner(dls, hp, model)
+    with learn.no_bar(), learn.no_logging(): learn.validate()
+    assert .3<learn.held_out['disc_auc']<.7 and .3<learn.held_out['auc_unigram']<.7 and learn.held_out['disc_loss']>0
+    assert 'gen_loss' not in learn.held_out
+    with pytest.raises(InputError, match='Other returns no `prediction`'): learn.show_results()
+
+def test_an_objective_that_was_read_back_keeps_its_counts(tmp_path):
+    objective('noise').save_pretrained(tmp_path)
+    back = ReplacedTokenDetection.from_pretrained(tmp_path)
+    assert torch.equal(give_counts(back, None, SPECIAL_IDS).unigram_probs, objective('noise').unigram_probs)
+
 @pytest.mark.parametrize('where,words', [('mine.py', 'a file and a class'), ('none.py:A', 'there is no file'),
     ('mine.py:Countd', 'Did you mean `Counted`'), ('mine.py:Other', 'has no objective Other')])
 def test_a_wrong_objective_is_refused(mine, where, words):
@@ -214,5 +257,7 @@ def test_some_examples_keep_their_places_over_passes():
     rows = NumberedExamples(examples, 6)
     with pytest.raises(InputError, match='there are'): NumberedExamples(examples, len(examples)+1)
     assert len(rows)==6 and [o['place'] for o in rows]==[*range(6)]
+    assert rows[-1]['place']==5 and torch.equal(rows[-1]['input_ids'], rows[5]['input_ids'])
+    with pytest.raises(IndexError): rows[6]
     rows.set_epoch(2)
     assert [o['place'] for o in rows]==[*range(12, 18)]

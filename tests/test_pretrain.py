@@ -13,7 +13,7 @@ from fastai.callback.core import Callback
 from electra_nbdev.pretraining import learner as pretrain, runs
 from electra_nbdev.pretraining.continue_pretraining import continue_pretraining, open_origin
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
-from electra_nbdev.pretraining.learner import pretrain_dls, untried
+from electra_nbdev.pretraining.learner import match_examples, pretrain_dls, untried
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, plot_history, read_history
 from electra_nbdev.engine.files import InputError
@@ -372,6 +372,43 @@ def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
         monitor.learn = SimpleNamespace(n_updates=step, held_out=now, in_fit=True)
         monitor.after_validate()
         assert capsys.readouterr().out.count('never left the base rate')==said
+
+def test_lower_case_that_the_vocabulary_does_not_have_is_refused(made):
+    d, hp = made
+    with pytest.raises(InputError, match='`do_lower_case` is False, but True in the vocabulary of'):
+        match_examples(replace(hp, do_lower_case=False), load_examples(d/'examples'), ['do_lower_case'])
+    assert match_examples(replace(hp, do_lower_case=False), load_examples(d/'examples')).do_lower_case is False
+
+def test_fractions_of_lengths_are_from_0_to_1():
+    for wrong in ([[16, -.5], [32, 1.5]], [[16, float('nan')], [32, .5]]):
+        with pytest.raises(InputError, match='has to be from 0 to 1'): preset('tiny', length_schedule=wrong)
+
+def test_advice_with_another_number_is_the_same_advice(capsys):
+    now = dict(disc_auc=.7, auc_unigram=.8, gen_entropy=3., masked_lm_accuracy=.2)
+    monitor = TrainingMonitor(6000, 'more steps')
+    for share in (.95, .96, .97):
+        monitor.learn = SimpleNamespace(n_updates=3000, held_out=now | dict(called_replaced=share), in_fit=True)
+        monitor.after_validate()
+    assert capsys.readouterr().out.count('of the tokens replaced')==1
+
+def test_an_evaluation_without_a_number_does_not_silence_the_advice():
+    "An area is NaN where held-out text has one class, or a score is not finite"
+    evals = [dict(disc_auc=.5, auc_unigram=o, called_replaced=0.) for o in (float('nan'), .8, .51)]
+    assert 'has collapsed' in diagnose(evals, .6, '')[0]
+    assert diagnose(evals[:1], .6, '')==[]
+
+def test_timing_a_long_run_leaves_its_random_numbers_alone(made, tmp_path, monkeypatch):
+    "How many steps are timed depends on the machine"
+    d, hp = made
+    hp = replace(hp, num_train_steps=4, model_hparam_overrides=hp.model_hparam_overrides | dict(hidden_dropout_prob=.1))
+    monkeypatch.setattr(runs, 'LONG', 4)
+    def trained(n):
+        def timed(*args, **kw):
+            torch.rand(n)
+            return .1, .1
+        monkeypatch.setattr(runs, 'time_steps', timed)
+        return run_pretraining(d/'examples', tmp_path/str(n), hp, device='cpu').model
+    for p,q in zip(trained(5).parameters(), trained(6).parameters()): assert torch.equal(p, q)
 
 def test_a_generator_that_knows_word_frequencies_only_is_said():
     now = dict(gen_entropy=3., masked_lm_accuracy=.2)

@@ -59,6 +59,16 @@ class PretrainDL(DataLoader):
 
 # %% ../../nbs/data/13_batches.ipynb #28df757a
 @patch
+def new(self:PretrainDL,
+    dataset=None, # Other examples
+    cls=None, # Another class
+    **kwargs, # As for `DataLoader`
+)->DataLoader:
+    "A loader like this one, as fastai makes it for predictions"
+    own = {} if cls else dict(seed=self.seed, parts=self.parts, window=self.window)
+    return DataLoader.new(self, dataset, cls, **own | kwargs)
+
+@patch
 def order(self:PretrainDL,
     epoch:int, # Which pass over the examples
 )->np.ndarray: # (len(examples),)
@@ -215,13 +225,12 @@ def tokens_of(
 @patch
 def show_batch(self:PretrainDL,
     max_n:int=4, # Examples to show
-    mask_prob:float=.15, # Masking rate
 ):
     "What the generator sees, and the original"
     tok = self.dataset.tokenizer
     ids, a = (o[:max_n].cpu() for o in self.one_batch()[:2])
     special_ids = special_token_ids(tok)
-    mb = mask_batch(make_inputs(ids, a, special_ids.pad), special_ids, mask_prob)
+    mb = mask_batch(make_inputs(ids, a, special_ids.pad), special_ids)
     rows = [(tokens_of(tok, m), tokens_of(tok, o)) for m,o in zip(mb.masked_ids, mb.input_ids)]
     display_df(pd.DataFrame(rows, columns=['generator sees', 'original']))
 
@@ -382,6 +391,6 @@ class NumberedExamples(torch.utils.data.Dataset):
         i:int, # Number of an example
     )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`
         "An example and its place in the stream"
-        if i>=self.n: raise IndexError(i)
+        i = range(self.n)[i]
         ids, a, *_ = self.examples[i]
-        return dict(input_ids=ids[0].long(), segment_a_length=int(a[0]), place=self.epoch*len(self) + int(i))
+        return dict(input_ids=ids[0].long(), segment_a_length=int(a[0]), place=self.epoch*len(self) + i)

@@ -21,10 +21,10 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from ..engine.ranks import KeyedRandom, gathered
-from .discriminator import IGNORE, disc_nll
+from .discriminator import IGNORE, corrupt, disc_nll
 from .electra import ReplacedTokenDetection
 from .generator import Prediction, sample_inverse_cdf
-from .masking import MaskedBatch, SpecialTokenIds, scatter_update
+from .masking import MaskedBatch, SpecialTokenIds
 
 # %% ../../nbs/method/08_metrics.ipynb #b67374b7
 def unigram_nll(
@@ -173,7 +173,7 @@ def with_unigram(self:HeldOutMetrics,
     first = getattr(self.dl, 'first', 0)
     u = KeyedRandom(0, 2, self.iter, first=first, device=mb.targets.device)(*mb.targets.shape)
     sampled = sample_inverse_cdf(self.probs, u)
-    fake = scatter_update(mb.input_ids, mb.positions, sampled, mb.weights>0)
+    fake = corrupt(mb, sampled)
     labels = torch.where(labels==IGNORE, IGNORE, (fake!=mb.input_ids).long())
     return self.model.token_logits(fake, mb.attention_mask, mb.token_type_ids), labels
 

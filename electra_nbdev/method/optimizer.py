@@ -151,11 +151,6 @@ def freeze_to(self:ElectraOptimizer,
     for level,group in zip(self.levels, self.opt.param_groups):
         for p in group['params']: p.requires_grad_(level>=first)
 
-@patch
-def zero_grad(self:ElectraOptimizer):
-    "Let the gradients go, so that the next forward pass has their memory"
-    self.opt.zero_grad()
-
 # %% ../../nbs/method/06_optimizer.ipynb #65e53c6f
 @patch(as_prop=True)
 def hypers(self:ElectraOptimizer)->list: # A dict for each group

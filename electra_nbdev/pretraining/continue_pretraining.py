@@ -182,7 +182,8 @@ def old_rows(
     new, # Tokenizer of the new run
 )->list: # For each new id the old ids whose rows it gets the mean of: one if kept, none if made new
     "Where every piece of a new vocabulary comes from"
-    ids, plain = old.get_vocab(), old.backend_tokenizer.normalizer.normalize_str
+    ids, normalizer = old.get_vocab(), old.backend_tokenizer.normalizer
+    plain = normalizer.normalize_str if normalizer else str # a byte-level vocabulary may have none
     def rows(piece):
         if piece in ids: return [ids[piece]]
         return spell(plain(piece.removeprefix('##')).strip(), ids, not piece.startswith('##'))

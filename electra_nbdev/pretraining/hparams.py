@@ -183,6 +183,7 @@ def _schedule_rules(hp):
     for o in schedule:
         yield (not isinstance(o, tuple) or len(o)!=2 or not fits(o[0], (int,)) or not fits(o[1], (float,)),
                what + "it holds pairs of a length and a fraction, for example [[16, 0.5], [32, 0.5]]")
+        yield not 0<=o[1]<=1, what + f"fraction {o[1]} has to be from 0 to 1"
         yield o[0]<5 or n%o[0], what + f"length {o[0]} has to divide max_seq_length={n} and be at least 5"
     yield schedule and abs(sum(f for _,f in schedule)-1)>1e-6, what + "its fractions have to add up to 1"
     yield schedule and hp.length_window, what + "its batches keep their width; set length_window to 0"

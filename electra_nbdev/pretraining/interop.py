@@ -340,7 +340,8 @@ def joined(
             raise InputError(f"{where}: {a.where} and {b.where} are the same network, {both[0]} is in both; "
                              "give a discriminator and a generator")
         a = Weights(str(where), a.tensors|b.tensors, a.settings|b.settings, a.recipe|b.recipe,
-                    a.tokenizer or b.tokenizer, a.others+b.others, a.notes+b.notes)
+                    a.tokenizer or b.tokenizer, a.others+b.others, a.notes+b.notes, a.heads|b.heads,
+                    a.tasks|b.tasks, a.finetuning|b.finetuning, step=max(a.step, b.step))
     return replace(a, where=str(where))
 
 # %% ../../nbs/pretraining/26_interop.ipynb #a3b0b24a

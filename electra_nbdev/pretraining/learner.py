@@ -152,9 +152,6 @@ class EmbeddingsOnly(Callback):
     def __init__(self,
         steps:int, # Updates
     ): self.steps = steps
-    def before_fit(self):
-        "Updates have to be counted"
-        count_updates(self.learn)
     def before_step(self):
         "Drop the gradients of all others"
         if self.learn.n_updates>=self.steps: return
@@ -273,7 +270,7 @@ def give_counts(
     special_ids, # `SpecialTokenIds`, which are never written into a text
 )->Objective: # The same
     "Tell an objective that draws unigram noise how often the text has each token"
-    if not hasattr(model, 'unigram_probs') or counts is None and model.has_counts: return model
+    if not hasattr(model, 'unigram_probs') or counts is None and model.unigram_probs.any(): return model
     if counts is None: raise InputError("hparam `unigram_noise` needs token counts; give electra_learner `counts`")
     counts = torch.as_tensor(counts).clone()
     counts[list(special_ids)] = 0
@@ -346,6 +343,10 @@ def match_examples(
     change = {k: v for k,v in sizes.items() if k not in given and getattr(hp, k)!=v}
     matched = with_length(hp, examples.width, given) if 'max_seq_length' in change else hp
     matched = replace(matched, **change)
+    lower = getattr(examples.tokenizer, 'do_lower_case', hp.do_lower_case)
+    if 'do_lower_case' in given and hp.do_lower_case!=lower:
+        raise InputError(f"hparam `do_lower_case` is {hp.do_lower_case}, but {lower} in the vocabulary of "
+                         f"{examples.path}; electra_vocab --lower-case {str(hp.do_lower_case).lower()} trains another")
     if change: print('From the examples:', ', '.join(f'{k} {v}' for k,(_,v) in differences(hp, matched).items()),
                      flush=True)
     return matched

@@ -10,7 +10,7 @@ __all__ = ['PANELS', 'SLOW', 'WAITING', 'YOUNG', 'USUAL', 'OVERFLOWS', 'step_fac
            'TrainingMonitor', 'SkipBadGradients', 'loggers']
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #ef37986e
-import errno, json, os, time, warnings
+import errno, json, math, os, re, time, warnings
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -236,8 +236,8 @@ def diagnose(
 )->list: # Sentences: what is wrong and what usually cures it
     "Known problems of a run; healthy and young runs have none"
     now, told = evals[-1], []
-    ranks = [o.get('auc_unigram', float('nan')) for o in evals]
-    if 'disc_auc' in now:
+    ranks = [o for e in evals if not math.isnan(o := e.get('auc_unigram', math.nan))]
+    if 'disc_auc' in now and ranks:
         if max(ranks)>=.6 and ranks[-1]<.53:
             told.append(f"The discriminator has collapsed: auc_unigram was {max(ranks):.2f} and is {ranks[-1]:.2f}. "
                          "Continue from an earlier checkpoint with half the learning_rate.")
@@ -294,8 +294,9 @@ class TrainingMonitor(Callback):
         rows = self.history.rows if hasattr(self, 'history') else []
         done = self.learn.n_updates/self.n_updates
         for o in diagnose(self.evals, done, self.cures) + diagnose_speed(rows, self.waited):
-            if o[:30] not in self.told: print_line(o)
-            self.told.add(o[:30]) # its kind
+            kind = re.split(r'\d', o)[0] # its words before the first number
+            if kind not in self.told: print_line(o)
+            self.told.add(kind)
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #b44316b3
 @patch

@@ -101,7 +101,8 @@ def with_length(
 )->PretrainHParams:
     "A recipe for examples of another length; `tiny` keeps the tokens of a batch"
     change = _of_length(vars(hp), n) if hp.model_size=='tiny' else {}
-    if hp.length_schedule!=lengths_for(hp.max_seq_length): change['length_schedule'] = stretched(hp.length_schedule, n)
+    if not change or hp.length_schedule!=lengths_for(hp.max_seq_length):
+        change['length_schedule'] = stretched(hp.length_schedule, n)
     if not hp.length_schedule: del change['length_schedule']
     return replace(hp, **{k: v for k,v in change.items() if k not in given} | dict(max_seq_length=n))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 from fastai.callback.core import Callback
-from fastai.torch_core import set_seed
+from fastai.torch_core import no_random, set_seed
 from fastcore.basics import patch
 
 from ..data.replacements import examples_for
@@ -37,8 +37,8 @@ from .learner import (ElectraLearner, choose_precision, electra_learner, evaluat
                                                with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe, check_init,
-                                              check_longer, check_objective, check_trained_on, check_vocabulary, load_hparams,
-                                              load_weights, preset, reads_table, refuse_other, run_facts,
+                                              check_longer, check_objective, check_trained_on, check_vocabulary,
+                                              load_hparams, load_weights, preset, reads_table, refuse_other, run_facts,
                                               save_hparams, save_networks, shortened, with_steps)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
@@ -458,7 +458,7 @@ LONG = 10_000 # Steps
 def _duration(learn):
     "How long the steps of a recipe take, by a few of them"
     hp, dls = learn.hp, learn.dls
-    step, evaluated = time_steps(hp, dls, objective=type(learn.model))
+    with no_random(hp.seed): step, evaluated = time_steps(hp, dls, objective=type(learn.model))
     hours = (hp.num_train_steps*step + evaluation_batches(hp, dls.valid.per_epoch)*evaluated)/3600
     time = f'{hours/24:,.0f} days' if hours>48 else f'{hours:,.1f} hours'
     return (f"A step takes {step:.2g} s on this CPU: {hp.num_train_steps:,} steps take about {time}. "
