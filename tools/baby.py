@@ -2,8 +2,9 @@
 
 `python tools/baby.py --text folder --work folder` runs every step, each a command of the package. A step that is
 finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to
-`benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on. All three models
-have the same examples, and as many FLOPs as Electric.
+`benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on; those of the
+stages before may then be deleted (their histories stay as NAME.jsonl). All three models have the same examples, and as
+many FLOPs as Electric.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
@@ -131,17 +132,17 @@ def fresh_discriminator(run, out):
     return out
 
 def train(name, work):
-    "Every stage of a model that is not there yet; its weights and history go to the results"
-    init = '--preset tiny'
-    for n,(stage,examples,_,hparams) in zip(passes(name), STAGES):
-        data, out, kept = work/f'{examples}-64', work/f'{name}-{stage}', PROGRESS/f'{name}-{stage}'
-        if not kept.is_dir():
-            if stage==FRESH: init = f"--init {fresh_discriminator(PROGRESS/f'{name}-rows', work/f'{name}-fresh')}"
-            steps = round(n*len(load_examples(data))/hparams['train_batch_size'])
-            run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
-                **recipe(name, hparams))
-            ship(out, kept.name, PROGRESS)
-        init = f'--init {kept}'
+    "The stages of a model after the last one that is kept; weights and history of each go to the results"
+    kept = [PROGRESS/f'{name}-{stage}' for stage,*_ in STAGES]
+    done = max((i+1 for i,o in enumerate(kept) if o.is_dir()), default=0)
+    for i,(stage,examples,_,hparams) in [*enumerate(STAGES)][done:]:
+        data, out, init = work/f'{examples}-64', work/kept[i].name, '--preset tiny'
+        if i: init = f'--init {kept[i-1]}'
+        if stage==FRESH: init = f"--init {fresh_discriminator(kept[i-1], work/f'{name}-fresh')}"
+        steps = round(passes(name)[i]*len(load_examples(data))/hparams['train_batch_size'])
+        run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
+            **recipe(name, hparams))
+        ship(out, kept[i].name, PROGRESS)
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
