@@ -494,12 +494,13 @@ def check(self:Examples,
 def load_examples(
     path, # Folder that `build_examples` wrote
     hp=None, # `PretrainHParams` to check against
+    kind:type=Examples, # What to open them as
 )->Examples:
     "Open examples, checked against a recipe"
     path = Path(path)
     check_examples(path)
     try:
-        examples = Examples(path)
+        examples = kind(path)
         examples.dataset.data.validate()
         n,columns = examples.counts['examples'],_features(examples.recipe['vocab_size'])
         if len(examples)!=n: raise ValueError(f"{len(examples)} of {n} examples")

@@ -286,11 +286,7 @@ def examples_for(
     sampled:bool=False, # Whether the recipe takes the replacements from the examples
 )->Examples: # `SampledExamples` if so
     "Examples as a recipe reads them, checked against it"
-    examples = load_examples(path, hp)
-    if not sampled: return examples
-    examples = SampledExamples(path)
-    examples.check(hp)
-    return examples
+    return load_examples(path, hp, SampledExamples if sampled else Examples)
 
 # %% ../../nbs/data/17_replacements.ipynb #146a3493
 class MaskFromTable(MaskTokens):

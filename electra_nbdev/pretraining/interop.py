@@ -10,7 +10,7 @@ __all__ = ['with_tokenizer', 'read_network', 'generator_facts', 'disc_sizes', 'r
            'read_folder', 'joined', 'open_pretrained']
 
 # %% ../../nbs/pretraining/26_interop.ipynb #55ec84d6
-import zipfile, zlib
+import zipfile
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +18,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from fastcore.basics import patch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraConfig, ElectraForMaskedLM,
                           ElectraForPreTraining)
 
-from ..data.tokenizer import check_pieces, load_tokenizer, open_tokenizer
+from ..data.tokenizer import check_pieces, load_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of, unfinished
 from ..engine.files import InputError
 from ..engine.models import (check_missing, check_sizes, check_source, complete_network, load_pretrained,
@@ -36,12 +35,11 @@ from .recipe import SIZES, PretrainHParams, body_config, build_networks, given_h
 # %% ../../nbs/pretraining/26_interop.ipynb #966825a9
 def with_tokenizer(
     w:Weights, # Weights, changed in place
-    where, # Folder they are in, or a name on the hub
+    where:Path, # Folder they are in
 )->Weights: # The same
     "Add the tokenizer beside the weights; one that cannot be used here becomes a note"
     try:
-        if not isinstance(where, Path): w.tokenizer = open_tokenizer(where)
-        elif any((where/o).is_file() for o in ('tokenizer.json', 'vocab.txt')): w.tokenizer = load_tokenizer(where)
+        if any((where/o).is_file() for o in ('tokenizer.json', 'vocab.txt')): w.tokenizer = load_tokenizer(where)
     except InputError as e: w.notes.append(f'no tokenizer: {e}')
     return w
 
@@ -251,9 +249,6 @@ def report(self:Pretrained)->str: # A line for each kind of thing
     return '\n'.join(lines + [f'  note    {o}' for o in self.notes])
 
 # %% ../../nbs/pretraining/26_interop.ipynb #d35af725
-_UNREADABLE = (OSError, ValueError, LookupError, EOFError, TypeError, AttributeError, NotImplementedError,
-               zlib.error, zipfile.BadZipFile, SafetensorError)
-
 def read_npz(
     path:Path, # `.npz` with official names
 )->Weights:
@@ -262,7 +257,7 @@ def read_npz(
         size = sum(o.file_size for o in zipfile.ZipFile(path).infolist())
         if size>9*path.stat().st_size: raise ValueError(f"it would unpack to {size:,} bytes, weights hardly shrink")
         found = {k: torch.from_numpy(np.asarray(v)) for k,v in np.load(path, allow_pickle=False).items()}
-    except _UNREADABLE as e:
+    except Exception as e: # whatever a strange file makes of the readers
         raise InputError(f"{path} is no numpy archive of numbers, or a damaged one: {e}") from None
     return with_tokenizer(from_official(found, path), path.parent)
 
