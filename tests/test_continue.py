@@ -202,6 +202,21 @@ def test_vocabulary_of_every_variant(name):
         assert torch.equal(p[:-1] if n in tables else p, want), n
         if n in tables: assert p[-1].abs().max()<1, n
 
+def test_energies_of_another_kind_begin_with_a_new_last_layer():
+    "What was trained as an energy is none that is added to the towers'; the recipe keeps the kind that the weights have"
+    tok = vocabulary(*SPECIALS, 'sea', '##s', 'ship')
+    hp = replace(preset('tiny'), vocab_size=8, **ELECTRIC)
+    origin = Origin('x', build_networks(hp), hp, tok)
+    other = origin.recipe(hparams=dict(residual_energies=True))
+    model = graft(origin, other, old_rows(tok, tok))
+    had = dict(origin.model.named_parameters())
+    for n,p in model.named_parameters():
+        if 'dense_prediction' in n: assert not p.any()
+        else: assert torch.equal(p, had[n]), n
+    again = Origin('y', model, other, tok)
+    assert again.recipe('tiny').residual_energies and not again.recipe(hparams=dict(
+        electric_objective=False, electra_objective=True)).residual_energies
+
 def test_half_a_model(home):
     "A discriminator alone, as a hub would give it: the generator's head is made, and the user is told"
     shutil.copytree(home/'run/discriminator', home/'alone', dirs_exist_ok=True)

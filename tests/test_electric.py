@@ -1,18 +1,23 @@
 "Electric's towers, loss and share of noise against the plain ways, in the learner's own step, and its folders"
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn, tensor
 from transformers import ElectraConfig
 
+from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
 from electra_nbdev.method.electric import TwoTowers, cloze_step, noise_mask, noise_prob
 from electra_nbdev.engine.fast_cpu import with_packed_dropout
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.generator import gather_positions
-from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
+from electra_nbdev.method.masking import Inputs, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.pretraining.recipe import build_networks, load_networks, preset, save_networks
+from electra_nbdev.pretraining.recipe import build_networks, load_networks, preset, save_hparams, save_networks
+from electra_nbdev.using.convert import convert_weights
+from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood
 from official import Seen, loaders, one_step
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
@@ -100,8 +105,9 @@ def test_padding_changes_nothing():
     with torch.no_grad(): close(towers(long)[:,:11], towers(short))
 
 TT = dict(electra_objective=True, electric_objective=False, two_tower_generator=True)
+RESIDUAL = dict(residual_energies=True)
 
-@pytest.mark.parametrize('change', [{}, dict(cloze_mode='official', duplicates='official'), TT])
+@pytest.mark.parametrize('change', [{}, dict(cloze_mode='official', duplicates='official'), TT, RESIDUAL])
 def test_step_equals_the_plain_step(change):
     "Loss and gradients against a softmax over all positions at once, with the same samples"
     hp = recipe(**change)
@@ -118,13 +124,36 @@ def test_step_equals_the_plain_step(change):
     else:
         n, c = mb.weights.sum(1), mb.candidates.sum(1)
         labels, scored = noise_mask(mb), mb.candidates & (n<c)[:,None]
-        logit = logit + log_q + (n/(c-n).clamp(min=.5)).log()[:,None]
+        logit = logit + (0 if hp.residual_energies else log_q) + (n/(c-n).clamp(min=.5)).log()[:,None]
     assert torch.equal(seen.labels>=0, scored) and torch.equal(seen.labels[scored]>0, labels[scored])
     nce = F.binary_cross_entropy_with_logits(logit[scored], labels[scored].float())
     loss = (cloze*mb.candidates).sum()/mb.candidates.sum() + hp.disc_weight*nce
     close(seen.loss, loss.detach())
     loss.backward()
     for n,p in model.named_parameters(): close(seen.grads[n], p.grad, 1e-4)
+
+def test_residual_energies_begin_as_those_of_the_towers(tmp_path):
+    "Saved and read back too; unigram noise leaves its share of the odds"
+    hp = recipe(**RESIDUAL)
+    model = build_networks(hp).eval()
+    ids = rows(hp)[0]
+    inputs = ids, ids>0, torch.zeros_like(ids)
+    with torch.no_grad(): close(model.text_logits(*inputs), model.generator.text_nll(Inputs(*inputs)))
+    save_networks(model, hp, tmp_path, tokenizer_of(50))
+    save_hparams(hp, tmp_path/'hparams.json')
+    score = {o: load_likelihood(str(tmp_path), o, device='cpu') for o in ('energies', 'towers')}
+    text = ' '.join(score['towers'].tokenizer.convert_ids_to_tokens([7, 9, 30, 11]))
+    def scores(by): return tensor(pseudo_log_likelihood(score[by], [text])[0]['scores'])
+    close(scores('energies'), scores('towers'))
+    mixed = build_networks(replace(hp, unigram_noise=.5)).train()
+    mixed.set_counts(torch.ones(50).index_fill(0, torch.arange(5), 0.))
+    mb = batch(hp)
+    out = mixed(*mb)
+    wide = out.logits[0] - torch.logit(noise_prob(mb))[0]
+    assert wide.isfinite().all() and not torch.allclose(wide, torch.zeros_like(wide), atol=1e-2)
+    with pytest.raises(InputError, match='`residual_energies` is about Electric'): preset('tiny', **RESIDUAL)
+
+def tokenizer_of(n): return wordpiece({o: i for i,o in enumerate([*SPECIALS, *(f'w{i}' for i in range(n-5))])})
 
 def test_rows_without_a_question_are_not_asked():
     "No candidate, or no candidate that is left as it was"
@@ -203,3 +232,9 @@ def test_towers_under_eager_attention_are_refused():
     "It does not read `is_causal`: every position would see its own token"
     with pytest.raises(ValueError, match='eager attention ignores is_causal'):
         TwoTowers(ElectraConfig(vocab_size=50, attn_implementation='eager'))
+
+def test_residual_energies_have_no_official_form(tmp_path):
+    hp = recipe(**RESIDUAL)
+    save_networks(build_networks(hp), hp, tmp_path/'run', tokenizer_of(50))
+    save_hparams(hp, tmp_path/'run/hparams.json')
+    with pytest.raises(InputError, match='has residual energies'): convert_weights(tmp_path/'run', tmp_path/'official.npz')

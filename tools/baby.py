@@ -36,11 +36,13 @@ BODY = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, interme
             attention_probs_dropout_prob=0., max_position_embeddings=64)
 ALL = dict(model_hparam_overrides=BODY, embedding_size=128, vocab_size=VOCAB, max_seq_length=64, eval_batch_size=64,
            num_eval_steps=24, iterations_per_loop=100, initializer_range=.02)
+NO_NOISE = dict(unigram_noise=0., unigram_noise_until=None)
 OBJECTIVES = {'electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=1.),
-              'electra': {}, 'masked': dict(electra_objective=False, unigram_noise=0., unigram_noise_until=None)}
+              'electra': dict(residual_energies=False),
+              'masked': dict(electra_objective=False, residual_energies=False) | NO_NOISE}
 GROWING = [[8, .25], [16, .15], [32, .3], [64, .3]]
 ALONE = dict(train_batch_size=48, learning_rate=1e-3, mask_prob=.15, length_schedule=[], copy_positions=False,
-             length_window=50, unigram_noise=0., unigram_noise_until=None)
+             length_window=50) | NO_NOISE
 ROWS = dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING, unigram_noise=.5,
             unigram_noise_until=.6)
 SHORT = [[8, .5], [16, .2], [32, .3]]
@@ -48,7 +50,7 @@ SHORT = [[8, .5], [16, .2], [32, .3]]
 STAGES = [('rows', 'rows', .8, ROWS),
           ('discriminator', 'rows', .17, ROWS | dict(length_schedule=SHORT)),
           ('sentences', 'alone', .75, ALONE | dict(unigram_noise=.25, unigram_noise_until=.5)),
-          ('sentences-again', 'alone', .9, ALONE | dict(learning_rate=7e-4))]
+          ('sentences-again', 'alone', .9, ALONE | dict(learning_rate=7e-4, residual_energies=True))]
 FRESH, RANGE = 'discriminator', .07 # The stage that begins with a new discriminator, its weights' standard deviation
 PASSES = 10 # At most, of any model
 

@@ -256,8 +256,13 @@ def token_logits(self:Objective,
     return token_logits(self.discriminator, input_ids, attention_mask, token_type_ids)
 
 @patch
+def text_logits(self:Objective, *inputs)->Tensor: # As for `token_logits`, (bs, sl)
+    "The same of a text that is to be judged, whatever an objective adds to it"
+    return self.token_logits(*inputs)
+
+@patch
 def scores(self:Objective,
-    logits:Tensor, # From `token_logits`
+    logits:Tensor, # From `text_logits`
 )->Tensor: # Of the same shape
     "P(replaced)"
     return logits.sigmoid()

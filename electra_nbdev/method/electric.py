@@ -138,6 +138,14 @@ def cloze_nll(
     def part(x, ids): return mlm_nll(head(x), ids),
     return in_parts(part, ids.shape[1]*head.out_features, x, ids)[0]
 
+@patch
+def text_nll(self:TwoTowers,
+    inp:Inputs, # Unmasked batch
+)->Tensor: # (bs, sl) float32
+    "Negative log-probability of every token of a text, given the others, nats"
+    x = self.generator_predictions(self.bidirectional_states(inp))
+    return cloze_nll(self.generator_lm_head, x, inp.input_ids)
+
 # %% ../../nbs/method/05_electric.ipynb #6a0fd0f6
 def cloze_step(
     head:nn.Linear, # Output matrix and bias
@@ -224,7 +232,8 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     "Electric: tell text from noise whose probability the towers know"
     arguments = dict(
         mask_prob=.15, # Nominal share of noise in training, for `official` towers
-        duplicates='distinct') # How noise is drawn, as in `mask_batch`
+        duplicates='distinct', # How noise is drawn, as in `mask_batch`
+        residual_energies=False) # Energies are -log q of the towers plus what the network says
     folder, callback = 'electric', NoiseContrast
 
     def step(self,
@@ -237,8 +246,9 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         prediction = self.draw_noise(prediction, noise, mb.u)
         fake, (prob, counted) = corrupt(mb, prediction.sampled), self.noise_of(mb)
         q = log_q(self.generator.generator_lm_head, x, mb.input_ids, nll, fake)
-        if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
         energies = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
+        if self.residual: energies = energies-q
+        if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
         logits, labels = nce_logits(energies, q, prob), disc_labels(noise_mask(mb), counted)
         sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
         return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
@@ -266,7 +276,19 @@ def counts(self:NoiseContrastiveEstimation,
 
 @patch
 def scores(self:NoiseContrastiveEstimation,
-    logits:Tensor, # From `token_logits`
+    logits:Tensor, # From `text_logits`
 )->Tensor: # The same
     "Energies"
     return logits
+
+# %% ../../nbs/method/05_electric.ipynb #ae704b1b
+@patch(as_prop=True)
+def residual(self:NoiseContrastiveEstimation)->bool:
+    "Whether the network only adds to the energies of the towers; models of before cannot"
+    return self.config.arguments.get('residual_energies', False)
+
+@patch
+def text_logits(self:NoiseContrastiveEstimation, *inputs)->Tensor: # As for `token_logits`, (bs, sl)
+    "Energies of a text"
+    energies = self.token_logits(*inputs)
+    return energies + self.generator.text_nll(Inputs(*inputs)) if self.residual else energies

@@ -175,7 +175,7 @@ def with_unigram(self:HeldOutMetrics,
     sampled = sample_inverse_cdf(self.probs, u)
     fake = corrupt(mb, sampled)
     labels = torch.where(labels==IGNORE, IGNORE, (fake!=mb.input_ids).long())
-    return self.model.token_logits(fake, mb.attention_mask, mb.token_type_ids), labels
+    return self.model.text_logits(fake, mb.attention_mask, mb.token_type_ids), labels
 
 # %% ../../nbs/method/08_metrics.ipynb #9936e275
 @patch

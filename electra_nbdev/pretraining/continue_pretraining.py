@@ -218,9 +218,9 @@ def graft(
 )->Objective: # New networks
     "Networks of a recipe with the weights of the old ones"
     model, had = build_networks(hp, objective), dict(origin.model.named_parameters(remove_duplicate=False))
-    new = new_parts(origin, model)
+    new, other = new_parts(origin, model), hp.residual_energies!=origin.hp.residual_energies
     for n,p in model.named_parameters():
-        if n.partition('.')[0] in new: continue
+        if n.partition('.')[0] in new or other and 'dense_prediction' in n: continue
         if not of_vocabulary(n): p.copy_(had[n])
         else:
             for i,ids in enumerate(rows):
@@ -374,7 +374,7 @@ def domain_report(
     return f'Held-out text, bits per byte: {bits} ({size})'
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #7df19256
-def _report_parts(origin, model, carry_optimizer):
+def _report_parts(origin, hp, model, carry_optimizer):
     "Tell, or refuse, what has no trained weights to begin with"
     folder, new = origin.folder, new_parts(origin, model)
     if not any(n.partition('.')[0] not in new for n,_ in model.named_parameters(remove_duplicate=False)):
@@ -383,6 +383,8 @@ def _report_parts(origin, model, carry_optimizer):
         raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
                          "leave --carry-optimizer out")
     for o in new: print_line(f"The {o} is another than that of {folder} and begins with new weights")
+    if hp.residual_energies!=origin.hp.residual_energies:
+        print_line(f"The last layer of the energies begins anew, since `residual_energies` is another than in {folder}")
     there, here = _heads(origin.model), _heads(model)
     if 'generator' not in new and here!=there:
         print_line(f"Attention heads of the generator: {here}. Its weights were trained with {there}, "
@@ -418,7 +420,7 @@ def continue_pretraining(
     print_line(f"Beginning with the weights of {origin.folder}, "
                f"at a learning rate of at most {hp.learning_rate:g}, with {vocabulary}")
     model = graft(origin, hp, rows, objective)
-    _report_parts(origin, model, carry_optimizer)
+    _report_parts(origin, hp, model, carry_optimizer)
     learn = run_pretraining(data, out, hp, model=model, init=init, cbs=cbs, objective=objective,
                             **kwargs)
     if not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)

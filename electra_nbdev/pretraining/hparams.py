@@ -59,6 +59,7 @@ class _Networks:
     do_lower_case:bool = True # Whether the vocabulary is lower-cased
     uniform_generator:bool = False # Replacements drawn from the vocabulary at random, no generator
     two_tower_generator:bool = False # A left-to-right and a right-to-left tower as generator
+    residual_energies:bool = False # Electric's energies are -log q of the towers plus what the network says
     untied_generator_embeddings:bool = False # The generator has embeddings of its own
     gdes:bool = False # The discriminator adds a difference to the generator's word embeddings (DeBERTa-v3)
     untied_generator:bool = True # False: one network plays both parts
@@ -191,6 +192,8 @@ def _schedule_rules(hp):
 # %% ../../nbs/pretraining/19_hparams.ipynb #8b2bd87e
 def _tower_rules(hp):
     "A two-tower generator is a network of its own beside a discriminator"
+    yield (hp.residual_energies and not (hp.electric_objective and hp.cloze_mode=='fixed'),
+           "hparam `residual_energies` is about Electric, with `cloze_mode` `fixed`; leave it out")
     yield (hp.electric_objective and not hp.two_tower_generator, "hparam `electric_objective` needs a two-tower "
            "generator; set `two_tower_generator` to true, or leave it out of a preset")
     if not hp.two_tower_generator: return

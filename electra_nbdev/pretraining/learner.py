@@ -529,7 +529,7 @@ def predict(self:ElectraLearner,
     tok, model = self._known_tokenizer(), self.model.eval()
     ids = tok.encode(text, truncation=True, max_length=self.hp.max_seq_length, return_tensors='pt')
     ids = ids.to(next(model.parameters()).device)
-    with torch.no_grad(): logits = model.token_logits(ids, token_type_ids=torch.zeros_like(ids))[0]
+    with torch.no_grad(): logits = model.text_logits(ids, None, torch.zeros_like(ids))[0]
     return list(zip(tok.convert_ids_to_tokens(ids[0].tolist()), model.scores(logits).tolist()))[1:-1]
 
 @patch

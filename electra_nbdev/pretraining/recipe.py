@@ -230,7 +230,7 @@ def tie_of(
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #b81b3b3b
 BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
-         'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator',
+         'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator', 'residual_energies',
          'untied_generator_embeddings', 'gdes', 'untied_generator', 'generator_layers',
          'generator_hidden_size', 'replacements_from_data') # Hyper-parameters that made the networks
 
@@ -260,6 +260,7 @@ def still_valid(
         gone = 'two_tower_generator', 'untied_generator' # towers imply both
     if given.get('electric_objective') or given.get('electra_objective') is False:
         gone = *gone, 'unigram_noise', 'unigram_noise_until'
+    if given.get('electric_objective') is False: gone = *gone, 'residual_energies'
     return {k: v for k,v in built.items() if k not in gone}
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #d942b107
@@ -330,6 +331,7 @@ def _bodies(hp, rng):
     else: generator = AutoModelForMaskedLM.from_config(narrow)
     for net in (discriminator, generator):
         if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
+    if hp.residual_energies: discriminator.discriminator_predictions.dense_prediction.weight.data.zero_()
     return discriminator, generator
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #fe44ba98

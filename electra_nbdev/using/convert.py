@@ -45,6 +45,8 @@ def official_arrays(
     "Variables under their official names, kernels transposed"
     if nets.hp.body: raise InputError(f"{nets.where} has no ELECTRA body, so no official names; write a folder instead")
     if tie_of(nets.hp)=='gdes': raise InputError(f"{nets.where} has gdes, which has no official names; write a folder")
+    if nets.hp.residual_energies:
+        raise InputError(f"{nets.where} has residual energies, which the official code does not have; write a folder")
     found = {'global_step': np.int64(nets.step)} if nets.step else {}
     def add(name, kernel, x): found[name] = (x.T if kernel else x).contiguous().numpy()
     for n,p in nets.model.named_parameters():
@@ -325,7 +327,8 @@ def _graphs(nets):
     model, graphs = nets.model, {}
     new = {o.split('.')[0] for o in nets.made}
     if model.discriminator is not None and 'discriminator' not in new:
-        graphs[kept_folder(nets.hp)] = _Graph(model.discriminator, _replaced), 'logits'
+        output = 'added_to_towers' if nets.hp.residual_energies else 'logits'
+        graphs[kept_folder(nets.hp)] = _Graph(model.discriminator, _replaced), output
     if model.generator is None or 'generator' in new: return graphs
     if has_towers(model) and model.generator.mode!='fixed':
         raise InputError(f"{nets.where} has towers with the official leaks, for which there is no ONNX form")

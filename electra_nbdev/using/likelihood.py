@@ -38,7 +38,6 @@ from ..engine.models import complete_network, device_of, load_pretrained, model_
 from ..engine.rows import check_texts, text_lines
 from ..method.discriminator import token_logits
 from ..method.electra import Objective
-from ..method.electric import cloze_nll
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..pretraining.recipe import kept_folder, load_networks
@@ -54,9 +53,7 @@ def tower_scores(
     mask:Tensor|None, # True on real tokens, (bs, sl); None without padding
 )->Tensor: # nats, (bs, sl)
     "Log-probability of each token under the towers, given all others"
-    g = model.generator
-    x = g.generator_predictions(g.bidirectional_states(Inputs(ids, mask, torch.zeros_like(ids))))
-    return -cloze_nll(g.generator_lm_head, x, ids)
+    return -model.generator.text_nll(Inputs(ids, mask, torch.zeros_like(ids)))
 
 # %% ../../nbs/using/31_likelihood.ipynb #c1c5b3af
 def energy_scores(
@@ -66,7 +63,7 @@ def energy_scores(
     mask_prob:float|None=None, # Masking rate of an ELECTRA-TT in training; None: the logits are energies
 )->Tensor: # nats, (bs, sl)
     "Log-probability of each token, given all others, by the discriminator"
-    logits = model.token_logits(ids, mask, torch.zeros_like(ids))
+    logits = model.text_logits(ids, mask, torch.zeros_like(ids))
     if mask_prob is None: return -logits
     return tower_scores(model, ids, mask) + math.log(mask_prob/(1-mask_prob)) - logits
 
