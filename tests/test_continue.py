@@ -203,7 +203,7 @@ def test_vocabulary_of_every_variant(name):
         if n in tables: assert p[-1].abs().max()<1, n
 
 def test_energies_of_another_kind_begin_with_a_new_last_layer():
-    "What was trained as an energy is none that is added to the towers'; the recipe keeps the kind that the weights have"
+    "What was trained as an energy is not to be added to the towers'; the recipe keeps the kind that the weights have"
     tok = vocabulary(*SPECIALS, 'sea', '##s', 'ship')
     hp = replace(preset('tiny'), vocab_size=8, **ELECTRIC)
     origin = Origin('x', build_networks(hp), hp, tok)

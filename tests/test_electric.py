@@ -237,4 +237,5 @@ def test_residual_energies_have_no_official_form(tmp_path):
     hp = recipe(**RESIDUAL)
     save_networks(build_networks(hp), hp, tmp_path/'run', tokenizer_of(50))
     save_hparams(hp, tmp_path/'run/hparams.json')
-    with pytest.raises(InputError, match='has residual energies'): convert_weights(tmp_path/'run', tmp_path/'official.npz')
+    with pytest.raises(InputError, match='has residual energies'):
+        convert_weights(tmp_path/'run', tmp_path/'official.npz')
