@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/likelihood.html.md"""
 
 # %% auto #0
 __all__ = ['PASS_TOKENS', 'TIE', 'Z', 'tower_scores', 'energy_scores', 'pass_scores', 'causal_scores', 'original_scores',
-           'Likelihood', 'token_scores', 'pseudo_log_likelihood', 'load_likelihood', 'surprisal', 'score_pairs',
-           'wilson', 'accuracies', 'told_ties', 'whole_file', 'jsonl_rows', 'score_text', 'compared', 'plot_accuracies',
-           'score_pair_files', 'score_surprisal']
+           'Likelihood', 'window_scores', 'token_scores', 'pseudo_log_likelihood', 'load_likelihood', 'surprisal',
+           'score_pairs', 'wilson', 'accuracies', 'told_ties', 'whole_file', 'jsonl_rows', 'score_text', 'compared',
+           'plot_accuracies', 'score_pair_files', 'score_surprisal']
 
 # %% ../../nbs/using/31_likelihood.ipynb #1afd3e20
 import json, math, re
@@ -139,8 +139,15 @@ class Likelihood:
         self.frame = [special.cls], [special.sep]
 
 # %% ../../nbs/using/31_likelihood.ipynb #ce827f5b
-def _window_scores(model, ids, words, wanted, size, bs):
-    "{window: scores of its tokens}, in batches of similar lengths; a window is the number of a text and its start"
+def window_scores(
+    model:Likelihood, # From `load_likelihood`
+    ids:list, # Token ids of each text, without special tokens
+    words:list, # Words of these tokens, negative where no score is needed
+    wanted, # Windows: (number of a text, where it starts)
+    size:int, # Tokens of a window at most
+    bs:int, # Windows of a batch
+)->dict: # {window: scores of its tokens in nats}
+    "Score windows in batches of similar lengths"
     (before, after), found = model.frame, {}
     def padded(parts, padding): return nn.utils.rnn.pad_sequence([*map(torch.tensor, parts)], True, padding)
     for batch in chunked(sorted(wanted, key=lambda o: min(size, len(ids[o[0]]))), bs):
@@ -173,7 +180,7 @@ def token_scores(
     if model.tokenizer.mask_token_id is not None: warn_unknown(model.tokenizer, ids, 'the texts') # GPT-2 knows all
     cuts, rows = [windows(len(o), size) for o in ids], []
     wanted = dict.fromkeys((i, starts[w]) for i,(starts,best) in enumerate(cuts) for w,o in zip(best, words[i]) if o>=0)
-    found = _window_scores(model, ids, words, wanted, size, bs)
+    found = window_scores(model, ids, words, wanted, size, bs)
     for i,(enc,(starts,best)) in enumerate(zip(encs, cuts)):
         at = [t for t,o in enumerate(words[i]) if o>=0]
         rows.append((enc, at, [found[i,starts[best[t]]][t-starts[best[t]]] for t in at]))
