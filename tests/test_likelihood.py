@@ -127,6 +127,7 @@ def test_choices(home):
     assert [json.loads(o)['answer'] for o in (home/'chosen.jsonl').read_text().splitlines()]==['cat', 'mat']
 
 BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'": 'no file',
+       f"--choices '{'the cat sat on ___ . '*30}'": 'no file',
        "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
        '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
