@@ -637,7 +637,7 @@ def test_no_is_said_before_torch_is_imported(home, line):
                  chunk=('TagTask', None))
     tasks = {k: dict(kind=kind, settings=dict(name=k, columns=columns)) for k,(kind,columns) in tasks.items()}
     put(home/'tuned/tasks.json', dict(tasks=tasks, hparams={}))
-    put(home/'tried/rows/trial-0/result.json', dict(facts=dict(recipe=dict(num_train_epochs=5.))))
+    put(home/'tried/rows/trial-0/result.json', dict(facts=dict(recipe=dict(num_train_epochs=5.)), metrics={}))
     said = alone(line, home)
     assert said.returncode==2 and SOON[line] in said.stderr.splitlines()[-1], said.stderr
     assert 'Traceback' not in said.stderr

@@ -424,7 +424,7 @@ def test_the_best_trial_has_the_least_error(tmp_path):
     from electra_nbdev.finetuning.trials import Trials
     for k,mse in enumerate((.9, .1, .5)):
         (tmp_path/f'trial-{k}').mkdir()
-        record = dict(metrics=dict(size=dict(mse=mse)), shown=dict(size=['mse']), steps=1, seconds=1.)
+        record = dict(facts={}, metrics=dict(size=dict(mse=mse)), shown=dict(size=['mse']), steps=1, seconds=1.)
         (tmp_path/f'trial-{k}/result.json').write_text(json.dumps(record))
     trials = Trials(tmp_path)
     assert trials.best==1 and trials.table()['best'][0]==.1==trials.summary()['tasks']['size']['mse']['best']
