@@ -67,6 +67,12 @@ def learn(dls):
     learn.logger = lambda *o: None
     return learn
 
+def test_a_classifier_has_the_network_of_its_batches(dls, model):
+    "Another network of as many pieces may have another vocabulary"
+    with pytest.raises(TypeError): electra_classifier(dls, model)
+    del dls.encoder
+    with pytest.raises(InputError, match='use `finetune_learner`'): electra_classifier(dls)
+
 # A table
 
 def test_csv_in_three_lines(table, tmp_path, monkeypatch):
