@@ -465,7 +465,6 @@ def score_pair_files(
     models, # From `load_likelihood`: one, or an iterable of several
     path, # What `read_pairs` reads
     out=None, # JSONL file for the pairs; a figure is written beside it
-    say:Callable=print, # Gets the table and a line about ties
     per:str='phenomenon', # Or `set`
 )->pd.DataFrame:
     "Accuracy on minimal pairs, of each phenomenon and by each way to score"
@@ -478,8 +477,7 @@ def score_pair_files(
             ties.append(told_ties(rows))
     if out: plot_accuracies(found, Path(out).with_suffix('.png'))
     table = compared(found)
-    say(table.to_string())
-    say('\n'.join(ties))
+    print(table.to_string(), *ties, sep='\n')
     return table
 
 # %% ../../nbs/using/31_likelihood.ipynb #3042c6b4
@@ -490,12 +488,11 @@ def score_surprisal(
     context:str|None=None, # What stands before each line, or a file with a line for each
     unit:str='nats', # Or `bits`
     per:str='word', # Or `token` or `sentence`
-    say:Callable=print, # Gets the table in portions where there is no file
 ):
     "Surprisals of every line of a file"
     check_texts(path)
     before, n = line_contexts(path, context), 0
-    with whole_file(out, lambda o: say(o, end='')) as write:
+    with whole_file(out, partial(print, end='')) as write:
         for lines in _portions(o for _,o in text_lines(path)):
             contexts = before[n:n+len(lines)] if isinstance(before, list) else before
             found = surprisal(model, lines, contexts, unit, per)
