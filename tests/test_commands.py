@@ -657,6 +657,14 @@ def test_a_dataset_is_opened_before_torch(home):
     assert said.returncode==2 and 'cannot be loaded' in said.stderr and 'give hf:name' in said.stderr.splitlines()[-1]
     assert not [o for o in said.stderr.splitlines() if o.split()[-1] in ('torch', 'transformers', 'fastai')]
 
+def test_a_tilde_is_the_folder_of_the_user(tmp_path):
+    "A shell leaves it as it is after `=`"
+    (user := tmp_path/'user').mkdir()
+    write(user/'lines.txt', 'a good day\n')
+    line = 'electra_score --text=~/lines.txt --out=~/rows.jsonl'
+    said = typed(line, tmp_path, lambda: os.environ.update(HOME=str(user)))
+    assert said.code==0 and (user/'rows.jsonl').is_file() and not (tmp_path/'~').exists(), said
+
 def test_an_empty_file_before_others_is_no_empty_corpus(home):
     (home/'parts').mkdir()
     write(home/'parts/a.txt', '')

@@ -130,6 +130,7 @@ BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'"
        f"--choices '{'the cat sat on ___ . '*30}'": 'no file',
        "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
        '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
+       f"--text '{'the cat '*60}'": 'where there is nothing',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
        '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'line 1',
        '--text lines.txt --by passes': 'towers, energies',
