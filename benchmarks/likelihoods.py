@@ -53,14 +53,13 @@ def share(right):
 
 def one_word(model, path):
     "How often a sentence is more probable than with another word, and its word than four others for the blank"
-    from electra_nbdev.using.ranking import Chooser, choose, score_nbest
+    from electra_nbdev.using.ranking import choose, score_nbest
     from electra_nbdev.using.likelihood import pseudo_log_likelihood
     blanks = list(with_a_blank(path))
     filled = [text.replace('___', o) for text,word,others in blanks for o in (word, others[0])]
     scores = [o['score'] for o in pseudo_log_likelihood(model, filled)]
-    def whole(ids, wanted, mask): return model.scores(ids, mask)
     asked = [dict(text=text, choices=[word, *others], answer=word) for text,word,others in blanks]
-    rows = choose(Chooser(whole, model.tokenizer, model.max_length), asked)
+    rows = choose(model, asked)
     chosen = share([o['chosen']==o['answer'] for o in rows])
     return dict(n=len(blanks), replaced=share([a>b for a,b in zip(scores[::2], scores[1::2])]), chosen=chosen)
 

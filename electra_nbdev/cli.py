@@ -404,7 +404,7 @@ def _check_choices(choices, candidates, out):
     "Refuse a text without a blank or without candidates, and a file of other rows"
     from electra_nbdev.using.score_files import BLANK, read_choices
     if not candidates:
-        if Path(choices).is_file(): return read_choices(choices)
+        if os.path.isfile(choices): return read_choices(choices)
         raise InputError(f"there is no file {choices[:60]!r}; give one, or a text with a blank ___ and --candidates")
     n = len(BLANK.findall(choices))
     if n!=1: raise InputError(f"--choices {choices[:60]!r} has {n} blanks; write one, as ___")

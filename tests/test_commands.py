@@ -637,7 +637,7 @@ def test_no_is_said_before_torch_is_imported(home, line):
                  chunk=('TagTask', None))
     tasks = {k: dict(kind=kind, settings=dict(name=k, columns=columns)) for k,(kind,columns) in tasks.items()}
     put(home/'tuned/tasks.json', dict(tasks=tasks, hparams={}))
-    put(home/'tried/rows/trial-0/result.json', dict(facts=dict(recipe=dict(num_train_epochs=5.))))
+    put(home/'tried/rows/trial-0/result.json', dict(facts=dict(recipe=dict(num_train_epochs=5.)), metrics={}))
     said = alone(line, home)
     assert said.returncode==2 and SOON[line] in said.stderr.splitlines()[-1], said.stderr
     assert 'Traceback' not in said.stderr
@@ -656,6 +656,14 @@ def test_a_dataset_is_opened_before_torch(home):
     said = subprocess.run([sys.executable, '-X', 'importtime', *line], cwd=home, capture_output=True, text=True)
     assert said.returncode==2 and 'cannot be loaded' in said.stderr and 'give hf:name' in said.stderr.splitlines()[-1]
     assert not [o for o in said.stderr.splitlines() if o.split()[-1] in ('torch', 'transformers', 'fastai')]
+
+def test_a_tilde_is_the_folder_of_the_user(tmp_path):
+    "A shell leaves it as it is after `=`"
+    (user := tmp_path/'user').mkdir()
+    write(user/'lines.txt', 'a good day\n')
+    line = 'electra_score --text=~/lines.txt --out=~/rows.jsonl'
+    said = typed(line, tmp_path, lambda: os.environ.update(HOME=str(user)))
+    assert said.code==0 and (user/'rows.jsonl').is_file() and not (tmp_path/'~').exists(), said
 
 def test_an_empty_file_before_others_is_no_empty_corpus(home):
     (home/'parts').mkdir()

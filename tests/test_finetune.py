@@ -20,7 +20,7 @@ import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe
+from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe, trial_records
 from electra_nbdev.data.tokenizer import load_tokenizer, save_tokenizer
 from test_commands import bad, small_disk, typed, write
 
@@ -173,6 +173,27 @@ def test_only_the_best_model_stays(home):
     assert said.code==0 and not list((home/'lean/cola').glob('trial-*/model'))
     assert (home/'lean/cola/model/model.safetensors').is_file()
     assert typed(f'{TRAIN.replace("recipe", "lean")} --task cola --out lean --trials 2', home).code==0
+
+RECORD = json.dumps(dict(facts={}, metrics=dict(cola=dict(mcc=.5)), shown=dict(cola=['mcc']), steps=1, seconds=1.))
+
+@pytest.fixture
+def trials(tmp_path):
+    "Three trials, and a copy of one that the user keeps beside them"
+    for o in ('trial-0', 'trial-2', 'trial-10', 'trial-0 (copy)'):
+        (tmp_path/o/'model').mkdir(parents=True)
+        (tmp_path/o/'result.json').write_text(RECORD)
+    return tmp_path
+
+def test_copies_of_trials_are_left_alone(trials):
+    assert [*trial_records(trials)]==[0, 2, 10]
+    tr.settle_trials(tr.Trials(trials), keep_all=False)
+    assert [o.parent.name for o in trials.glob('trial-*/model')]==['trial-0 (copy)'] and (trials/'model').is_dir()
+
+@pytest.mark.parametrize('content', [RECORD[:40], '{}', '[]', ''])
+def test_a_damaged_record_is_told(trials, content):
+    (trials/'trial-2/result.json').write_text(content)
+    with pytest.raises(InputError, match='trial-2/result.json .*; delete the folder .*trial-2: that trial is repeated'):
+        trial_records(trials)
 
 def test_predict(home):
     assert typed(f'{TRAIN} --task cola --out used', home).code==0

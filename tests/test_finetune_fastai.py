@@ -67,6 +67,12 @@ def learn(dls):
     learn.logger = lambda *o: None
     return learn
 
+def test_a_classifier_has_the_network_of_its_batches(dls, model):
+    "Another network of as many pieces may have another vocabulary"
+    with pytest.raises(TypeError): electra_classifier(dls, model)
+    del dls.encoder
+    with pytest.raises(InputError, match='use `finetune_learner`'): electra_classifier(dls)
+
 # A table
 
 def test_csv_in_three_lines(table, tmp_path, monkeypatch):
@@ -424,7 +430,7 @@ def test_the_best_trial_has_the_least_error(tmp_path):
     from electra_nbdev.finetuning.trials import Trials
     for k,mse in enumerate((.9, .1, .5)):
         (tmp_path/f'trial-{k}').mkdir()
-        record = dict(metrics=dict(size=dict(mse=mse)), shown=dict(size=['mse']), steps=1, seconds=1.)
+        record = dict(facts={}, metrics=dict(size=dict(mse=mse)), shown=dict(size=['mse']), steps=1, seconds=1.)
         (tmp_path/f'trial-{k}/result.json').write_text(json.dumps(record))
     trials = Trials(tmp_path)
     assert trials.best==1 and trials.table()['best'][0]==.1==trials.summary()['tasks']['size']['mse']['best']

@@ -18,7 +18,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.using.likelihood import (Likelihood, Scorer, accuracies, energy_scores, load_likelihood, pass_scores,
                                             pseudo_log_likelihood, read_pairs, score_pairs, score_text, tower_scores)
 from electra_nbdev.method.masking import Inputs
-from electra_nbdev.using.ranking import apply_weights, rerank, score_nbest
+from electra_nbdev.using.ranking import apply_weights, choice_scores, load_chooser, rerank, score_nbest
 from electra_nbdev.using.score_files import SCORES, NBest, read_nbest, read_weights, weights_path
 from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
@@ -127,8 +127,10 @@ def test_choices(home):
     assert [json.loads(o)['answer'] for o in (home/'chosen.jsonl').read_text().splitlines()]==['cat', 'mat']
 
 BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'": 'no file',
+       f"--choices '{'the cat sat on ___ . '*30}'": 'no file',
        "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
        '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
+       f"--text '{'the cat '*60}'": 'where there is nothing',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
        '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'line 1',
        '--text lines.txt --by passes': 'towers, energies',
@@ -269,6 +271,25 @@ def test_a_masked_language_model(folders, mlm):
     opened = load_likelihood(folders/'mlm', device='cpu')
     close(opened.scores(IDS, REAL), pass_scores(mlm, TOK.mask_token_id, IDS, REAL), 1e-5)
     assert opened.max_length==mlm.config.max_position_embeddings
+
+@pytest.mark.parametrize('by', [None, 'pll', 'generator'])
+def test_a_masked_language_model_ranks_candidates(by, folders, mlm):
+    "By a pass for each token, or by one pass with all of them masked"
+    chooser = load_chooser(folders/'mlm', by, device='cpu')
+    masked = torch.tensor([[2, 5, 4, 14, 3], [2, 5, 4, 12, 3], [2, 5, 11, 4, 3], [2, 5, 4, 4, 3]]) # [MASK] is 4
+    log_p = mlm(masked).logits.log_softmax(-1)
+    of_two = (log_p[1,2,11]+log_p[2,3,12])/2 if chooser.by=='pll' else (log_p[3,2,11]+log_p[3,3,12])/2
+    found = choice_scores(chooser, [('The ___.', 'mat'), ('The ___', 'mathematics')])
+    close(found, [log_p[0,2,9].item(), of_two.item()], 1e-5)
+    assert chooser.by==(by or 'pll') and choice_scores(chooser, [])==[]
+
+@pytest.mark.parametrize('name,by,match', [('Electric', 'generator', 'allowed: towers, energies'),
+                                           ('mlm', 'towers', 'allowed: pll, generator'),
+                                           ('causal', None, 'from left to right')])
+def test_ways_to_rank_that_a_model_does_not_have(name, by, match, folders):
+    (folders/'causal').mkdir(exist_ok=True)
+    (folders/'causal/config.json').write_text('{"architectures": ["GPT2LMHeadModel"]}')
+    with pytest.raises(InputError, match=match): load_chooser(folders/name, by, device='cpu')
 
 def test_a_scorer_of_likelihoods_alone(folders, nets):
     scorer = Scorer.from_pretrained(folders/'Electric', device='cpu')

@@ -215,6 +215,11 @@ def test_surprisal_after_a_context(home):
                        for o in ("--context 'the cat sat on the mat .'", '--context contexts.txt', ''))
     assert one==each!=none and one.startswith(TABLE)
 
+def test_a_context_may_be_long(home):
+    "A text that is longer than the name of a file may be"
+    said = typed(f"electra_score --surprisal lines.txt --model electric --context '{'the cat sat on the mat . '*30}'", home)
+    assert said.code==0 and said.out.startswith(TABLE), said
+
 REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surprisal lines.txt --per words': '`word`?',
            '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
            '--surprisal lines.txt --context bad.jsonl': 'a context for each line', '--text lines.txt --unit bits':

@@ -384,4 +384,5 @@ def test_a_recipe_tells_by_what_its_networks_score():
         own = dict(unigram_noise=0.) if 'replacements_from_data' in flags else {}
         assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True), **own))==ways
     assert scoring_ways(preset('tiny', electra_objective=False))==masked
+    assert scoring_ways(preset('tiny', electra_objective=False, uniform_generator=True))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, electric_objective=True))==('towers', 'energies')

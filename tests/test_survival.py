@@ -193,6 +193,16 @@ def test_scale_of_a_checkpoint(made, tmp_path, monkeypatch):
     half.after_fit()
     assert half.learn.scaler_state==dict(scale=512.) # of the next fit
 
+def test_the_scaler_has_the_arguments_of_to_fp16(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.amp, 'GradScaler', lambda device, **kw: asked.append(kw))
+    half = DeviceMixedPrecision(AMPMode.FP16, init_scale=1024., growth_interval=7)
+    half.learn = SimpleNamespace(dls=SimpleNamespace(device='cuda'), cbs=[])
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore') # there is no GPU
+        half.before_fit()
+    assert asked==[dict(init_scale=1024., growth_interval=7, enabled=True)]
+
 @contextmanager
 def mortal(n):
     "Every call that changes the disk counts; at the n-th the process dies as from a kill, half of a file written"

@@ -13,7 +13,6 @@ import glob, json, os, re, sys, time, warnings
 from argparse import SUPPRESS
 from dataclasses import field, fields
 from functools import partial, wraps
-from importlib.resources import files
 from importlib.util import find_spec
 from inspect import currentframe, signature
 from pathlib import Path
@@ -53,6 +52,7 @@ def _in_terminal(f, args, kwargs, places, less):
     "Run a command; its mistakes are one line, and an exit code"
     _quieten()
     try:
+        kwargs = _expanded(kwargs, places)
         _check_places(f, kwargs, places)
         return f(*args, **kwargs)
     except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
@@ -104,12 +104,16 @@ SomeNames = Annotated[str, {'nargs': '+'}]
 Several = Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}]
 
 # %% ../../nbs/engine/98_command.ipynb #330428af
+def _expanded(given, places):
+    "Arguments with the user's folder for a `~`, which a shell keeps where it follows a `=`"
+    def whole(o): return [*map(os.path.expanduser, o)] if isinstance(o, list|tuple) else os.path.expanduser(o)
+    return given | {o: whole(given[o]) for o in (*places, 'out') if given.get(o)}
+
 def _leads_somewhere(name):
     "Whether a name can be a path, a glob, a checkpoint's prefix, a model of the package, JSON text, or on the hub"
-    path = Path(name).expanduser()
-    if name.lstrip().startswith(('hf:', '{')) or path.exists(): return True
-    if files('electra_nbdev').joinpath('models', SHIPPED.get(name, name)).is_dir(): return True
-    return any(next(glob.iglob(o, recursive=True), None) for o in (str(path), f'{glob.escape(str(path))}.*'))
+    if name.lstrip().startswith(('hf:', '{')) or os.path.exists(name): return True # also where it is too long for a path
+    if name in (*SHIPPED, *SHIPPED.values()): return True
+    return any(next(glob.iglob(o, recursive=True), None) for o in (name, f'{glob.escape(name)}.*'))
 
 def _check_places(f, given, places):
     "Refuse a path where nothing is, and a device that this machine lacks"
@@ -122,8 +126,7 @@ def _check_places(f, given, places):
             if _leads_somewhere(name) or (flag, name)==('hparams', 'help'): continue
             folder = Path(name).parent
             takes, shown = docments(f)[flag], flag.replace('_', '-')
-            there = folder.expanduser()
-            known = [str(folder/o) for o in (os.listdir(there) if there.is_dir() else ())]
+            known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
 

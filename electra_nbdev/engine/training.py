@@ -142,7 +142,7 @@ class DeviceMixedPrecision(MixedPrecision):
         _check_half(self.amp_mode, self.dls.device)
         half, device = self.amp_mode==AMPMode.FP16, torch.device(self.dls.device).type
         self.autocast = torch.autocast(device, torch.float16 if half else torch.bfloat16)
-        self.learn.scaler, self.scales = torch.amp.GradScaler(device, enabled=half), []
+        self.learn.scaler, self.scales = torch.amp.GradScaler(device, **self.kwargs | dict(enabled=half)), []
         if state := getattr(self.learn, 'scaler_state', None): self.learn.scaler.load_state_dict(state)
 
     def after_fit(self):

@@ -40,7 +40,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import get_worker_info
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #2da9f326
-from ..data.tokenizer import check_pieces, warn_unknown, watched, write_tokenizer
+from ..data.tokenizer import warn_unknown, watched, write_tokenizer
 from ..engine.checkpoint import read_tensors
 from ..engine.files import InputError, atomic_write, check_choice, one_line
 from ..engine.models import device_of, max_input, quiet_loading, read_tasks
@@ -471,14 +471,12 @@ def finetune_learner(
 
 # %% ../../nbs/finetuning/42_finetune.ipynb #5621b585
 def electra_classifier(
-    dls:TaskDataLoaders, # From `TextTaskDataLoaders`
-    model=None, # `tiny`, a folder, or `hf:name`; the one that `dls` were made for if None
+    dls:TaskDataLoaders, # From `TextTaskDataLoaders`, which also opened the model
     **kwargs, # For `Learner`
 )->FinetuneLearner:
     "A learner of a class or number for texts"
-    encoder = deepcopy(getattr(dls, 'encoder', None)) if model is None else open_encoder(model)
-    if encoder is None: raise InputError("these DataLoaders were made without a model; give `model`")
-    check_pieces(dls.train.tok, encoder.config.vocab_size, f'`dls` for {model}')
+    encoder = deepcopy(getattr(dls, 'encoder', None))
+    if encoder is None: raise InputError("these DataLoaders were made without a model; use `finetune_learner`")
     return finetune_learner(dls, encoder, dls.train.hp, **kwargs)
 
 @patch

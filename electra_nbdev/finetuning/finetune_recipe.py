@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ..data.text import is_held_out
 from ..engine.command import check_fields, known_hparams, ranged
-from ..engine.files import InputError, check_choice, file_name, one_line, suggest
+from ..engine.files import InputError, check_choice, file_name, one_line, read_json, suggest
 from ..engine.models import load_pretrained, max_input, model_path
 from ..engine.rows import TABLES, BadRows, delimited, json_lines, text_lines
 from ..pretraining.hparams import ELSEWHERE, SIZES
@@ -584,8 +584,17 @@ def trial_records(
     out, # Folder of the task
 )->dict: # {number: record}
     "What the finished trials recorded"
-    files = {int(o.parent.name[6:]): o for o in Path(out).glob('trial-*/result.json')}
-    return {k: json.loads(files[k].read_bytes()) for k in sorted(files)}
+    files = {o.parent.name.removeprefix('trial-'): o for o in Path(out).glob('trial-*/result.json')}
+    return {int(k): _record(files[k]) for k in sorted(filter(str.isdecimal, files), key=int)}
+
+def _record(path):
+    "What a trial recorded"
+    why = f"{path} is no record of a trial"
+    try:
+        found = read_json(path)
+        if all(isinstance(found.get(o), dict) for o in ('facts', 'metrics')): return found
+    except InputError as e: why = str(e)
+    raise InputError(f"{why}; delete the folder {path.parent}: that trial is repeated")
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #dede741d
 def check_facts(

@@ -204,7 +204,8 @@ def settle_trials(
         with atomic_folder(trials.out/'model') as tmp:
             shutil.copytree(best, tmp, dirs_exist_ok=True, copy_function=_copy)
     if not keep_all:
-        for o in trials.out.glob('trial-*/model'): shutil.rmtree(o)
+        for k in trials.records:
+            if (o := trials.out/f'trial-{k}'/'model').is_dir(): shutil.rmtree(o)
     atomic_write(trials.out/'results.json', json.dumps(trials.summary(), indent=1))
 
 def _copy(src, dst):

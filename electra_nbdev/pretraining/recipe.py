@@ -218,7 +218,8 @@ def scoring_ways(
 )->tuple: # Names, the default first
     "By what its networks score texts"
     if hp.two_tower_generator: by_others = 'towers', 'energies'
-    else: by_others = () if hp.uniform_generator or reads_table(hp) else ('pll', 'word-l2r')
+    elif hp.has_discriminator and (hp.uniform_generator or reads_table(hp)): by_others = ()
+    else: by_others = 'pll', 'word-l2r'
     return (*by_others, 'p-replaced') if hp.electra_objective else by_others
 
 def tie_of(

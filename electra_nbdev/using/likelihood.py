@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/likelihood.html.md"""
 
 # %% auto #0
 __all__ = ['PASS_TOKENS', 'TIE', 'Z', 'tower_scores', 'energy_scores', 'pass_scores', 'causal_scores', 'original_scores',
-           'Likelihood', 'token_scores', 'pseudo_log_likelihood', 'load_likelihood', 'surprisal', 'score_pairs',
-           'wilson', 'accuracies', 'told_ties', 'whole_file', 'jsonl_rows', 'score_text', 'compared', 'plot_accuracies',
-           'score_pair_files', 'score_surprisal']
+           'Likelihood', 'window_scores', 'token_scores', 'pseudo_log_likelihood', 'load_likelihood', 'surprisal',
+           'score_pairs', 'wilson', 'accuracies', 'told_ties', 'whole_file', 'jsonl_rows', 'score_text', 'compared',
+           'plot_accuracies', 'score_pair_files', 'score_surprisal']
 
 # %% ../../nbs/using/31_likelihood.ipynb #1afd3e20
 import json, math, re
@@ -136,8 +136,15 @@ class Likelihood:
         self.frame = [special.cls], [special.sep]
 
 # %% ../../nbs/using/31_likelihood.ipynb #ce827f5b
-def _window_scores(model, ids, words, wanted, size, bs):
-    "{window: scores of its tokens}, in batches of similar lengths; a window is the number of a text and its start"
+def window_scores(
+    model:Likelihood, # From `load_likelihood`
+    ids:list, # Token ids of each text, without special tokens
+    words:list, # Words of these tokens, negative where no score is needed
+    wanted, # Windows: (number of a text, where it starts)
+    size:int, # Tokens of a window at most
+    bs:int, # Windows of a batch
+)->dict: # {window: scores of its tokens in nats}
+    "Score windows in batches of similar lengths"
     (before, after), found = model.frame, {}
     def padded(parts, padding): return nn.utils.rnn.pad_sequence([*map(torch.tensor, parts)], True, padding)
     for batch in chunked(sorted(wanted, key=lambda o: min(size, len(ids[o[0]]))), bs):
@@ -170,7 +177,7 @@ def token_scores(
     if model.tokenizer.mask_token_id is not None: warn_unknown(model.tokenizer, ids, 'the texts') # GPT-2 knows all
     cuts, rows = [windows(len(o), size) for o in ids], []
     wanted = dict.fromkeys((i, starts[w]) for i,(starts,best) in enumerate(cuts) for w,o in zip(best, words[i]) if o>=0)
-    found = _window_scores(model, ids, words, wanted, size, bs)
+    found = window_scores(model, ids, words, wanted, size, bs)
     for i,(enc,(starts,best)) in enumerate(zip(encs, cuts)):
         at = [t for t,o in enumerate(words[i]) if o>=0]
         rows.append((enc, at, [found[i,starts[best[t]]][t-starts[best[t]]] for t in at]))
@@ -455,7 +462,6 @@ def score_pair_files(
     models, # From `load_likelihood`: one, or an iterable of several
     path, # What `read_pairs` reads
     out=None, # JSONL file for the pairs; a figure is written beside it
-    say:Callable=print, # Gets the table and a line about ties
     per:str='phenomenon', # Or `set`
 )->pd.DataFrame:
     "Accuracy on minimal pairs, of each phenomenon and by each way to score"
@@ -468,8 +474,7 @@ def score_pair_files(
             ties.append(told_ties(rows))
     if out: plot_accuracies(found, Path(out).with_suffix('.png'))
     table = compared(found)
-    say(table.to_string())
-    say('\n'.join(ties))
+    print(table.to_string(), *ties, sep='\n')
     return table
 
 # %% ../../nbs/using/31_likelihood.ipynb #3042c6b4
@@ -480,12 +485,11 @@ def score_surprisal(
     context:str|None=None, # What stands before each line, or a file with a line for each
     unit:str='nats', # Or `bits`
     per:str='word', # Or `token` or `sentence`
-    say:Callable=print, # Gets the table in portions where there is no file
 ):
     "Surprisals of every line of a file"
     check_texts(path)
     before, n = line_contexts(path, context), 0
-    with whole_file(out, lambda o: say(o, end='')) as write:
+    with whole_file(out, partial(print, end='')) as write:
         for lines in _portions(o for _,o in text_lines(path)):
             contexts = before[n:n+len(lines)] if isinstance(before, list) else before
             found = surprisal(model, lines, contexts, unit, per)

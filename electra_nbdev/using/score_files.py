@@ -11,7 +11,7 @@ __all__ = ['FORMS', 'UNITS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXT
            'check_by', 'check_kind']
 
 # %% ../../nbs/using/28_score_files.ipynb #9a35aced
-import csv, json, math, re
+import csv, json, math, os, re
 from collections import Counter
 from dataclasses import dataclass, fields
 from itertools import groupby, zip_longest
@@ -123,7 +123,7 @@ def line_contexts(
     context:str|None, # What stands before each of them, or a file with a line for each
 ): # One string for all lines, or a list
     "What the lines of a file are scored after"
-    if not context or not Path(context).is_file(): return context
+    if not context or not os.path.isfile(context): return context # a text may be too long for a name
     found, n = [o for _,o in text_lines(context)], sum(1 for _ in text_lines(path))
     if len(found)==n: return found
     raise InputError(f"{context} has {len(found):,} lines and {path} {n:,}; give a context for each line, or one")
