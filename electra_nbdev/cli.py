@@ -499,7 +499,7 @@ def electra_finetune(
     _check_table(task, data_dir, csv, predict_test, columns)
     how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile)
     tasks = _tasks(None if eval_only else model, task, data_dir, out, csv, columns, skip_bad_rows, how)
-    return _print_results(_run_tasks(model, tasks, data_dir, out, skip_bad_rows, **how), out, predict_test)
+    return _fine_tuned(model, tasks, data_dir, out, skip_bad_rows, predict_test, how)
 
 # %% ../nbs/99_cli.ipynb #e9afcc16
 def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile):
@@ -552,12 +552,6 @@ def _tasks(model, task, data_dir, out, csv, columns, skip_bad, how):
         if model: check_trials(Path(out)/o, **given)
     return [_table_task(csv, names[0], skip_bad, **columns)] if csv else names
 
-def _run_tasks(*args, **how):
-    "Fine-tune, with what others report in the picture"
-    from electra_nbdev.finetuning.glue import PEERS
-    from electra_nbdev.finetuning.trials import finetune_tasks
-    return finetune_tasks(*args, peers=PEERS, **how)
-
 # %% ../nbs/99_cli.ipynb #5a1f51af
 def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
     "The task of a table, described before torch is loaded"
@@ -571,18 +565,16 @@ def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
     return task_of_texts(name, labels, examples, (text, pair))
 
 # %% ../nbs/99_cli.ipynb #b68facd5
-def _print_results(results, out, predict_test):
-    "Print what was found, and where it is"
-    from electra_nbdev.finetuning.trials import report
+def _fine_tuned(model, tasks, data_dir, out, skip_bad, predict_test, how):
+    "Fine-tune, with what others report in the picture; print what was found, and where it is"
+    from electra_nbdev.finetuning.glue import PEERS, write_submission
+    from electra_nbdev.finetuning.trials import finetune_tasks, report
+    results = finetune_tasks(model, tasks, data_dir, out, skip_bad, peers=PEERS, **how)
     print(report(results, out))
-    if predict_test: print(_submission(out))
+    if not predict_test: return results
+    if path := write_submission(out): print(f'Predictions for the leaderboard: {path}')
+    else: print(f'Predictions of the test sets: the folder predictions of each task in {out}')
     return results
-
-def _submission(out):
-    "Pack the predictions of test sets, and name their place"
-    from electra_nbdev.finetuning.glue import write_submission
-    if path := write_submission(out): return f'Predictions for the leaderboard: {path}'
-    return f'Predictions of the test sets: the folder predictions of each task in {out}'
 
 # %% ../nbs/99_cli.ipynb #b77ecedb
 @command(renamed=dict(input='src'), places='model src device',

@@ -32,12 +32,6 @@ def checkpoint_path(
     return Path(run)/'checkpoints'/f'step-{step:08d}'
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #3ca6f1a3
-def _write_tensors(path, tensors):
-    "A safetensors file of copies"
-    copies = {k: t.detach().cpu().clone(memory_format=torch.contiguous_format) for k,t in tensors.items()}
-    save_file(copies, path)
-    path.chmod(0o644)
-
 def read_tensors(
     path, # safetensors file
 )->dict: # {name: Tensor}, on the CPU
@@ -69,7 +63,8 @@ def find_damage(
 # %% ../../nbs/engine/92_checkpoint.ipynb #ad2ee9b8
 def _fill(folder, tensors, state):
     "The three files"
-    _write_tensors(folder/'tensors.safetensors', tensors)
+    copies = {k: t.detach().cpu().clone(memory_format=torch.contiguous_format) for k,t in tensors.items()}
+    save_file(copies, folder/'tensors.safetensors')
     (folder/'state.json').write_text(json.dumps(state, indent=1), encoding='utf-8')
     facts = {o.name: file_facts(o) for o in sorted(folder.iterdir())}
     (folder/'checksums.json').write_text(json.dumps(facts, indent=1), encoding='utf-8')

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/fast_cpu.html.md"""
 
 # %% auto #0
 __all__ = ['INTEGERS', 'ATTENTION', 'SDPA', 'LOGITS_CHUNK', 'dropout_mask', 'dropout_scale', 'use_packed_dropout', 'where_kept',
-           'PackedDropout', 'attention_weights', 'electra_attention', 'before_and_itself', 'unread_mask',
-           'with_packed_dropout', 'with_unread_masks', 'fused_mlm_chunk', 'fused_mlm_step', 'fused_cloze_step']
+           'PackedDropout', 'attention_weights', 'electra_attention', 'unread_mask', 'with_packed_dropout',
+           'with_unread_masks', 'fused_mlm_chunk', 'fused_mlm_step', 'fused_cloze_step']
 
 # %% ../../nbs/engine/87_fast_cpu.ipynb #e7e2b628
 import torch
@@ -134,18 +134,11 @@ def electra_attention(
     given = attention_mask is not None
     if 0<dropout<1 and use_packed_dropout(query) and not (given and attention_mask.is_floating_point()):
         causal = (kwargs.get('is_causal') or module.is_causal) and not given
-        mask = before_and_itself(query) if causal else attention_mask
+        mask, sl = attention_mask, query.shape[2]
+        if causal: mask = torch.ones(1, 1, sl, sl, dtype=torch.bool, device=query.device).tril()
         return _Attention.apply(query, key, value, mask, scaling, dropout), None
     sdpa = ALL_ATTENTION_FUNCTIONS['sdpa']
     return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
-
-# %% ../../nbs/engine/87_fast_cpu.ipynb #295faa4d
-def before_and_itself(
-    query:Tensor, # Queries, (bs, heads, sl, d)
-)->Tensor: # (1, 1, sl, sl) bool
-    "Mask of a causal layer: True where a position may look"
-    sl = query.shape[2]
-    return torch.ones(1, 1, sl, sl, dtype=torch.bool, device=query.device).tril()
 
 # %% ../../nbs/engine/87_fast_cpu.ipynb #4d2b7a90
 def unread_mask(

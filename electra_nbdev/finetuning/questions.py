@@ -8,15 +8,13 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/questions.html.md
 __all__ = ['GROUP', 'WORD', 'PASSAGES', 'QAExample', 'Questions', 'word_spans', 'answer_words', 'is_at', 'nearest_place',
            'read_question', 'BadQuestions', 'paragraphs', 'read_questions', 'questions_of', 'questions_of_hub',
            'window_spans', 'best_windows', 'row_ends', 'improve', 'token_range', 'pieces_at', 'answer_tokens',
-           'Windows', 'one_ahead', 'build_windows', 'final_text']
+           'Windows', 'build_windows', 'final_text']
 
 # %% ../../nbs/finetuning/45_questions.ipynb #9107c218
 import gzip, json, re, tempfile, zlib
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -481,18 +479,6 @@ def lens(self:Windows)->np.ndarray: # (windows,)
     "Tokens of each row"
     return self.facts[self.cuts[:,0],1] + self.cuts[:,2] + len(self.ends[2])
 
-def one_ahead(
-    f, # Function of one argument
-    items, # Arguments
-): # Yields results
-    "Results of a function, each computed in a thread while the one before is used"
-    jobs = deque()
-    with ThreadPoolExecutor(1) as pool:
-        for o in items:
-            jobs.append(pool.submit(f, o))
-            if len(jobs)>1: yield jobs.popleft().result()
-        for job in jobs: yield job.result()
-
 # %% ../../nbs/finetuning/45_questions.ipynb #2b54cf3b
 @patch
 def add(self:Windows,
@@ -525,16 +511,14 @@ def build_windows(
     tok, # Tokenizer
     hp:FinetuneHParams, # `max_seq_length`, `doc_stride`, `max_query_length`
 )->Windows:
-    "Windows of all questions; the tokenizer works ahead on all cores"
+    "Windows of all questions; the tokenizer works on all cores"
     windows = Windows(examples, tok, hp)
     def encode(pages):
         passages = windows.fast.encode_batch([context for context,_ in pages], add_special_tokens=False)
         questions = [o.question for _,examples in pages for o in examples]
         return pages, passages, windows.fast.encode_batch_fast(questions, add_special_tokens=False)
     pages = ((context, list(o)) for context,o in groupby(examples, key=lambda o: o.context))
-    for group in one_ahead(encode, chunked(pages, PASSAGES)):
-        windows.add(*group)
-        del group # its memory serves the next one
+    for group in chunked(pages, PASSAGES): windows.add(*encode(group))
     windows.facts, windows.cuts = np.array(windows.facts).reshape(-1, 5), np.array(windows.cuts).reshape(-1, 3)
     if windows.n_tokens: windows.tokens = np.memmap(windows.file, np.int32, 'r')
     return windows

@@ -10,6 +10,7 @@ __all__ = ['OPSET', 'official_arrays', 'resume_state', 'card_data', 'model_card'
 
 # %% ../../nbs/using/33_convert.ipynb #10a16cf5
 import json, logging, warnings
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -337,31 +338,31 @@ def _graphs(nets):
     return graphs
 
 # %% ../../nbs/using/33_convert.ipynb #e8e415ac
+@contextmanager
+def _errors_alone(name=None):
+    "Let a logger tell errors only; without a name, that of all packages"
+    log = logging.getLogger(name)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try: yield
+    finally: log.setLevel(level)
+
 def _write_graph(graph, output, path, longest, one):
     "Export a network; `one` text at a time, or any number"
     ids = torch.ones(1 if one else 2, 8, dtype=torch.int64)
     length = torch.export.Dim('length', min=3, max=longest)
     axes = {1: length} if one else {0: torch.export.Dim('batch'), 1: length}
-    log = logging.getLogger('torch.onnx')
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(action='ignore'), quiet_loading():
-            how = dict(input_names=['input_ids', 'attention_mask'], output_names=[output], dynamic_shapes=(axes, axes))
-            torch.onnx.export(graph.eval(), (ids, torch.ones_like(ids)), path, opset_version=OPSET, dynamo=True,
-                              external_data=False, verbose=False, **how)
-    finally: log.setLevel(level)
+    how = dict(input_names=['input_ids', 'attention_mask'], output_names=[output], dynamic_shapes=(axes, axes))
+    with _errors_alone('torch.onnx'), warnings.catch_warnings(action='ignore'), quiet_loading():
+        torch.onnx.export(graph.eval(), (ids, torch.ones_like(ids)), path, opset_version=OPSET, dynamo=True,
+                          external_data=False, verbose=False, **how)
 
 def _quantize(path):
     "Weights as 8-bit integers"
     from onnxruntime.quantization import QuantType, quantize_dynamic
     large = path.with_suffix('.large')
     path.rename(large)
-    log = logging.getLogger()
-    level = log.level
-    log.setLevel(logging.ERROR) # advice about images
-    try: quantize_dynamic(large, path, weight_type=QuantType.QInt8)
-    finally: log.setLevel(level)
+    with _errors_alone(): quantize_dynamic(large, path, weight_type=QuantType.QInt8) # it has advice about images
     large.unlink()
 
 # %% ../../nbs/using/33_convert.ipynb #d7cb306b

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/ranking.html.md"""
 
 # %% auto #0
 __all__ = ['FOLDS', 'masked_scores', 'load_chooser', 'fill', 'choice_scores', 'rank_choices', 'choose', 'choice_accuracy',
-           'write_choices', 'score_choices', 'rerank', 'model_digest', 'check_weights', 'check_tunable', 'score_nbest',
-           'apply_weights', 'rerank_report']
+           'score_choices', 'rerank', 'model_digest', 'check_weights', 'check_tunable', 'score_nbest', 'apply_weights',
+           'rerank_report']
 
 # %% ../../nbs/using/34_ranking.ipynb #8dbf2c8b
 import json
@@ -127,14 +127,6 @@ def choice_accuracy(
     if not right: return None
     return *wilson(sum(right), len(right)), len(right)
 
-# %% ../../nbs/using/34_ranking.ipynb #379238ba
-def write_choices(
-    rows:list, # From `choose`
-    path, # JSONL file
-):
-    "A row for each text, complete or not at all"
-    atomic_write(path, ''.join(json.dumps(o, ensure_ascii=False)+'\n' for o in rows))
-
 # %% ../../nbs/using/34_ranking.ipynb #d83fdf2b
 def score_choices(
     choices:str, # A text with a blank, or a file that `read_choices` reads
@@ -150,8 +142,10 @@ def score_choices(
         return found
     rows = read_choices(choices)
     rows = choose(load_chooser(*how), rows)
-    if out: write_choices(rows, out)
-    for o in [] if out else rows: print(f"{o['chosen']}\t{o['text']}")
+    with jsonl_rows(out) as write:
+        for o in rows:
+            write(o)
+            if not out: print(f"{o['chosen']}\t{o['text']}")
     if found := choice_accuracy(rows):
         print('{:.1f} % right, 95 % interval {:.1f} to {:.1f}, of {:,} texts'.format(*found))
     return rows

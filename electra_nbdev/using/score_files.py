@@ -169,7 +169,6 @@ class NBest:
 def _table_lists(path):
     "Objects of a .tsv file; neighbouring lines of one id, or of one reference, belong together"
     with open(path, encoding='utf-8-sig', errors='replace', newline='') as f:
-        csv.field_size_limit(2**31-1) # a text may be long
         lines = list(csv.DictReader(f, delimiter='\t', quoting=csv.QUOTE_NONE))
     columns = [*lines[0]] if lines else []
     reference, text, score, own = (next((o for o in names if o in columns), None)
