@@ -217,7 +217,8 @@ def test_surprisal_after_a_context(home):
 
 def test_a_context_may_be_long(home):
     "A text that is longer than the name of a file may be"
-    said = typed(f"electra_score --surprisal lines.txt --model electric --context '{'the cat sat on the mat . '*30}'", home)
+    context = 'the cat sat on the mat . '*30
+    said = typed(f"electra_score --surprisal lines.txt --model electric --context '{context}'", home)
     assert said.code==0 and said.out.startswith(TABLE), said
 
 REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surprisal lines.txt --per words': '`word`?',

@@ -111,7 +111,7 @@ def _expanded(given, places):
 
 def _leads_somewhere(name):
     "Whether a name can be a path, a glob, a checkpoint's prefix, a model of the package, JSON text, or on the hub"
-    if name.lstrip().startswith(('hf:', '{')) or os.path.exists(name): return True # also where it is too long for a path
+    if name.lstrip().startswith(('hf:', '{')) or os.path.exists(name): return True # it may be too long for a path
     if name in (*SHIPPED, *SHIPPED.values()): return True
     return any(next(glob.iglob(o, recursive=True), None) for o in (name, f'{glob.escape(name)}.*'))
 

@@ -42,7 +42,7 @@ from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..pretraining.recipe import kept_folder, load_networks
 from .score import (Scorer, load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
-                                       saved_recipe, windows)
+                                       saved_recipe, trained_rate, windows)
 from .score_files import (PARTS, UNITS, WAYS, likelihood_ways, line_contexts, read_pairs, texts_of,
                                              way_of)
 
@@ -198,6 +198,11 @@ def pseudo_log_likelihood(
     return rows
 
 # %% ../../nbs/using/31_likelihood.ipynb #ced6c1d1
+def _objective_scores(model, by, hp):
+    "Scores by two towers, or by the energies above them"
+    if by=='towers': return partial(tower_scores, model)
+    return partial(energy_scores, model, mask_prob=None if kept_folder(hp)=='electric' else trained_rate(hp))
+
 def _open_towers(folder, run, hp, vocab):
     "An objective with two towers, its tokenizer and the length of its inputs"
     saved = run/kept_folder(hp)
@@ -245,8 +250,7 @@ def load_likelihood(
         scores = partial(causal_scores, model)
     elif by in ('towers', 'energies'):
         model, tok, length = _open_towers(folder, run, hp, vocab)
-        rate = None if kept_folder(hp)=='electric' else hp.mask_prob
-        scores = partial(tower_scores, model) if by=='towers' else partial(energy_scores, model, mask_prob=rate)
+        scores = _objective_scores(model, by, hp)
     else:
         model, tok, length = _open_masked(folder, run, hp, vocab)
         scores = partial(pass_scores, model, tok.mask_token_id, within_words=by=='word-l2r')

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/score.html.md"""
 
 # %% auto #0
 __all__ = ['SCORE_MASK_PROB', 'NEUTRAL', 'RED', 'prior_step', 'Scorer', 'words_of', 'windows', 'replaced_probs', 'whole_words',
-           'generator_choices', 'TokenScores', 'score_tokens', 'shade', 'saved_recipe', 'max_tokens', 'model_tokenizer',
-           'open_in_training', 'load_scorer', 'show_scores']
+           'generator_choices', 'TokenScores', 'score_tokens', 'shade', 'saved_recipe', 'trained_rate', 'max_tokens',
+           'model_tokenizer', 'open_in_training', 'load_scorer', 'show_scores']
 
 # %% ../../nbs/using/30_score.ipynb #1afd3e20
 import math
@@ -234,6 +234,12 @@ def saved_recipe(
     return load_hparams(run/'hparams.json') if (run/'hparams.json').is_file() else None
 
 # %% ../../nbs/using/30_score.ipynb #fdccba11
+def trained_rate(
+    hp:PretrainHParams|None, # Recipe, if there is one
+)->float:
+    "Masking rate in training"
+    return hp.mask_prob if hp else SCORE_MASK_PROB
+
 def max_tokens(
     hp:PretrainHParams|None, # Recipe, if there is one
     net:nn.Module, # Network of `transformers`
@@ -293,7 +299,7 @@ def load_scorer(
     folder, device = model_folder(path), device_of(device)
     run = folder.parent if folder.name=='discriminator' or (folder/'towers').is_dir() else folder
     hp, found = saved_recipe(run), [o for o in (run/'discriminator', run) if (o/'config.json').is_file()]
-    rate, source = hp.mask_prob if hp else SCORE_MASK_PROB, (folder, vocab)
+    rate, source = trained_rate(hp), (folder, vocab)
     if hp and kept_folder(hp)!='discriminator': opened = None, None, None, hp.max_seq_length
     elif found and not unfinished(folder): opened = _from_folders(run, found[0], hp)
     elif hp:
