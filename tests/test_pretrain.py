@@ -375,7 +375,7 @@ def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
 
 def test_lower_case_that_the_vocabulary_does_not_have_is_refused(made):
     d, hp = made
-    with pytest.raises(InputError, match='`do_lower_case` is False, but True in the vocabulary of'):
+    with pytest.raises(InputError, match='`do_lower_case` is false, but the vocabulary of'):
         match_examples(replace(hp, do_lower_case=False), load_examples(d/'examples'), ['do_lower_case'])
     assert match_examples(replace(hp, do_lower_case=False), load_examples(d/'examples')).do_lower_case is False
 

@@ -284,7 +284,7 @@ def scores(self:NoiseContrastiveEstimation,
 # %% ../../nbs/method/05_electric.ipynb #ae704b1b
 @patch(as_prop=True)
 def residual(self:NoiseContrastiveEstimation)->bool:
-    "Whether the network only adds to the energies of the towers; models of before cannot"
+    "Whether the network only adds to what the towers say; older files do not name it"
     return self.config.arguments.get('residual_energies', False)
 
 @patch

@@ -343,10 +343,9 @@ def match_examples(
     change = {k: v for k,v in sizes.items() if k not in given and getattr(hp, k)!=v}
     matched = with_length(hp, examples.width, given) if 'max_seq_length' in change else hp
     matched = replace(matched, **change)
-    lower = getattr(examples.tokenizer, 'do_lower_case', hp.do_lower_case)
-    if 'do_lower_case' in given and hp.do_lower_case!=lower:
-        raise InputError(f"hparam `do_lower_case` is {hp.do_lower_case}, but {lower} in the vocabulary of "
-                         f"{examples.path}; electra_vocab --lower-case {str(hp.do_lower_case).lower()} trains another")
+    if 'do_lower_case' in given and not hp.do_lower_case and getattr(examples.tokenizer, 'do_lower_case', False):
+        raise InputError(f"hparam `do_lower_case` is false, but the vocabulary of {examples.path} is lower-cased; "
+                         "electra_vocab --lower-case false trains another")
     if change: print('From the examples:', ', '.join(f'{k} {v}' for k,(_,v) in differences(hp, matched).items()),
                      flush=True)
     return matched
