@@ -75,7 +75,7 @@ def test_examples_are_those_of_the_text(tmp_path):
 def test_the_field_is_part_of_the_recipe(tmp_path):
     (tmp_path/'a.jsonl').write_bytes(jsonl(title='A title.'))
     assert electra_data(tmp_path/'a.jsonl', VOCAB, tmp_path/'rows', 16).recipe['sources'][0]['field']=='text'
-    with pytest.raises(InputError, match='another recipe: sources'):
+    with pytest.raises(InputError, match=r'is a.jsonl \(field text\) there and a.jsonl \(field title\) here'):
         electra_data(tmp_path/'a.jsonl', VOCAB, tmp_path/'rows', 16, field='title')
     titles = electra_data(tmp_path/'a.jsonl', VOCAB, tmp_path/'titles', 16, field='title', held_out=0)
     assert titles.counts['documents']==len(DOCS)

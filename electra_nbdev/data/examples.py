@@ -206,8 +206,8 @@ def _fill_folder(folder, work, part, recipe, counts):
 
 # %% ../../nbs/data/12_examples.ipynb #9a7630e1
 def _names(sources):
-    "The first files of a text"
-    names = [Path(o['name']).name for o in sources or ()]
+    "The first files of a text, and the field that is read where they have several"
+    names = [Path(o['name']).name + (f" (field {o['field']})" if o.get('field') else '') for o in sources or ()]
     if len(names)>3: names[3:] = ['...']
     return ', '.join(names) or 'unknown'
 
