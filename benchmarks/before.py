@@ -21,13 +21,15 @@ def module(name):
     flat = name.split('.')[-1]
     return import_module('electra_nbdev.' + (flat if (here/f'{flat}.py').is_file() else name))
 
-def learner(name, bs, sl, n, **hparams):
+def learner(name, bs, sl, n, precision='fp32', **hparams):
     "Seconds of a training step of `electra_learner`"
+    import torch
     from electra_nbdev.pretrain import electra_learner, pretrain_dls, preset
     hp = preset(name, max_seq_length=sl, train_batch_size=bs, eval_batch_size=bs, num_eval_steps=2,
                 save_checkpoints_steps=10**6, num_train_steps=10**6, length_schedule=(), **hparams)
     examples = FullExamples(64*bs, sl, hp.vocab_size)
-    learn, times = electra_learner(pretrain_dls(examples, examples, hp, 'cpu'), hp, cbs=[]), step_times()
+    amp = module('engine.training').precision_callbacks(precision, torch.device('cpu'))
+    learn, times = electra_learner(pretrain_dls(examples, examples, hp, 'cpu'), hp, cbs=amp), step_times()
     def measure():
         with learn.no_bar(), learn.no_logging(): learn.fit_steps(n, cbs=[times])
         return median(times.secs[2:])
@@ -73,7 +75,8 @@ def finetuning():
     measure()
     return measure
 
-KINDS = {'small': lambda a: learner('small', 16, 128, 6), 'tiny': lambda a: learner('tiny', 16, 32, 60),
+KINDS = {'small': lambda a: learner('small', 16, 128, 6), 'small bf16': lambda a: learner('small', 16, 128, 6, 'bf16'),
+         'tiny': lambda a: learner('tiny', 16, 32, 60),
          'building': lambda a: building(a.text), 'finetuning': lambda a: finetuning()}
 
 def side(tree, args, kind):
