@@ -61,12 +61,12 @@ def electra_data(
     format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.data.examples import load_examples
     from electra_nbdev.data.text import Corpus
+    corpus = Corpus(corpus, field, format)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
-    _check_building(Corpus(corpus, field, format), vocab, out, num_proc, max_length, *rules)
+    _check_building(corpus, vocab, out, num_proc, max_length, *rules)
     how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
-    examples = load_examples(_build(Corpus(corpus, field, format), vocab, out, tasks, max_length, num_proc, rules))
+    examples = _build(corpus, vocab, out, tasks, max_length, num_proc, rules)
     print(_counted(examples, long_lines), 'in', examples.path)
     if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
     return examples
@@ -85,10 +85,11 @@ def _check_building(corpus, vocab, out, num_proc, *rules):
 
 # %% ../nbs/99_cli.ipynb #253ae42d
 def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
-    "The folder of examples, built in tasks if asked for"
-    from electra_nbdev.data.examples import build_examples, build_in_tasks
-    if tasks is None: return build_examples(corpus, vocab, out, max_length, num_proc, *rules)
-    return build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules)
+    "Examples, built in tasks if asked for"
+    from electra_nbdev.data.examples import build_examples, build_in_tasks, load_examples
+    if (Path(out)/'data.json').is_file(): print(f'{out} is complete already', flush=True)
+    if tasks is None: return load_examples(build_examples(corpus, vocab, out, max_length, num_proc, *rules))
+    return load_examples(build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules))
 
 def _counted(examples, long_lines):
     "What was read and built, and why tokens are missing"
@@ -169,7 +170,7 @@ def electra_pretrain(
     _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
     from electra_nbdev.pretraining import continue_pretraining as pre, learner, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
-    learner.spare_threads(hp)
+    learner.spare_threads(hp.model_size=='tiny')
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
     how |= dict(given=recipe.read_hparams(hparams), objective=_objective(objective))
     if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
@@ -285,8 +286,10 @@ def summary(
     own = [o for o in learn.model.columns if o.endswith('_loss') and o!='gen_loss']
     good = ', '.join([*found, *(f'{o} {m[o]:.3f}' for o in own if o in m)])
     from electra_nbdev.pretraining.continue_pretraining import domain_report
+    from electra_nbdev.pretraining.monitor import outcome
     bits = domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"
+    if learnt := outcome(m): good += f"\n{learnt}"
     return f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}"
 
 def _ended(learn):
@@ -299,7 +302,7 @@ def _ended(learn):
 @command(places='run data device', less='use --device cpu, or lower eval_batch_size in hparams.json of the run')
 def electra_evaluate(
     run:Required, # Folder of a run
-    data:str=None, # Held-out examples (default: those of the embedded sample)
+    data:str=None, # Examples; of a folder with held_out in it, these (default: those of the embedded sample)
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
     objective:str=None, # FILE:CLASS, if the run was trained with an objective of your own
 ):
@@ -307,6 +310,9 @@ def electra_evaluate(
     from electra_nbdev.engine import models
     from electra_nbdev.pretraining import recipe
     models.check_run(run)
+    if data and (held := Path(data)/'held_out').is_dir():
+        print(f'Evaluating on {held}', flush=True)
+        data = held
     recipe.check_objective(run, objective_file(objective)[1] if objective else None)
     made_of = models.check_examples(data, recipe.read_hparams(Path(run)/'hparams.json')) if data else None
     recipe.check_vocabulary(run, made_of)
@@ -344,7 +350,7 @@ def electra_score(
     if asked=='show': return _show(show, model, vocab, device, color)
     if asked=='choices': return score_choices(choices, candidates, out, model, by[0], vocab, device)
     found = _score_file(asked, source, out, [(model, o, vocab, device) for o in by], lists, tuned, weights, told)
-    if out: print(f'rows in {out}')
+    if out: print(f'rows in {out}' + (f', a picture in {Path(out).with_suffix(".png")}' if asked=='pairs' else ''))
     return found
 
 # %% ../nbs/99_cli.ipynb #32864ed6
@@ -361,6 +367,8 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
     if asked=='show' and (out or by!=[None]):
         raise InputError("--show writes no file and knows no --by; leave these out")
+    if asked=='show' and os.path.isfile(source):
+        raise InputError(f"--show takes a sentence, and {source} is a file; give it with --text")
     if asked!='pairs' and len(by)>1: raise InputError(f"--by has {len(by)} names; several are for --pairs, give one")
     ways = _ways(asked, model, by)
     if vocab: vocab_place(vocab)
@@ -379,6 +387,7 @@ def _ways(asked, model, by):
     by = [way_of(o, dict(choices=CHOICE_WAYS, surprisal=WAYS[:-1]).get(asked, WAYS)) for o in by if o]
     if str(model).startswith('hf:'): return ()
     models.check_source(folder := models.model_path(model))
+    if (folder/'tasks.json').is_file(): raise InputError(f"{model} is a fine-tuned model; electra_predict applies it")
     ways = likelihood_ways(folder)
     if asked=='surprisal' and ways==WAYS[-1:]:
         raise InputError(f"{model} is a discriminator, which gives no surprisal; give a model with likelihoods")
@@ -569,6 +578,9 @@ def _fine_tuned(model, tasks, data_dir, out, skip_bad, predict_test, how):
     "Fine-tune, with what others report in the picture; print what was found, and where it is"
     from electra_nbdev.finetuning.glue import PEERS, write_submission
     from electra_nbdev.finetuning.trials import finetune_tasks, report
+    from electra_nbdev.finetuning.finetune_recipe import is_narrow
+    from electra_nbdev.pretraining.learner import spare_threads
+    spare_threads(is_narrow(model))
     results = finetune_tasks(model, tasks, data_dir, out, skip_bad, peers=PEERS, **how)
     print(report(results, out))
     if not predict_test: return results

@@ -74,6 +74,14 @@ def home(tmp_path_factory):
     (d/'.said').write_text(said.out)
     return d
 
+def test_a_run_says_what_it_has_learnt(home):
+    "And before it what its losses add up"
+    said = typed('electra_pretrain --data examples --steps 8 --hparams recipe.json --out says --device cpu', home)
+    assert said.code==0, said.err
+    *_, learnt, _, curves = said.out.splitlines()
+    assert learnt.startswith('UNDERTRAINED: the discriminator is still on its plateau'), said.out
+    assert 'Losses are gen_loss + 20 x disc_loss, in nats, with 30% of the tokens' in said.out, said.out
+
 def test_a_run_is_complete(home):
     found = {o.name for o in (home/'run').iterdir()}
     assert found=={'.lock', 'checkpoints', 'curves.png', 'discriminator', 'generator', 'history.jsonl', 'hparams.json'}
@@ -214,6 +222,8 @@ def test_evaluate(home):
     wanted = {'disc_auc', 'auc_unigram', 'below_unigram', 'masked_lm_accuracy', 'disc_recall'}
     assert said.code==0 and wanted<=numbers.keys()
     assert numbers==pytest.approx(last, abs=1e-4)
+    whole = typed('electra_evaluate --run run --data examples --device cpu', home)
+    assert whole.out=='Evaluating on examples/held_out\n' + said.out # and not on what it was trained on
 
 def test_cases_and_accents_are_kept_separately(home):
     write(home/'menu.txt', 'Le Café du Château.\n'*20)
@@ -292,9 +302,26 @@ def test_undecodable_rows_can_be_skipped(home):
     said = typed('electra_data --corpus rows.txt --vocab vocab --out skipped --max-length 16 --skip-bad-rows', home)
     assert said.code==0 and '1 skipped' in said.out
 
+def shown(): warnings.showwarning = lambda message, *_: print('Note:', message, file=sys.stderr) # not for pytest
+
+def test_a_field_of_short_words_is_said(home):
+    write(home/'languages.jsonl', '{"lang": "en", "body": "the captain saw the sea"}\n'*40)
+    line = 'electra_data --corpus languages.jsonl --vocab vocab --max-length 16'
+    said = typed(f'{line} --out languages --field lang', home, shown)
+    assert said.code==0 and 'a document has ' in said.err and 'name it with --field' in said.err, said
+    assert 'a document has' not in typed(f'{line} --out bodies --field body', home, shown).err
+
+@pytest.mark.parametrize('documents,cure', [(1, 'blank lines'), (30, 'larger --held-out')])
+def test_nothing_held_out_is_said_with_a_cure(home, documents, cure):
+    write(home/'few.txt', '\n\n'.join(['the captain saw the old storm and went away.']*documents))
+    line = f'electra_data --corpus few.txt --vocab vocab --max-length 16 --out few{documents} --held-out 1e-9'
+    said = typed(line, home, shown)
+    assert said.code==0 and 'nothing is held out' in said.err and cure in said.err, said
+    again = typed(line, home, shown)
+    assert f'few{documents} is complete already' in again.out
+
 def test_a_vocabulary_that_does_not_fit_is_said(home):
     write(home/'greek.txt', 'αβγ δεζ '.encode()*20)
-    def shown(): warnings.showwarning = lambda message, *_: print('Note:', message, file=sys.stderr) # not for pytest
     said = typed('electra_data --corpus greek.txt --vocab vocab --out greek --max-length 16', home, shown)
     assert said.code==0 and '% of the tokens are [UNK]' in said.err, said
 
@@ -601,6 +628,10 @@ SOON = { # what is wrong, by the command, and the line
     'another vocabulary than tiny',
     f'{TABLE} --text-column text --label-column kind --regression true': "label 'x' is not a number",
     'electra_finetune --csv one.csv --text-column text --label-column kind --out found': 'at least two classes',
+    'electra_finetune --csv rows.csv --text-column text --label-column text --out found': 'the column of the label',
+    'electra_score --show rows.txt': 'give it with --text',
+    'electra_score --text blank.txt': 'is empty: it has no text',
+    'electra_score --model tuned --show rows': 'electra_predict applies it',
     f'{TRIED}': 'num_train_epochs is 5.0, asked for 3.0', f'{TRIED} --seed 4': 'seed is 0, asked for 4',
     'electra_predict --model tuned --src rows.csv --task cola': 'no column `sentence`',
     'electra_predict --model tuned --src rows.csv --task squad': 'no column `question`',
@@ -624,6 +655,7 @@ def test_no_is_said_before_torch_is_imported(home, line):
     write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
     write(home/'rows.jsonl', '{"text": "a good day"}\n')
     write(home/'rows.txt', 'a good day\n')
+    write(home/'blank.txt', ' \n\n')
     write(home/'one.csv', 'text,kind\na good day,x\n')
     write(home/'own.py', '')
     write(home/'lists.jsonl', '{"hypotheses": ["a cat", "a hat"]}\n')

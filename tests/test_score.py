@@ -54,7 +54,7 @@ def test_colours_are_for_terminals(home):
     line = 'electra_score --model run --show "The cat\'s on the mathematics."'
     plain, forced = typed(line, home), typed(line+' --color', home)
     assert plain.code==forced.code==0 and plain.err==forced.err==''
-    assert '\x1b' not in plain.out and ' %]' in plain.out and 'the generator would write' in plain.out
+    assert '\x1b' not in plain.out and ' %; the generator would write' in plain.out
     assert forced.out.count('\x1b[48;2;')==8 and '[' not in forced.out.replace('\x1b[', '')
     assert typed(line, home, terminal).out==forced.out
     assert typed(line, home, no_color).out==plain.out
@@ -309,7 +309,7 @@ def test_context_decides(toy):
     assert v.probs==pytest.approx([.1]*5 + [.8, .1]) and loves.probs==pytest.approx([.1]*5)
     assert str(v).splitlines()==['The cat sat on the mathematics [80 %].',
                                  '  mathematics 80 %; the generator would write mat 50 % · floor 33 % · cat 17 %']
-    assert str(replace(toy, generator=None)('The mat.'))=='The [10 %] mat.\n  The 10 %, and no word has more'
+    assert str(replace(toy, generator=None)('The mat.'))=='The mat.\n  no word stands out; the highest is The 10 %'
 
 def test_colours():
     "Black text keeps the contrast that the web's guidelines ask for on every shade, white text never has it"

@@ -188,8 +188,12 @@ def _report_losses(tok, token_counts, counts, long_lines):
     "Warn about tokens that teach nothing, or are missing"
     n,dropped,unk = counts['tokens'],counts['dropped_tokens'],unknown_id(tok)
     warn_unknown_share(tok, 0 if unk is None else int(token_counts[unk]), n, 'the examples')
+    if n<6*counts['documents']:
+        warnings.warn(f"a document has {n/counts['documents']:.1f} tokens on average, special tokens included; "
+                      "if the text is in another field or column, name it with --field")
     if 100*dropped>n: warnings.warn(f"{dropped/(dropped+n):.1%} of the tokens were dropped ({WHY_DROPPED[long_lines]})")
 
+# %% ../../nbs/data/12_examples.ipynb #4f98406b
 def _fill_folder(folder, work, part, recipe, counts):
     "An examples folder from the shards of a part"
     from datasets import Dataset, concatenate_datasets
@@ -301,8 +305,8 @@ def _check_counts(corpus, train, held_out=None):
         warnings.warn(f"{train['skipped_lines']} lines that could not be read were left out, "
                       f"{train['lines']} were used")
     if held_out and not held_out['examples']:
-        warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; "
-                      "give more documents, or a larger --held-out")
+        few = "put blank lines between the parts of the text" if train['documents']<20 else "give a larger --held-out"
+        warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; {few}")
 
 # %% ../../nbs/data/12_examples.ipynb #c5bebfac
 def _build(jobs, tok, out, recipe, num_proc):

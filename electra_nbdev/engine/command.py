@@ -127,6 +127,7 @@ def _check_places(f, given, places):
             folder = Path(name).parent
             takes, shown = docments(f)[flag], flag.replace('_', '-')
             known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]
+            if flag in ('model', 'run'): known = [o for o in known if os.path.isdir(o)]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
             raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
 

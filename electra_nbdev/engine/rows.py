@@ -311,8 +311,10 @@ def check_prose(
 def check_texts(
     path, # File of texts, one a line
 ):
-    "Refuse a file of something else"
-    with open(path, 'rb') as f: what = looks_like(f.read(2**16))
+    "Refuse an empty file, and one of something else"
+    with open(path, 'rb') as f: start = f.read(2**16)
+    if not start.strip(): raise InputError(f"{path} is empty: it has no text")
+    what = looks_like(start)
     if what in ('CSV', 'TSV') and format_of(path)=='text': return # sentences with as many commas
     if what: raise InputError(f"{path} looks like {what}; it has to hold text, one a line")
 

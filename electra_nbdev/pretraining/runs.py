@@ -32,9 +32,9 @@ from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_
 from ..engine.training import (compile_callbacks, end_fit, finder_of, is_compiled, precision_callbacks,
                                            print_line, progress_bars)
 from ..method.electra import Objective
+from ..method.masking import EVAL_MASK_PROB
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
-                                               open_examples, pretrain_dls, steps_within, time_steps,
-                                               with_special_ids)
+                                               open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe, check_init,
                                               check_longer, check_objective, check_trained_on, check_vocabulary,
@@ -385,7 +385,8 @@ def _within(minutes, hp, dls, amp, given, objective):
     if short==hp: return hp
     tokens = hp.num_train_steps*hp.train_batch_size*hp.max_seq_length/1e6
     print_line(f"About {tokens:.1f} million tokens in {minutes:g} min are too few to learn from whole examples of "
-               f"{hp.max_seq_length}: sequences have 8, then 16, then 32 tokens. "
+               f"{hp.max_seq_length}: instead, sequences have 8 tokens, from half of the steps on 16, at last 32. "
+               "Held-out text has 32 from the beginning, so its numbers move late. "
                f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
     return with_steps(short, steps_within(minutes, short, dls, amp, objective))
 
@@ -423,6 +424,7 @@ def _run(learn, out, facts):
     elif not rank() and learn.history.path.exists(): learn.history.rewind(0)
     _announce(learn, last)
     complete = learn.n_updates==learn.evaluated==hp.num_train_steps
+    if not complete: _say_losses(learn)
     with learn.stop_on_signal: learn.fit_steps()
     if learn.stopped or rank(): return learn
     if why := learn.save_checkpoints.failed:
@@ -463,6 +465,13 @@ def _duration(learn):
     time = f'{hours/24:,.0f} days' if hours>48 else f'{hours:,.1f} hours'
     return (f"A step takes {step:.2g} s on this CPU: {hp.num_train_steps:,} steps take about {time}. "
             "--minutes or --steps make a run shorter, --preset tiny is made for minutes")
+
+# %% ../../nbs/pretraining/23_runs.ipynb #e6b0d333
+def _say_losses(learn):
+    "Print what the columns of losses add up, and how much is masked"
+    parts = ' + '.join(f'{k}_loss' if w==1 else f'{w:g} x {k}_loss' for k,w in learn.model.weights.items())
+    print_line(f"Losses are {parts}, in nats, with {learn.hp.mask_prob:.0%} of the tokens masked in training "
+               f"and {EVAL_MASK_PROB:.0%} in held-out text")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #b20eb259
 def evaluate_run(

@@ -80,13 +80,14 @@ def resume_state(
 # %% ../../nbs/using/33_convert.ipynb #b0ceec5c
 def _table(rows): return '\n'.join(['| | |', '|---|---|', *(f'| {k} | {v} |' for k,v in rows.items())])
 
-def _data_text(data):
+def _data_text(data, hp):
     "What a run was trained on"
     if not data: return 'Not known: the weights were converted, and their source does not say.'
     sources = data.get('sources', [])
     n, size = len(sources), sum(o.get('bytes', 0) for o in sources)/1e6
     names = ', '.join(o['name'] for o in sources[:5]) + (f' and {n-5} more' if n>5 else '')
-    return (f"{size:.1f} MB of text in {n} file{'s'*(n!=1)}: {names}. Examples of up to {data.get('max_length')} "
+    longest = max((o for o,_ in hp.length_schedule), default=hp.max_seq_length)
+    return (f"{size:.1f} MB of text in {n} file{'s'*(n!=1)}: {names}. Trained on sequences of up to {longest} "
             "tokens; hparams.json names every file with its hash.")
 
 # %% ../../nbs/using/33_convert.ipynb #04e3c8c8
@@ -120,7 +121,7 @@ def model_card(
     parts = [f'# {hp.model_name}', f'{kind} of {size:.1f} million parameters, made by electra_nbdev.',
              '## Weights', f'```\n{report}\n```',
              '## Recipe', f"The preset `{hp.model_size}`, {'with these changes:' if recipe else 'unchanged.'}",
-             *([_table(recipe)] if recipe else []), '## Data', _data_text(facts.get('data')),
+             *([_table(recipe)] if recipe else []), '## Data', _data_text(facts.get('data'), hp),
              '## Held-out text', _table(found) if found else 'No evaluation came with the weights.']
     if rows: parts.append('![Loss and metrics during training](curves.png)')
     return ModelCard(f'---\n{header}\n---\n\n' + '\n\n'.join(parts) + '\n')

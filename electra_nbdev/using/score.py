@@ -177,13 +177,15 @@ def _percent(p): return f'{100*p:.0f} %' if p>=.01 else '<1 %'
 
 def _joined(v, words): return v.gaps[0] + ''.join(w+o for w,o in zip(words, v.gaps[1:]))
 
+def _stands_out(v, i): return v.probs[i]>=v.threshold
+
 def _notes(v):
     "A line for each flagged word"
     for i in v.flagged:
-        low = '' if v.probs[i]>=v.threshold else ', and no word has more'
+        high = '' if _stands_out(v, i) else 'no word stands out; the highest is '
         others = ' · '.join(f'{w} {_percent(p)}' for w,p in v.alternatives.get(i, ()))
         others = f'; the generator would write {others}' if others else ''
-        yield f'{v.words[i]} {_percent(v.probs[i])}{low}{others}'
+        yield f'{high}{v.words[i]} {_percent(v.probs[i])}{others}'
 
 def _as_text(v, words):
     "The text with its words as they are shown, and the lines"
@@ -193,7 +195,8 @@ def _as_text(v, words):
 def __repr__(self:TokenScores)->str:
     "Plain text"
     words = list(self.words)
-    for i in self.flagged: words[i] += f' [{_percent(self.probs[i])}]'
+    for i in self.flagged:
+        if _stands_out(self, i): words[i] += f' [{_percent(self.probs[i])}]'
     return _as_text(self, words)
 
 # %% ../../nbs/using/30_score.ipynb #0a8ea808
@@ -221,7 +224,8 @@ def _repr_html_(self:TokenScores)->str:
     for word,p in zip(self.words, self.probs):
         style = f'background:rgb{shade(p)};color:#000;padding:.1em .2em;border-radius:.2em'
         words.append(f'<span style="{style}" title="{escape(_percent(p))}">{escape(word)}</span>')
-    for i in self.flagged: words[i] += f'<sub>{escape(_percent(self.probs[i]))}</sub>'
+    for i in self.flagged:
+        if _stands_out(self, i): words[i] += f'<sub>{escape(_percent(self.probs[i]))}</sub>'
     text = _joined(replace(self, gaps=[escape(o) for o in self.gaps]), words)
     notes = ''.join(f'<div><small>{escape(o)}</small></div>' for o in _notes(self))
     return f'<div style="white-space:pre-wrap;line-height:1.9">{text}</div>{notes}'
