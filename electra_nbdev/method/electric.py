@@ -131,33 +131,33 @@ def forward(self:TwoTowers,
 # %% ../../nbs/method/05_electric.ipynb #966e9e3d
 def cloze_nll(
     head:nn.Linear, # Output matrix and bias
-    x:Tensor, # Its input, (bs, sl, e)
+    state:Tensor, # Its input, (bs, sl, e)
     ids:Tensor, # Tokens of the text, (bs, sl)
 )->Tensor: # (bs, sl) float32
     "Negative log-likelihood of every token, nats, without holding all logits"
-    def part(x, ids): return mlm_nll(head(x), ids),
-    return in_parts(part, ids.shape[1]*head.out_features, x, ids)[0]
+    def part(state, ids): return mlm_nll(head(state), ids),
+    return in_parts(part, ids.shape[1]*head.out_features, state, ids)[0]
 
 @patch
 def text_nll(self:TwoTowers,
     inp:Inputs, # Unmasked batch
 )->Tensor: # (bs, sl) float32
     "Negative log-probability of every token of a text, given the others, nats"
-    x = self.generator_predictions(self.bidirectional_states(inp))
-    return cloze_nll(self.generator_lm_head, x, inp.input_ids)
+    state = self.generator_predictions(self.bidirectional_states(inp))
+    return cloze_nll(self.generator_lm_head, state, inp.input_ids)
 
 # %% ../../nbs/method/05_electric.ipynb #6a0fd0f6
 def cloze_step(
     head:nn.Linear, # Output matrix and bias
-    x:Tensor, # Its input, (bs, sl, e)
+    state:Tensor, # Its input, (bs, sl, e)
     mb:MaskedBatch, # Batch with candidates and positions
     where:Tensor, # Tokens whose loss is wanted, (bs, sl) bool
     **sampling, # `temperature`, `disallow_correct`, as in `sample_tokens`
 )->tuple: # Sum over the candidates []; losses without gradient (bs, sl); samples (bs, n)
     "Negative log-likelihood of the text, nats, and a sample for each drawn position"
-    nll = cloze_nll(head, x, mb.input_ids)*where
+    nll = cloze_nll(head, state, mb.input_ids)*where
     def part(at, *rest): return sample_tokens(head(at), *rest, **sampling),
-    at, n = gather_positions(x, mb.positions), mb.positions.shape[1]*head.out_features
+    at, n = gather_positions(state, mb.positions), mb.positions.shape[1]*head.out_features
     with torch.no_grad(): sampled, = in_parts(part, n, at, mb.targets, mb.u)
     return (nll*mb.candidates).sum(), nll.detach(), sampled
 
@@ -170,17 +170,17 @@ def predict(self:TwoTowers,
     **sampling, # `temperature`, `disallow_correct`
 )->tuple: # `Prediction`; input of the output matrix (bs, sl, e); losses of all tokens (bs, sl)
     "Predict every token, and sample at the drawn positions"
-    x, head, fixed = self(mb), self.generator_lm_head, self.mode=='fixed'
+    state, head, fixed = self(mb), self.generator_lm_head, self.mode=='fixed'
     where = mb.candidates if fixed else torch.ones_like(mb.candidates)
-    total, nll, sampled = (step or cloze_step)(head, x, mb, where, **sampling)
+    total, nll, sampled = (step or cloze_step)(head, state, mb, where, **sampling)
     if fixed: # one sample where a position was drawn twice
         written = torch.zeros_like(mb.input_ids).scatter(1, mb.positions, sampled)
         sampled = written.gather(1, mb.positions)
     def part(at): return top_and_entropy(head(at))
-    at, n = gather_positions(x, mb.positions), mb.positions.shape[1]*head.out_features
+    at, n = gather_positions(state, mb.positions), mb.positions.shape[1]*head.out_features
     extra = () if training else in_parts(part, n, at)
     own = nll.gather(1, mb.positions)
-    return Prediction(total, mb.candidates.sum(), own, sampled, *extra), x, nll
+    return Prediction(total, mb.candidates.sum(), own, sampled, *extra), state, nll
 
 @predict_masked.register
 def _(generator:TwoTowers, mb, training, step=None, **sampling):
@@ -190,13 +190,13 @@ def _(generator:TwoTowers, mb, training, step=None, **sampling):
 @torch.no_grad()
 def log_q(
     head:nn.Linear, # Output matrix and bias
-    x:Tensor, # Its input, (bs, sl, e)
+    state:Tensor, # Its input, (bs, sl, e)
     ids:Tensor, # Original tokens, (bs, sl)
     nll:Tensor, # Their losses, (bs, sl)
     others:Tensor, # Tokens that stand there instead, (bs, sl)
 )->Tensor: # (bs, sl)
     "Log-probability, under the towers, of whatever token is put in the place of the original"
-    logits = (x.float()*(head.weight[others]-head.weight[ids]).float()).sum(-1)
+    logits = (state.float()*(head.weight[others]-head.weight[ids]).float()).sum(-1)
     return logits + head.bias[others]-head.bias[ids] - nll
 
 def mixture_log_prob(
@@ -242,10 +242,10 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         "Write noise into the text, and tell which tokens are noise"
         noise, mb = self.choose_noise(mb)
         how = self.training, self.head_step
-        prediction, x, nll = self.generator.predict(mb, *how, **self.sampling())
+        prediction, state, nll = self.generator.predict(mb, *how, **self.sampling())
         prediction = self.draw_noise(prediction, noise, mb.u)
         fake, (prob, counted) = corrupt(mb, prediction.sampled), self.noise_of(mb)
-        q = log_q(self.generator.generator_lm_head, x, mb.input_ids, nll, fake)
+        q = log_q(self.generator.generator_lm_head, state, mb.input_ids, nll, fake)
         energies = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
         if self.residual: energies = energies-q
         if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
