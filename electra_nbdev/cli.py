@@ -580,7 +580,7 @@ def _fine_tuned(model, tasks, data_dir, out, skip_bad, predict_test, how):
     from electra_nbdev.finetuning.trials import finetune_tasks, report
     from electra_nbdev.finetuning.finetune_recipe import is_narrow
     from electra_nbdev.pretraining.learner import spare_threads
-    spare_threads(is_narrow(model))
+    if how.get('do_train', True): spare_threads(is_narrow(model))
     results = finetune_tasks(model, tasks, data_dir, out, skip_bad, peers=PEERS, **how)
     print(report(results, out))
     if not predict_test: return results

@@ -1,5 +1,6 @@
 "Bit-exact round trips, resumed training, and damaged, foreign and lying files"
 import json, random, shutil, time, tracemalloc
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -13,7 +14,7 @@ from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedL
 import electra_nbdev.cli as cli
 from electra_nbdev.engine.weights import Weights, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.using.convert import convert_weights
+from electra_nbdev.using.convert import _data_text, convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.pretraining.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
 from electra_nbdev.pretraining.interop import joined, open_pretrained
@@ -156,6 +157,12 @@ def test_card_of_a_run(tmp_path):
               f'| learning_rate | {out.hp.learning_rate} |'): assert o in card.text, o
     assert (tmp_path/'out'/'curves.png').stat().st_size>5000 and not (tmp_path/'out'/'checkpoints').exists()
     assert len(load_tokenizer(tmp_path/'out'/'discriminator'))==out.hp.vocab_size
+
+def test_a_card_says_the_longest_sequence_of_the_training():
+    "And not the length of the examples, of which short runs read parts"
+    short = preset('tiny', max_seq_length=128, length_schedule=[[8, .5], [32, .5]])
+    for hp,longest in ((short, 32), (replace(short, length_schedule=()), 128)):
+        assert f'sequences of up to {longest} tokens' in _data_text(dict(max_length=128), hp)
 
 # What is no ELECTRA, or not all of it
 

@@ -6,7 +6,8 @@ import pytest
 
 import electra_nbdev.finetuning.finetune as ft
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.finetune_recipe import PREDICTION_FORMS, open_model, read_table, settle_recipe
+from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, labelled_texts, open_model, read_table,
+                                                       settle_recipe)
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.finetuning.trials import run_trials
 from test_commands import bad, typed, write
@@ -75,6 +76,14 @@ def test_what_labels_are_taken_for_is_said_and_can_be_changed(home):
     assert 'NOTE: a task named faqa has max_seq_length 512, num_train_epochs 2.0 unless' in said.out, said.err
     said = typed(f'{line} --out stars --regression true --task stars', home)
     assert said.code==0 and 'stars: `stars` is a number' in said.out and 'a task named' not in said.out, said.err
+
+def test_a_column_of_almost_as_many_classes_as_rows_is_noted(capsys):
+    "As where the column of a text was named as that of the label"
+    def said(n):
+        rows = [dict(text='a day', label=f'c{i%n}') for i in range(40)]
+        labelled_texts('days', rows)
+        return capsys.readouterr().out
+    assert '`label` has 30 classes in 40 training rows' in said(30) and 'classes' not in said(20)
 
 COLUMNS = '--csv train.csv --text question --label about'
 FLAGS = {

@@ -578,7 +578,8 @@ def labelled_texts(
     if labels and len(labels)<2:
         raise InputError(f"all training rows of {name} have the label {labels[0]!r}; give at least two classes")
     if labels and 2*len(labels)>max(20, len(rows['train'])):
-        print(f"NOTE: `{label}` has {len(labels)} classes in {len(rows['train'])} training rows", flush=True)
+        print(f"NOTE: `{label}` has {len(labels)} classes in {len(rows['train'])} training rows; "
+              "is it the column of the label?", flush=True)
     examples = {k: [_example(i, w, r, text, pair, None if k=='test' else label, labels) for i,(w,r) in enumerate(v)]
              for k,v in rows.items()}
     return labels, examples
