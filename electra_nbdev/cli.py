@@ -332,7 +332,7 @@ def electra_score(
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
     model:str=None, # Run, model or hf:name; tiny (--show, --choices) and electric (the others) come with the package
-    by:SomeNames=None, # towers (right in 61 % of pairs), energies (56 %), p-replaced (58 %), pll, word-l2r, log-likelihood
+    by:SomeNames=None, # towers (61 % of pairs right), energies (56 %), p-replaced (58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file for one row per line of the input, tokens included; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is
