@@ -170,7 +170,7 @@ def electra_pretrain(
     _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
     from electra_nbdev.pretraining import continue_pretraining as pre, learner, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
-    learner.spare_threads(hp.model_size=='tiny')
+    learner.spare_threads(hp)
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
     how |= dict(given=recipe.read_hparams(hparams), objective=_objective(objective))
     if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
@@ -578,9 +578,6 @@ def _fine_tuned(model, tasks, data_dir, out, skip_bad, predict_test, how):
     "Fine-tune, with what others report in the picture; print what was found, and where it is"
     from electra_nbdev.finetuning.glue import PEERS, write_submission
     from electra_nbdev.finetuning.trials import finetune_tasks, report
-    from electra_nbdev.finetuning.finetune_recipe import is_narrow
-    from electra_nbdev.pretraining.learner import spare_threads
-    if how.get('do_train', True): spare_threads(is_narrow(model))
     results = finetune_tasks(model, tasks, data_dir, out, skip_bad, peers=PEERS, **how)
     print(report(results, out))
     if not predict_test: return results

@@ -679,19 +679,6 @@ def test_files_are_no_hint_for_a_model(home):
     said = typed('electra_score --model rune --show day', home)
     assert 'Did you mean `run`' in said.err and 'runs.txt' not in said.err, said.err
 
-@pytest.mark.parametrize('flags,taken', [('', ['threads 1']), ('--eval-only', [])])
-def test_small_encoders_are_fine_tuned_on_one_thread(home, monkeypatch, flags, taken):
-    "Several slow each other down on a busy machine"
-    import electra_nbdev.finetuning.trials as trials
-    monkeypatch.setattr(torch, 'set_num_threads', lambda n: print('threads', n))
-    monkeypatch.setattr(trials, 'finetune_tasks', lambda *_, **how: print('tuned') or [])
-    monkeypatch.setattr(trials, 'report', lambda *_: 'done')
-    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
-    write(home/'moods.csv', 'text,kind\n' + 'a good day,x\na bad day,y\n'*5)
-    line = f'electra_finetune --model run --csv moods.csv --text-column text --label-column kind --out moods {flags}'
-    said = typed(line, home)
-    assert said.code==0 and said.out.splitlines()[-len(taken)-2:]==[*taken, 'tuned', 'done'], said
-
 def test_a_gpu_without_a_driver_is_refused_before_torch(home):
     try: ctypes.CDLL('libcuda.so.1')
     except OSError: pass

@@ -641,9 +641,9 @@ def test_only_the_smallest_networks_get_one_thread(monkeypatch):
     taken = []
     monkeypatch.setattr(torch, 'set_num_threads', taken.append)
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
-    for o in (False, True): pretrain.spare_threads(o)
+    for o in ('small', 'tiny'): pretrain.spare_threads(preset(o))
     monkeypatch.setenv('OMP_NUM_THREADS', '2')
-    pretrain.spare_threads(True)
+    pretrain.spare_threads(preset('tiny'))
     assert taken==[1]
 
 def test_an_evaluation_reads_a_tenth_of_its_own_interval(made):

@@ -7,11 +7,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune_recipe.h
 # %% auto #0
 __all__ = ['REFUSED', 'FINETUNE_PRESETS', 'OPENERS', 'KINDS', 'FORMATS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SHARE',
            'FREE', 'FinetuneHParams', 'task_defaults', 'finetune_preset', 'register', 'find_task', 'official_name',
-           'task_folder', 'check_task', 'encoder_folder', 'is_narrow', 'finetuned_folder', 'check_finetuned',
-           'task_named', 'open_encoder', 'encoder_tokenizer', 'open_model', 'settle_recipe', 'check_columns',
-           'check_table', 'is_question_table', 'read_table', 'as_table', 'refuse_columns', 'from_hub', 'say_share',
-           'part_of', 'TextExample', 'labelled_texts', 'shared_settings', 'trial_records', 'check_facts',
-           'check_trials']
+           'task_folder', 'check_task', 'encoder_folder', 'finetuned_folder', 'check_finetuned', 'task_named',
+           'open_encoder', 'encoder_tokenizer', 'open_model', 'settle_recipe', 'check_columns', 'check_table',
+           'is_question_table', 'read_table', 'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of',
+           'TextExample', 'labelled_texts', 'shared_settings', 'trial_records', 'check_facts', 'check_trials']
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #8be9fdf2
 import csv, json, math, re
@@ -215,15 +214,6 @@ def encoder_folder(
     if (folder/'checkpoints').is_dir():
         raise InputError(f"{folder} is still in training; a run can be fine-tuned when it has its `discriminator`")
     raise InputError(f"{folder} holds no model; give the folder of a run, or one with a config.json")
-
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #86d85433
-def is_narrow(
-    model, # As for `encoder_folder`
-)->bool:
-    "Whether an encoder has at most 128 units, for which one thread is enough"
-    if str(model).startswith('hf:'): return False
-    width = read_json(encoder_folder(model)/'config.json').get('hidden_size')
-    return isinstance(width, int) and width<=128
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #bc19739d
 def finetuned_folder(

@@ -383,10 +383,10 @@ def fit_steps(self:ElectraLearner,
 
 # %% ../../nbs/pretraining/22_learner.ipynb #7ce82ac5
 def spare_threads(
-    tiny:bool, # Whether the networks are of the smallest size
+    hp:PretrainHParams, # Recipe
 ):
     "One thread of torch for the smallest networks, unless the user has said how many"
-    if tiny and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
+    if hp.model_size=='tiny' and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #cd8f8b8d
 class _Stopwatch(Callback):

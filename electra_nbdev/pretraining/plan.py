@@ -531,7 +531,7 @@ def make_plan(
         if not measure: return this_device(device)
         from electra_nbdev.engine.training import print_line
         from electra_nbdev.pretraining.learner import spare_threads
-        spare_threads(hp.model_size=='tiny')
+        spare_threads(hp)
         size = hp.model_size if hp.model_size=='tiny' or not budget else 'small' # is measured for larger ones as well
         if size not in known:
             print_line(f'Timing steps of {size} ...')
