@@ -305,7 +305,7 @@ def test_undecodable_rows_can_be_skipped(home):
 def shown(): warnings.showwarning = lambda message, *_: print('Note:', message, file=sys.stderr) # not for pytest
 
 def test_a_field_of_short_words_is_said(home):
-    write(home/'languages.jsonl', '{"lang": "en", "body": "the captain saw the sea"}\n'*40)
+    write(home/'languages.jsonl', '{"lang": "en", "body": "the captain saw the sea"}\n'*200)
     line = 'electra_data --corpus languages.jsonl --vocab vocab --max-length 16'
     said = typed(f'{line} --out languages --field lang', home, shown)
     assert said.code==0 and 'a document has ' in said.err and 'name it with --field' in said.err, said

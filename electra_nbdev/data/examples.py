@@ -188,7 +188,7 @@ def _report_losses(tok, token_counts, counts, long_lines):
     "Warn about tokens that teach nothing, or are missing"
     n,dropped,unk = counts['tokens'],counts['dropped_tokens'],unknown_id(tok)
     warn_unknown_share(tok, 0 if unk is None else int(token_counts[unk]), n, 'the examples')
-    if n<6*counts['documents']:
+    if counts['documents']>=100 and n<6*counts['documents']:
         warnings.warn(f"a document has {n/counts['documents']:.1f} tokens on average, special tokens included; "
                       "if the text is in another field or column, name it with --field")
     if 100*dropped>n: warnings.warn(f"{dropped/(dropped+n):.1%} of the tokens were dropped ({WHY_DROPPED[long_lines]})")

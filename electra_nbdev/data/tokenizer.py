@@ -430,7 +430,7 @@ def _report_stripped(tok, corpus, raw):
     split = tok.backend_tokenizer.pre_tokenizer.pre_tokenize_str
     words = (w[:20] for l in lines if losing & set(l) for w,_ in split(l) if losing & set(w[:20]))
     shown = dict(islice({_normal(tok, w): w for w in islice(words, 100)}.items(), 2))
-    warnings.warn(f"{n:,} of {total:,} characters without spaces lose their accents, as in "
+    warnings.warn(f"{n:,} of {total:,} characters lose their accents (spaces are not counted), as in "
                   f"{' and '.join(f'`{b}` -> `{a}`' for a,b in shown.items())}; --strip-accents false "
                   "(strip_accents=False) keeps them, which most languages other than English need")
 
