@@ -676,8 +676,8 @@ def test_no_is_said_before_torch_is_imported(home, line):
 
 def test_files_are_no_hint_for_a_model(home):
     write(home/'runs.txt', 'a good day\n')
-    said = typed('electra_score --model rune --show day', home)
-    assert 'Did you mean `run`' in said.err and 'runs.txt' not in said.err, said.err
+    said = typed('electra_score --model runs.tex --show day', home)
+    assert 'where there is nothing' in said.err and 'runs.txt' not in said.err, said.err
 
 def test_a_gpu_without_a_driver_is_refused_before_torch(home):
     try: ctypes.CDLL('libcuda.so.1')
