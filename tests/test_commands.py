@@ -655,7 +655,7 @@ def test_no_is_said_before_torch_is_imported(home, line):
     write(home/'rows.csv', 'text,kind\na good day,x\na bad day,y\n')
     write(home/'rows.jsonl', '{"text": "a good day"}\n')
     write(home/'rows.txt', 'a good day\n')
-    write(home/'blank.txt', ' \n\n')
+    write(home/'blank.txt', ' \n'*70_000)
     write(home/'one.csv', 'text,kind\na good day,x\n')
     write(home/'own.py', '')
     write(home/'lists.jsonl', '{"hypotheses": ["a cat", "a hat"]}\n')

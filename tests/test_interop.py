@@ -1,6 +1,5 @@
 "Bit-exact round trips, resumed training, and damaged, foreign and lying files"
 import json, random, shutil, time, tracemalloc
-from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -14,8 +13,9 @@ from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedL
 import electra_nbdev.cli as cli
 from electra_nbdev.engine.weights import Weights, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.using.convert import _data_text, convert_weights
+from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import shipped
 from electra_nbdev.pretraining.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
 from electra_nbdev.pretraining.interop import joined, open_pretrained
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
@@ -158,11 +158,14 @@ def test_card_of_a_run(tmp_path):
     assert (tmp_path/'out'/'curves.png').stat().st_size>5000 and not (tmp_path/'out'/'checkpoints').exists()
     assert len(load_tokenizer(tmp_path/'out'/'discriminator'))==out.hp.vocab_size
 
-def test_a_card_says_the_longest_sequence_of_the_training():
+@pytest.mark.parametrize('lengths,longest', [([[8, .5], [32, .5]], 32), ([], 128)])
+def test_a_card_says_the_longest_sequence_of_the_training(tmp_path, lengths, longest):
     "And not the length of the examples, of which short runs read parts"
-    short = preset('tiny', max_seq_length=128, length_schedule=[[8, .5], [32, .5]])
-    for hp,longest in ((short, 32), (replace(short, length_schedule=()), 128)):
-        assert f'sequences of up to {longest} tokens' in _data_text(dict(max_length=128), hp)
+    shutil.copytree(shipped('tiny'), tmp_path/'run')
+    facts = json.loads((tmp_path/'run/hparams.json').read_text())
+    (tmp_path/'run/hparams.json').write_text(json.dumps(facts | dict(length_schedule=lengths, length_window=0)))
+    convert_weights(tmp_path/'run', tmp_path/'out')
+    assert f'sequences of up to {longest} tokens' in ModelCard.load(tmp_path/'out/README.md').text
 
 # What is no ELECTRA, or not all of it
 

@@ -177,7 +177,7 @@ def test_several_ways(home):
     assert said.code==0 and lines[0].split()==['energies', 'towers'] and said.out.count('counted as half: 0 of 10')==2
     assert [r['by'] for r in rows]==['energies']*10+['towers']*10
     assert [o.split()[:2] for o in lines if o.startswith(('all', 'mean'))]==[['all', 'pairs'], ['mean', 'over']]
-    assert (home/'two.png').read_bytes()[1:4]==b'PNG'
+    assert (home/'two.png').read_bytes()[1:4]==b'PNG' and lines[-1]=='rows in two.jsonl, a picture in two.png'
     old, new = (cli.electra_score(pairs=home/'pairs', model=home/'electric', by=o) for o in ('energy', ['energies']))
     assert old.equals(new)
 

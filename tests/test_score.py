@@ -310,6 +310,7 @@ def test_context_decides(toy):
     assert str(v).splitlines()==['The cat sat on the mathematics [80 %].',
                                  '  mathematics 80 %; the generator would write mat 50 % · floor 33 % · cat 17 %']
     assert str(replace(toy, generator=None)('The mat.'))=='The mat.\n  no word stands out; the highest is The 10 %'
+    assert '<sub>80 %</sub>' in v._repr_html_() and '<sub>' not in toy('The mat.')._repr_html_()
 
 def test_colours():
     "Black text keeps the contrast that the web's guidelines ask for on every shade, white text never has it"

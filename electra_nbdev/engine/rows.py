@@ -312,9 +312,10 @@ def check_texts(
     path, # File of texts, one a line
 ):
     "Refuse an empty file, and one of something else"
-    with open(path, 'rb') as f: start = f.read(2**16)
-    if not start.strip(): raise InputError(f"{path} is empty: it has no text")
-    what = looks_like(start)
+    with open(path, 'rb') as f:
+        if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
+        f.seek(0)
+        what = looks_like(f.read(2**16))
     if what in ('CSV', 'TSV') and format_of(path)=='text': return # sentences with as many commas
     if what: raise InputError(f"{path} looks like {what}; it has to hold text, one a line")
 

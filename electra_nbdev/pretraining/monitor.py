@@ -264,7 +264,7 @@ def outcome(
     held_out:dict, # Metrics of the last evaluation
 )->str: # Empty without metrics of ELECTRA
     "What the networks of a finished run have learnt"
-    known = {k: held_out[k]>=v for k,v in LEARNT.items() if k in held_out}
+    known = {k: o>=v for k,v in LEARNT.items() if not math.isnan(o := held_out.get(k, math.nan))}
     well = dict(auc_unigram='the discriminator tells words that do not fit',
                 below_unigram='the generator predicts from the words around')
     short = dict(auc_unigram='the discriminator is still on its plateau',

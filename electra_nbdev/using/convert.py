@@ -31,8 +31,8 @@ from ..method.discriminator import token_logits
 from ..method.electric import shift
 from ..pretraining.interop import Pretrained, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
-from ..pretraining.recipe import (differences, has_towers, kept_folder, preset, read_hparams,
-                                              save_hparams, save_networks, tie_of)
+from ..pretraining.recipe import (differences, has_towers, kept_folder, longest_so_far, preset,
+                                              read_hparams, save_hparams, save_networks, tie_of)
 from ..pretraining.runs import FORMAT, write_cards
 
 # %% ../../nbs/using/33_convert.ipynb #473cd989
@@ -80,13 +80,12 @@ def resume_state(
 # %% ../../nbs/using/33_convert.ipynb #b0ceec5c
 def _table(rows): return '\n'.join(['| | |', '|---|---|', *(f'| {k} | {v} |' for k,v in rows.items())])
 
-def _data_text(data, hp):
+def _data_text(data, longest):
     "What a run was trained on"
     if not data: return 'Not known: the weights were converted, and their source does not say.'
     sources = data.get('sources', [])
     n, size = len(sources), sum(o.get('bytes', 0) for o in sources)/1e6
     names = ', '.join(o['name'] for o in sources[:5]) + (f' and {n-5} more' if n>5 else '')
-    longest = max((o for o,_ in hp.length_schedule), default=hp.max_seq_length)
     return (f"{size:.1f} MB of text in {n} file{'s'*(n!=1)}: {names}. Trained on sequences of up to {longest} "
             "tokens; hparams.json names every file with its hash.")
 
@@ -116,12 +115,13 @@ def model_card(
     recipe = {k: b for k,(_,b) in differences(preset(hp.model_size), hp).items()}
     last = next((o for o in reversed(rows) if 'held_out' in o), None)
     found = {f"{k} at step {last['step']}": v for k,v in last['held_out'].items()} if last else {}
+    longest = longest_so_far(hp, nets.step or hp.num_train_steps)
     size = sum(p.numel() for p in nets.model.parameters())/1e6
     report = '\n'.join(nets.report().splitlines()[1:])
     parts = [f'# {hp.model_name}', f'{kind} of {size:.1f} million parameters, made by electra_nbdev.',
              '## Weights', f'```\n{report}\n```',
              '## Recipe', f"The preset `{hp.model_size}`, {'with these changes:' if recipe else 'unchanged.'}",
-             *([_table(recipe)] if recipe else []), '## Data', _data_text(facts.get('data'), hp),
+             *([_table(recipe)] if recipe else []), '## Data', _data_text(facts.get('data'), longest),
              '## Held-out text', _table(found) if found else 'No evaluation came with the weights.']
     if rows: parts.append('![Loss and metrics during training](curves.png)')
     return ModelCard(f'---\n{header}\n---\n\n' + '\n\n'.join(parts) + '\n')
