@@ -1,10 +1,12 @@
 """What one pass costs: minimal pairs by every way to score, from networks of one size, text and number of FLOPs.
 
-`--examples` is a folder of electra_data. On it an Electric, an ELECTRA and a masked language model of the preset `tiny`
-are trained, for every seed, and beside them stand n-gram models of the same tokens. `--data` is a folder with blimp/
-and zorro/; ways of several passes score the first `--pairs` of each set. Seconds are for 1,000 sentences of 20 words,
-the least of two. What is finished stays, so a stopped command goes on; `--out` keeps the rows of every text, by the
-folder's name, and `--draw` draws them and does nothing else."""
+`--examples` is a folder of electra_data. On it two Electrics, one with residual energies, an ELECTRA and a masked
+language model of the preset `tiny` are trained, for every seed; beside them stand n-gram models of the same tokens. `--data` is a folder with blimp/
+and zorro/; ways of several passes score the first `--pairs` of each set. What is finished stays, so a stopped command
+goes on. Seconds, for 1,000 sentences of 20 words, are measured when all rows are there, the least of two rounds in
+which the ways of the first seed take turns; so the same command again measures them again. `--out` keeps the rows of
+every text, by the folder's name. At the end it draws the figures of the page *What one pass costs*; with `--draw` it
+does nothing else."""
 import argparse, json, subprocess, sys, time
 from pathlib import Path
 
@@ -12,13 +14,16 @@ from common import RESULTS, table
 from ngram import ORDERS, likelihood
 from pairs import first_of_each, sentences
 
-OBJECTIVES = {'Electric': dict(electra_objective=False, electric_objective=True), 'ELECTRA': {},
+ELECTRIC = dict(electra_objective=False, electric_objective=True)
+OBJECTIVES = {'Electric': ELECTRIC, 'residual Electric': ELECTRIC | dict(residual_energies=True), 'ELECTRA': {},
               'masked': dict(electra_objective=False, mask_prob=.15)}
-WAYS = {'Electric': ('energies', 'towers'), 'ELECTRA': ('p-replaced', 'pll'), 'masked': ('pll', 'word-l2r')}
+WAYS = {'Electric': ('energies', 'towers'), 'residual Electric': ('energies',), 'ELECTRA': ('p-replaced', 'pll'),
+        'masked': ('pll', 'word-l2r')}
 MANY_PASSES = 'pll', 'word-l2r'
 LENGTHS = dict(max_seq_length=64, train_batch_size=16, eval_batch_size=64, num_eval_steps=24,
                length_schedule=[[8, .25], [16, .15], [32, .3], [64, .3]])
-JUDGES = 'blimp', 'zorro'
+FIGURES = Path(__file__).resolve().parents[1]/'nbs'/'tutorials'
+JUDGES = dict(blimp='BLiMP', zorro='Zorro') # Folders of --data, and their names
 
 def train(name, seed, args):
     "The run of an objective"
@@ -26,26 +31,22 @@ def train(name, seed, args):
     from electra_nbdev.pretraining.recipe import preset
     hparams = LENGTHS | OBJECTIVES[name] | dict(seed=seed)
     hp = preset('tiny', **hparams)
-    steps, out = round(args.flops*hp.num_train_steps/run_cost(hp).flops), args.work/args.examples.name/f'{name}-{seed}'
+    steps, out = round(args.flops*hp.num_train_steps/run_cost(hp).flops), args.work/args.examples.name/f'{name}-{seed}'.replace(' ', '-')
     line = [Path(sys.executable).parent/'electra_pretrain', '--preset', 'tiny', '--data', args.examples, '--out', out,
             '--steps', steps, '--device', 'cpu', '--hparams', json.dumps(hparams)]
     subprocess.run([*map(str, line)], check=True)
     return out
 
 def judge(model, args):
-    "{judge: accuracies by phenomenon} and the seconds, of one way to score"
-    from electra_nbdev.using.likelihood import accuracies, pseudo_log_likelihood, score_pairs
+    "{judge: accuracies by phenomenon} of one way to score"
+    from electra_nbdev.using.likelihood import accuracies, score_pairs
     from electra_nbdev.using.score_files import read_pairs
-    found, texts, seconds = {}, sentences(), []
+    found = {}
     for o in JUDGES:
         pairs = read_pairs(args.data/o)
         if model.by in MANY_PASSES: pairs = list(first_of_each(pairs, args.pairs))
         found[o] = accuracies(score_pairs(model, pairs)).to_dict('index')
-    for _ in range(2):
-        start = time.perf_counter()
-        pseudo_log_likelihood(model, texts)
-        seconds.append(time.perf_counter()-start)
-    return found | dict(seconds=round(min(seconds), 2))
+    return found
 
 def ways(seeds):
     "(model, seed, way) of everything that is judged"
@@ -61,17 +62,38 @@ def opened(name, seed, by, args):
     if name=='n-gram': return likelihood(load_examples(args.examples), ORDERS[by], by)
     return load_likelihood(train(name, seed, args), by, device='cpu')
 
+def kept(args):
+    "What `--out` has so far"
+    setting = f'{args.flops:.3g} FLOPs, {args.pairs} pairs of a set where passes are many'
+    if not args.out.is_file(): return dict(setting=setting, seconds={}, rows=[])
+    found = json.loads(args.out.read_text())
+    if found['setting']!=setting: raise SystemExit(f'{args.out} has {found["setting"]}; give another --out')
+    return found
+
+def keep(found, args): args.out.write_text(json.dumps(found, indent=1)+'\n')
+
 def measure(args):
     "Add the rows that are not there yet"
-    setting = f'{args.flops:.3g} FLOPs, {args.pairs} pairs of a set where passes are many'
     for name,seed,by in ways(args.seeds):
-        found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, rows=[])
-        if found['setting']!=setting: raise SystemExit(f'{args.out} has {found["setting"]}; give another --out')
-        what = dict(text=args.examples.name, model=name, seed=seed, way=by)
+        found, what = kept(args), dict(text=args.examples.name, model=name, seed=seed, way=by)
         if any(what.items()<=o.items() for o in found['rows']): continue
         row = what | judge(opened(name, seed, by, args), args)
-        args.out.write_text(json.dumps(found | dict(rows=[*found['rows'], row]), indent=1)+'\n')
-        print(*what.values(), *(row[o]['mean over sets']['accuracy'] for o in JUDGES), row['seconds'], flush=True)
+        keep(found | dict(rows=[*found['rows'], row]), args)
+        print(*what.values(), *(row[o]['mean over sets']['accuracy'] for o in JUDGES), flush=True)
+
+def clock(args):
+    "Seconds of every way of the first seed"
+    from electra_nbdev.using.likelihood import pseudo_log_likelihood
+    models = {f'{name}, {by}': opened(name, seed, by, args) for name,seed,by in ways(args.seeds[:1])}
+    texts, taken = sentences(), {k: [] for k in models}
+    for _ in range(2):
+        for k,model in models.items():
+            start = time.perf_counter()
+            pseudo_log_likelihood(model, texts)
+            taken[k].append(time.perf_counter()-start)
+    found = kept(args)
+    found['seconds'][args.examples.name] = {k: round(min(o), 2) for k,o in taken.items()}
+    keep(found, args)
 
 def by_way(rows):
     "{(text, model, way): rows of its seeds}"
@@ -81,21 +103,26 @@ def by_way(rows):
 
 def mean_and_ends(values): return sum(values)/len(values), min(values), max(values)
 
-def draw(rows, path):
+def accuracy(rows, judge, name='mean over sets'):
+    "Mean, least and most of the seeds"
+    return mean_and_ends([o[judge][name]['accuracy'] for o in rows])
+
+def draw(found, path):
     "Accuracy against seconds, a column for each text, a row for each judge: mean, least and most of the seeds"
     from matplotlib.figure import Figure
-    texts = list(dict.fromkeys(o['text'] for o in rows))
+    ways = by_way(found['rows'])
+    texts = list(dict.fromkeys(text for text,*_ in ways))
+    colours = {o: f'C{i}' for i,o in enumerate(dict.fromkeys(f'{model}, {way}' for _,model,way in ways))}
     fig = Figure(figsize=(4.2*len(texts), 6.4), dpi=110, layout='constrained')
     axes = fig.subplots(len(JUDGES), len(texts), sharex=True, sharey='row', squeeze=False)
-    colours = {(m, w): f'C{i}' for i,(m,w) in enumerate(dict.fromkeys((o['model'], o['way']) for o in rows))}
-    for (text,model,way),found in by_way(rows).items():
-        seconds = sum(o['seconds'] for o in found)/len(found)
+    for (text,model,way),rows in ways.items():
+        name = f'{model}, {way}'
         for ax,judge in zip(axes[:,texts.index(text)], JUDGES):
-            mean, low, high = mean_and_ends([o[judge]['mean over sets']['accuracy'] for o in found])
-            ax.errorbar(seconds, mean, [[mean-low], [high-mean]], fmt='s' if model=='n-gram' else 'o', capsize=3,
-                        color=colours[model,way], label=f'{model}, {way}')
+            mean, low, high = accuracy(rows, judge)
+            ax.errorbar(found['seconds'][text][name], mean, [[mean-low], [high-mean]], capsize=3, color=colours[name],
+                        fmt='s' if model=='n-gram' else 'o', label=name)
     for ax,text in zip(axes[0], texts): ax.set_title(f'text: {text}')
-    for ax,judge in zip(axes[:,0], ('BLiMP', 'Zorro')): ax.set_ylabel(f'{judge}, mean over sets, per cent')
+    for ax,judge in zip(axes[:,0], JUDGES.values()): ax.set_ylabel(f'{judge}, mean over sets, per cent')
     for ax in axes.flat: ax.axhline(50, color='grey', lw=.5)
     for ax in axes[-1]:
         ax.set(xscale='log', xlabel='seconds for 1,000 sentences of 20 words, one core')
@@ -103,6 +130,27 @@ def draw(rows, path):
         ax.xaxis.set_minor_formatter('')
     handles, labels = axes[0,0].get_legend_handles_labels()
     fig.legend(handles, labels, loc='outside lower center', ncols=2*len(texts), fontsize=9)
+    fig.savefig(path)
+
+def draw_phenomena(found, path):
+    "Mean accuracy of the seeds for each phenomenon, a column for each way; a panel for each text"
+    from matplotlib.figure import Figure
+    ways = by_way(found['rows'])
+    texts = list(dict.fromkeys(text for text,*_ in ways))
+    fig = Figure(figsize=(2.2+3.6*len(texts), 8.6), dpi=110, layout='constrained')
+    for ax,text in zip(fig.subplots(1, len(texts), sharey=True, squeeze=False)[0], texts):
+        own = {f'{model}, {way}': rows for (t,model,way),rows in ways.items() if t==text}
+        lines = [(judge, o) for judge in JUDGES for o in next(iter(own.values()))[0][judge] if o!='all pairs']
+        values = [[accuracy(rows, *o)[0] for rows in own.values()] for o in lines]
+        ax.imshow(values, cmap='RdBu', vmin=0, vmax=100, aspect='auto')
+        for i,row in enumerate(values):
+            for j,v in enumerate(row): ax.text(j, i, f'{v:.0f}', ha='center', va='center', fontsize=8,
+                                               color='white' if abs(v-50)>35 else 'black')
+        ax.set_title(f'text: {text}')
+        ax.set_xticks(range(len(own)), own, rotation=90)
+        named = [f"{JUDGES[judge]}, {o.replace('_', ' ').replace('-', ' ')}" for judge,o in lines]
+        ax.set_yticks(range(len(lines)), named)
+        ax.axhline(next(i for i,(k,_) in enumerate(lines) if k=='zorro')-.5, color='black', lw=1)
     fig.savefig(path)
 
 def main():
@@ -114,15 +162,19 @@ def main():
     p.add_argument('--pairs', type=int, default=200, help='of each set, where passes are many (200)')
     p.add_argument('--work', type=Path, default=Path('runs/minimal_pairs'), help='folder of the runs')
     p.add_argument('--out', type=Path, default=RESULTS/'minimal_pairs.json', help='results')
-    p.add_argument('--draw', action='store_true', help='draw what is in --out')
+    p.add_argument('--draw', action='store_true', help='only draw what is in --out')
+    p.add_argument('--figures', type=Path, default=FIGURES, help='folder of the figures')
     args = p.parse_args()
     if not args.draw and not (args.examples and args.data): p.error('give --examples and --data, or --draw')
-    if not args.draw: measure(args)
-    rows = json.loads(args.out.read_text())['rows']
-    def shown(found, judge): return f'{mean_and_ends([o[judge]["mean over sets"]["accuracy"] for o in found])[0]:.1f}'
-    table(('text, model, way', *JUDGES, 'runs', 'seconds'), [
-        (', '.join(k), *(shown(o, j) for j in JUDGES), len(o), min(r['seconds'] for r in o))
-        for k,o in by_way(rows).items()])
-    draw(rows, args.out.with_suffix('.png'))
+    if not args.draw:
+        measure(args)
+        clock(args)
+    found, rows = json.loads(args.out.read_text()), []
+    for (text,model,by),runs in by_way(found['rows']).items():
+        way, scores = f'{model}, {by}', [f'{accuracy(runs, o)[0]:.1f}' for o in JUDGES]
+        rows.append((text, way, *scores, len(runs), found['seconds'][text][way]))
+    table(('text', 'way', *JUDGES, 'runs', 'seconds'), rows)
+    draw(found, args.figures/'minimal_pairs.png')
+    draw_phenomena(found, args.figures/'minimal_pairs_phenomena.png')
 
 if __name__=='__main__': main()

@@ -29,11 +29,10 @@ def test_a_stopped_study_goes_on(args, monkeypatch):
         sign = 1 if by=='pll' else -1
         return Likelihood(lambda ids, mask: sign*ids.float(), tok, 32, by=by)
     monkeypatch.setattr(minimal_pairs, 'opened', opened)
-    monkeypatch.setattr(minimal_pairs, 'sentences', lambda: ['the cat sleeps'])
     one = Namespace(**vars(args) | dict(seeds=[0]))
     minimal_pairs.measure(one)
     minimal_pairs.measure(args)
-    assert asked==[*minimal_pairs.ways([0, 1])] and len(asked)==14
+    assert asked==[*minimal_pairs.ways([0, 1])] and len(asked)==16
     rows = json.loads(args.out.read_text())['rows']
     assert [(o['model'], o['seed'], o['way']) for o in rows]==asked and {o['text'] for o in rows}=={'novels'}
     pairs = {o['way']: o['blimp']['all pairs']['pairs'] for o in rows}
@@ -43,13 +42,31 @@ def test_a_stopped_study_goes_on(args, monkeypatch):
     other = Namespace(**vars(args) | dict(flops=2e9))
     with pytest.raises(SystemExit, match='1e.09 FLOPs'): minimal_pairs.measure(other)
 
+def test_the_seconds_of_all_ways_are_measured_in_turns(args, monkeypatch):
+    now, tok = [0.], load_tokenizer('tiny')
+    monkeypatch.setattr(minimal_pairs.time, 'perf_counter', lambda: now[0])
+    def opened(name, seed, by, args):
+        def scores(ids, mask):
+            now[0] += 1+len(by)
+            return ids.float()
+        return Likelihood(scores, tok, 32, by=by)
+    monkeypatch.setattr(minimal_pairs, 'opened', opened)
+    monkeypatch.setattr(minimal_pairs, 'sentences', lambda: ['the cat sleeps'])
+    args.out.write_text(json.dumps(minimal_pairs.kept(args) | dict(seconds=dict(babylm=1))))
+    minimal_pairs.clock(args)
+    seconds = json.loads(args.out.read_text())['seconds']
+    assert seconds['babylm']==1
+    assert seconds['novels']=={f'{name}, {by}': 1+len(by) for name,_,by in minimal_pairs.ways([0])}
+
 def test_seeds_are_averaged_and_drawn(tmp_path):
     def row(seed, accuracy, way='towers', text='novels'):
-        found = {o: {'mean over sets': dict(accuracy=accuracy)} for o in minimal_pairs.JUDGES}
-        return dict(text=text, model='Electric', seed=seed, way=way, seconds=1.) | found
+        found = {o: {k: dict(accuracy=accuracy) for k in ('binding', 'mean over sets')} for o in minimal_pairs.JUDGES}
+        return dict(text=text, model='Electric', seed=seed, way=way) | found
     rows = [row(0, 60.), row(1, 63.), row(0, 50., 'energies'), row(0, 55., text='babylm')]
-    found = minimal_pairs.by_way(rows)
-    assert [*map(len, found.values())]==[2, 1, 1]
-    assert minimal_pairs.mean_and_ends([60., 63.])==(61.5, 60., 63.)
-    minimal_pairs.draw(rows, tmp_path/'drawn.png')
-    assert (tmp_path/'drawn.png').read_bytes()[1:4]==b'PNG'
+    ways = minimal_pairs.by_way(rows)
+    assert [*map(len, ways.values())]==[2, 1, 1]
+    assert minimal_pairs.accuracy(ways['novels', 'Electric', 'towers'], 'zorro')==(61.5, 60., 63.)
+    seconds = dict.fromkeys(('novels', 'babylm'), {'Electric, towers': 2., 'Electric, energies': 1.})
+    for draw in (minimal_pairs.draw, minimal_pairs.draw_phenomena):
+        draw(dict(rows=rows, seconds=seconds), tmp_path/'drawn.png')
+        assert (tmp_path/'drawn.png').read_bytes()[1:4]==b'PNG'
