@@ -2,8 +2,8 @@
 
 `--data` is a folder with blimp/ and zorro/. Ways of one pass score all pairs, the others the first `--pairs` of each
 set. Seconds are for 1,000 sentences of 20 words of the embedded novels, the least of `--rounds` in turns; the masked
-language model has the body of `electric` with random weights, so that all networks are of one size; minicons scores
-it too where it is installed. The last line is JSON, which `--out` keeps."""
+language model has the body of `electric-baby` with random weights, so that all networks are of one size; minicons
+scores it too where it is installed. The last line is JSON, which `--out` keeps."""
 import json, time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,9 @@ from tempfile import TemporaryDirectory
 
 from common import RESULTS, arguments, table
 
-WAYS = [('electric', 'energies'), ('electric', 'towers'), ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
+BEST = 'electric-baby'
+WAYS = [(BEST, 'energies'), (BEST, 'towers'), ('electric', 'energies'), ('electric', 'towers'),
+        ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
 
 def first_of_each(pairs, n):
     "The first `n` pairs of each set"
@@ -36,14 +38,15 @@ def sentences(n=1000, words=20):
     return [' '.join(found[i:i+words]) for i in range(0, n*words, words)]
 
 def twin(folder):
-    "A masked language model with the body of `electric` and random weights, in a folder"
+    "A masked language model with the body of the best model and random weights, in a folder"
     from electra_nbdev.data.tokenizer import load_tokenizer
     from electra_nbdev.engine.models import shipped
     from electra_nbdev.pretraining.recipe import build_networks, load_hparams
-    hp = load_hparams(shipped('electric')/'hparams.json')
-    plain = dict(electric_objective=False, two_tower_generator=False, untied_generator=False)
+    hp = load_hparams(shipped(BEST)/'hparams.json')
+    plain = dict(electric_objective=False, two_tower_generator=False, untied_generator=False,
+                 residual_energies=False)
     build_networks(replace(hp, **plain)).generator.eval().save_pretrained(folder)
-    load_tokenizer('electric').save_pretrained(folder)
+    load_tokenizer(BEST).save_pretrained(folder)
 
 def scorers(folder):
     "{name: what scores a list of texts}"
@@ -51,7 +54,7 @@ def scorers(folder):
     def ours(path, by):
         model = load_likelihood(path, by, device='cpu')
         return lambda texts: [o['score'] for o in pseudo_log_likelihood(model, texts)]
-    found = {o: ours('electric', o) for o in ('energies', 'towers')} | {o: ours(folder, o) for o in ('pll', 'word-l2r')}
+    found = {o: ours(BEST, o) for o in ('energies', 'towers')} | {o: ours(folder, o) for o in ('pll', 'word-l2r')}
     try: from minicons.scorer import MaskedLMScorer
     except ImportError: return found
     theirs = MaskedLMScorer(str(folder), 'cpu')
@@ -82,7 +85,7 @@ def main():
     table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])
     for name in ('blimp', 'zorro') if args.data else ():
         found[name] = {f'{m}, {by}': accuracy(Path(args.data)/name, m, by, args.pairs) for m,by in WAYS}
-        head = ['', *(by for _,by in WAYS)]
+        head = ['', *found[name]]
         rows = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
         table(head, [*rows, ['ties', *(o['ties'] for o in found[name].values())]])
     facts = dict(benchmark='pairs', seconds=cost, found=found)

@@ -68,7 +68,7 @@ def parameters(
 def paper_flops(
     hp:PretrainHParams, # Recipe with two networks
 )->float:
-    "Operations of a training, as in table 1 of the paper (official: flops_computation.py)"
+    "FLOPs of a training, as in table 1 of the paper (official: flops_computation.py)"
     s, V, (disc, gen) = hp.max_seq_length, hp.vocab_size, bodies(hp)
     def body(h, f, layers, heads, e, positions):
         layer = 8*h**2 + 4*h*s + 4*h*f + 10*heads*s + 20*h + 9*f + 5
@@ -101,7 +101,7 @@ def step_flops(
     s:int, # Tokens of each
     gpu:bool=False, # Without the fast paths of a CPU
 )->float:
-    "Operations of a forward and a backward pass"
+    "FLOPs of a forward and a backward pass"
     (disc, gen), k, V = bodies(hp), predictions(hp, s), hp.vocab_size
     linear = n*s*(2*disc.width**2 + 2*disc.width) + 2*n*k*gen.width*gen.embedding
     logits, attention = 2*n*k*gen.embedding*V, 0
@@ -135,7 +135,7 @@ CHUNK = 64 # Positions whose logits a CPU holds at a time, as in `engine.fast_cp
 
 class StepCost(NamedTuple):
     "What an update takes"
-    flops:float # Operations
+    flops:float # FLOPs
     memory:int # Most bytes of the other tensors: weights, gradients, moments, activations
     evaluation:int=0 # On a CPU: most bytes of large tensors in an evaluation, which the system gives each time
 
@@ -238,7 +238,7 @@ _ANY = dict(train_batch_size=1, grad_accumulation=1, num_train_steps=9, num_warm
 _costs = {}
 
 def _fake_cost(hp, n, *how):
-    "Operations and memory of the second update with a batch of `n` sequences; asked once"
+    "FLOPs and memory of the second update with a batch of `n` sequences; asked once"
     key = repr(replace(hp, **_ANY)), n, *how
     if key not in _costs: _costs[key] = _one_fake_cost(hp, n, *how)
     return _costs[key]
@@ -274,7 +274,7 @@ def step_cost(
     bf16:bool=False, # Products in bfloat16
     length:int|None=None, # Tokens of an example; `max_seq_length` if None
 )->StepCost:
-    "Operations and memory of an update, by formula or counted; a count of more than 128 sequences is extrapolated"
+    "FLOPs and memory of an update, by formula or counted; a count of more than 128 sequences is extrapolated"
     length = length or hp.max_seq_length
     n = hp.train_batch_size//hp.grad_accumulation * hp.max_seq_length//length
     if has_formula(hp): one = StepCost(step_flops(hp, n, length, gpu), *step_memory(hp, n, length, gpu, bf16))
@@ -288,8 +288,8 @@ def step_cost(
 def run_cost(
     hp:PretrainHParams, # Recipe
     **how, # As for `step_cost`
-)->StepCost: # Operations of the whole run; memory
-    "Operations of all updates, and the most memory of one"
+)->StepCost: # FLOPs of the whole run; memory
+    "FLOPs of all updates, and the most memory of one"
     stages = hp.length_schedule or ((hp.max_seq_length, 1.),)
     costs = [step_cost(hp, length=n, **how) for n,_ in stages]
     share = sum(f*o.flops for (_,f),o in zip(stages, costs))
@@ -319,7 +319,7 @@ class Device(NamedTuple):
     "Where a run takes place"
     name:str
     memory:float # Bytes
-    rate:float|None=None # Operations a second, if it is known
+    rate:float|None=None # FLOPs a second, if it is known
     least:float=0. # Seconds that any step takes
     evaluated:float=0. # Seconds of a held-out batch
     gpu:bool=True
