@@ -38,23 +38,25 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     "With the first stage among the results, on another machine, three trainings are left, each from the one before"
     typed, shipped = [], []
     def ship(out, name, folder):
-        shipped.append(out.name)
+        shipped.append(name)
         (folder/name).mkdir()
     monkeypatch.setattr(baby, 'PROGRESS', tmp_path)
+    monkeypatch.setattr(baby, 'MODELS', tmp_path/'models')
+    (tmp_path/'models').mkdir()
     monkeypatch.setattr(baby, 'load_examples', lambda path: range(48_000))
     monkeypatch.setattr(baby, 'run', lambda line, **hparams: typed.append((line.split(), hparams)))
     monkeypatch.setattr(baby, 'ship', ship)
     monkeypatch.setattr(baby, 'fresh_discriminator', lambda run, out: f'{run.name}-fresh')
     (tmp_path/'electric-rows').mkdir()
     baby.train('electric', tmp_path/'work')
-    assert shipped==['electric-discriminator', 'electric-sentences', 'electric-sentences-again']
+    assert shipped==['electric-discriminator', 'electric-sentences', 'electric-baby-en']
     begun = [line[line.index('--init')+1] for line,_ in typed]
     assert begun==['electric-rows-fresh', *(str(tmp_path/o) for o in ('electric-discriminator', 'electric-sentences'))]
     assert [line[line.index('--steps')+1] for line,_ in typed]==['510', '750', '900'] # Passes in batches of 16 and 48
     assert [o['learning_rate'] for _,o in typed]==[1.5e-3, 1e-3, 7e-4]
-    for o in baby.STAGES[:2]: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
+    for o in baby.STAGES[:3]: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
     baby.train('electric', tmp_path/'work')
-    assert len(typed)==3
+    assert len(typed)==3 and baby.place('masked', 'sentences-again').parent==tmp_path
 
 @pytest.mark.parametrize('name', baby.OBJECTIVES)
 def test_a_new_discriminator_leaves_the_generator_as_it_is(name, tmp_path, capfd):

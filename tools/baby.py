@@ -3,8 +3,8 @@
 `python tools/baby.py --text folder --work folder` runs every step, each a command of the package. A step that is
 finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to
 `benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on; those of the
-stages before may then be deleted (their histories stay as NAME.jsonl). All three models have the same examples, and as
-many FLOPs as Electric.
+stages before may then be deleted (their histories stay as NAME.jsonl). The last stage of Electric and of ELECTRA goes
+into the package. All three models have the same examples, and as many FLOPs as Electric.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
@@ -21,7 +21,7 @@ from electra_nbdev.engine.files import atomic_folder
 from electra_nbdev.pretraining.plan import run_cost
 from electra_nbdev.pretraining.recipe import build_networks, load_hparams, load_networks, preset, save_networks
 from models import END, run
-from ship import ship
+from ship import MODELS, ship
 
 PROGRESS = Path(__file__).resolve().parents[1]/'benchmarks'/'results'/'baby'
 
@@ -133,18 +133,23 @@ def fresh_discriminator(run, out):
     shutil.copy(run/'hparams.json', out)
     return out
 
+def place(name, stage):
+    "Folder of what a stage has learnt"
+    in_package = stage==STAGES[-1][0] and name!='masked'
+    return MODELS/f'{name}-baby-en' if in_package else PROGRESS/f'{name}-{stage}'
+
 def train(name, work):
-    "The stages of a model after the last one that is kept; weights and history of each go to the results"
-    kept = [PROGRESS/f'{name}-{stage}' for stage,*_ in STAGES]
+    "The stages of a model after the last one that is kept"
+    kept = [place(name, stage) for stage,*_ in STAGES]
     done = max((i+1 for i,o in enumerate(kept) if o.is_dir()), default=0)
     for i,(stage,examples,_,hparams) in [*enumerate(STAGES)][done:]:
-        data, out, init = work/f'{examples}-64', work/kept[i].name, '--preset tiny'
+        data, out, init = work/f'{examples}-64', work/f'{name}-{stage}', '--preset tiny'
         if i: init = f'--init {kept[i-1]}'
         if stage==FRESH: init = f"--init {fresh_discriminator(kept[i-1], work/f'{name}-fresh')}"
         steps = round(passes(name)[i]*len(load_examples(data))/hparams['train_batch_size'])
         run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
             **recipe(name, hparams))
-        ship(out, kept[i].name, PROGRESS)
+        ship(out, kept[i].name, kept[i].parent)
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
