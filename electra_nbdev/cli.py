@@ -36,7 +36,7 @@ def electra_vocab(
     from electra_nbdev.data.text import Corpus
     from electra_nbdev.data.tokenizer import train_vocab
     tok = train_vocab(Corpus(corpus, field, format), out, vocab_size, lower_case, strip_accents, min_frequency)
-    print(f"{len(tok):,} pieces in {out}")
+    print(f"{len(tok):,} {'lower-cased ' if lower_case else ''}pieces in {out}")
     return tok
 
 # %% ../nbs/99_cli.ipynb #4459913b
@@ -67,7 +67,7 @@ def electra_data(
     _check_building(corpus, vocab, out, num_proc, max_length, *rules)
     how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
     examples = _build(corpus, vocab, out, tasks, max_length, num_proc, rules)
-    print(_counted(examples, long_lines), 'in', examples.path)
+    print(_counted(examples, long_lines))
     if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
     return examples
 
@@ -92,10 +92,14 @@ def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
     return load_examples(build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules))
 
 def _counted(examples, long_lines):
-    "What was read and built, and why tokens are missing"
-    from electra_nbdev.data.examples import WHY_DROPPED
-    why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if examples.counts['dropped_tokens'] else {}
-    return ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in examples.counts.items())
+    "What was read, built and held out, and why tokens are missing"
+    from electra_nbdev.data.examples import WHY_DROPPED, load_examples
+    n, kept = examples.counts, examples.path/'held_out'
+    why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if n['dropped_tokens'] else {}
+    told = ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in n.items()) + f' in {examples.path}'
+    if not kept.is_dir(): return told
+    n = load_examples(kept).counts
+    return f"{told}\nheld out: {n['documents']:,} documents, {n['examples']:,} examples in {kept}"
 
 # %% ../nbs/99_cli.ipynb #4a3b9acb
 def _table_flags(generator, vocab, max_length, **flags):
@@ -123,7 +127,7 @@ def _add_replacements(folder, generator, **how):
 @command(places='hparams data')
 def electra_plan(
     preset:str=None, # tiny, small, base or large (default: small; --budget chooses)
-    hparams:str=None, # JSON text or a JSON file, on top of the preset; help lists the names
+    hparams:str=None, # JSON, as in '{"learning_rate": 1e-3}', or a file of it; --hparams help lists the names
     data:str=None, # Examples for --measure (default: the embedded sample)
     device:str=None, # A GPU by name (t4, v100, a100, h100 ...), or cpu, cuda ... of this machine
     measure:bool=False, # Time some steps on this machine, for about half a minute
@@ -150,7 +154,7 @@ def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
     preset:str=None, # tiny, small, base or large (default: that of the run in --out, or of --init; else tiny)
-    hparams:str=None, # JSON text or a JSON file, on top of the preset; help lists the names
+    hparams:str=None, # JSON, as in '{"learning_rate": 1e-3}', or a file of it; --hparams help lists the names
     steps:int=None, # Steps of the whole run
     minutes:float=None, # Train for about so long instead
     extend:bool=False, # Train a finished run longer; needs a larger --steps
@@ -290,6 +294,7 @@ def summary(
     bits = domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"
     if learnt := outcome(m): good += f"\n{learnt}"
+    if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.hp.num_train_steps} doubles the run"
     return f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}"
 
 def _ended(learn):
@@ -344,7 +349,7 @@ def electra_score(
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
     asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices, surprisal=surprisal)
-    model, by, told = model or _MODELS.get(asked, 'electric'), _as_list(by), dict(context=context, unit=unit, per=per)
+    model, by, told = model or _default_model(asked), _as_list(by), dict(context=context, unit=unit, per=per)
     lists, tuned = _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told)
     from electra_nbdev.using.ranking import score_choices
     if asked=='show': return _show(show, model, vocab, device, color)
@@ -353,11 +358,12 @@ def electra_score(
     if out: print(f'rows in {out}' + (f', a picture in {Path(out).with_suffix(".png")}' if asked=='pairs' else ''))
     return found
 
-# %% ../nbs/99_cli.ipynb #32864ed6
-_MODELS = dict(show='tiny', choices='tiny')
+# %% ../nbs/99_cli.ipynb #6f5169c3
+def _default_model(asked): return 'tiny' if asked in ('show', 'choices') else 'electric'
 
 def _as_list(by): return [by] if isinstance(by, str) else [*(by or [None])]
 
+# %% ../nbs/99_cli.ipynb #32864ed6
 def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told):
     "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
     from electra_nbdev.data.tokenizer import vocab_place
@@ -365,8 +371,8 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     from electra_nbdev.using.score_files import read_pairs
     if candidates and asked!='choices': raise InputError("--candidates are for the blank of --choices; give both")
     if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
-    if asked=='show' and (out or by!=[None]):
-        raise InputError("--show writes no file and knows no --by; leave these out")
+    if asked=='show' and out: raise InputError("--show writes no file; leave out --out")
+    if asked=='show' and by!=[None]: raise InputError("--show gives P(replaced), by no other way; leave out --by")
     if asked=='show' and os.path.isfile(source):
         raise InputError(f"--show takes a sentence, and {source} is a file; give it with --text")
     if asked!='pairs' and len(by)>1: raise InputError(f"--by has {len(by)} names; several are for --pairs, give one")
@@ -445,15 +451,23 @@ def _show(text, model, vocab, device, color):
     if is_cli(electra_score): print(found.ansi() if color else found)
     return found
 
+# %% ../nbs/99_cli.ipynb #6f55a6b8
 def _score_file(asked, source, out, how, lists, tuned, weights, told):
     "Scores of what a file holds; `how` opens a model for each way"
     from electra_nbdev.using import likelihood
     models = (likelihood.load_likelihood(*o) for o in how)
     told = {k: v for k,v in told.items() if v}
     if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
-    if asked=='text': return likelihood.score_text(next(models), source, out, (lambda _: None) if out else print)
+    if asked=='text': return _score_text(next(models), source, out)
     if asked=='surprisal': return likelihood.score_surprisal(next(models), source, out, **told)
     return _rerank(lists, tuned, weights, out, lambda: next(models))
+
+def _score_text(model, source, out):
+    "Log-likelihoods of lines, printed where no file is asked for"
+    from electra_nbdev.using.likelihood import score_text
+    if out: return score_text(model, source, out, lambda _: None)
+    print(f'log-likelihoods in nats, by {model.by}:', file=sys.stderr)
+    return score_text(model, source)
 
 # %% ../nbs/99_cli.ipynb #5b1e7a92
 def _rerank(lists, tuned, weights, out, opened):
@@ -492,7 +506,7 @@ def electra_finetune(
     regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and have decimals)
     dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
     recipe:str='official', # Learning rates and decay of the official code or of the paper: official or paper
-    hparams:str=None, # JSON text or a JSON file, on top of the recipe; help lists the names
+    hparams:str=None, # JSON, as in '{"learning_rate": 1e-4}', or a file of it; --hparams help lists the names
     trials:int=None, # Runs that differ in their seed (default: num_trials, 1)
     seed:int=None, # Of the first trial
     predict_test:bool=False, # Predict the test sets, and pack them for the leaderboard

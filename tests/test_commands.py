@@ -1,5 +1,5 @@
 "The commands as a user types them, right and wrong"
-import ctypes, errno, json, os, runpy, shlex, shutil, signal, subprocess, sys, warnings
+import ctypes, errno, json, os, re, runpy, shlex, shutil, signal, subprocess, sys, warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import electra_nbdev.pretraining.runs # what a command imports, once for all of them
+from electra_nbdev.data.examples import load_examples
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.pretraining.monitor import read_history
 
@@ -81,6 +82,31 @@ def test_a_run_says_what_it_has_learnt(home):
     *_, learnt, _, curves = said.out.splitlines()
     assert learnt.startswith('UNDERTRAINED: the discriminator is still on its plateau'), said.out
     assert 'Losses are gen_loss + 20 x disc_loss, in nats, with 30% of the tokens' in said.out, said.out
+
+def test_what_is_built_is_told(home):
+    "The case of a vocabulary, and what is held out"
+    said = typed('electra_vocab --corpus tales.txt --out vocab2 --vocab-size 120', home)
+    assert re.search(r'^\d+ lower-cased pieces in vocab2$', said.out, re.M), said
+    said = typed('electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1', home)
+    kept = load_examples(home/'examples/held_out').counts
+    told = f"held out: {kept['documents']} documents, {kept['examples']} examples in examples/held_out"
+    assert said.out.splitlines()[-1]==told and kept['documents'], said
+
+def test_an_undertrained_run_says_how_to_go_on(home):
+    said = typed('electra_pretrain --data examples --steps 8 --hparams recipe.json --out short --device cpu', home)
+    assert 'train longer: --extend --steps 16 doubles the run' in said.out, said
+    assert typed('electra_pretrain --run short --data examples --extend --steps 16 --device cpu', home).code==0
+
+def test_printed_likelihoods_name_their_way(home):
+    "Apart from the lines, which other programs read"
+    (home/'one.txt').write_text('the king saw the sea .\n')
+    said = typed('electra_score --text one.txt --model electric --by energies', home)
+    assert said.err=='log-likelihoods in nats, by energies:\n' and len(said.out.splitlines())==1, said
+
+def test_a_reader_that_ends_early_is_no_error(home):
+    done = subprocess.run(f'{SCRIPTS}/electra_pretrain --hparams help | true', shell=True, cwd=home,
+                          capture_output=True, text=True)
+    assert not done.stderr, done
 
 def test_a_run_is_complete(home):
     found = {o.name for o in (home/'run').iterdir()}
@@ -356,7 +382,7 @@ def test_folder_of_another_recipe(home):
     bad(home, f'{line} --steps 40 --out run', 'num_train_steps', '--extend')
     bad(home, f'{line} --steps 5 --out vocab', 'something else')
 
-HPARAMS = {'{"mask_probs": 0.2}': 'Did you mean `mask_prob`?', '{"mask_prob": "high"}': 'float',
+HPARAMS = {'{"mask_probs": 0.2}': 'Did you mean `mask_prob`? --hparams help', '{"mask_prob": "high"}': 'float',
            '{"mask_prob": 15}': '0.9', '{"train_batch_size": 0}': 'at least 1',
            '{"mask_prob": 0.2': 'line 1', 'nowhere.json': 'nowhere.json',
            '{"length_schedule": [[7, 1.0]]}': 'divide', '{"length_schedule": 3}': 'of type list',
@@ -540,11 +566,13 @@ SOON = { # what is wrong, by the command, and the line
     'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --top 1': 'at least 2',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --mask-prob 15': 'between 0.01 and 0.9',
     f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
-    f'{PRETRAIN} --prest tiny': 'there is no flag --prest. Did you mean `preset`? A hyper-parameter',
+    f'{PRETRAIN} --prest tiny': 'there is no flag --prest. Did you mean `--preset`? A hyper-parameter',
     f'{PRETRAIN} --learning-rate=1e-3': 'there is no flag --learning-rate. A hyper-parameter is given as',
-    'electra_score tales.txt': "nothing takes 'tales.txt' where it stands; flags: h, help, show",
+    'electra_score tales.txt': "'tales.txt' stands without a flag; put one before it: --show, --text",
+    'electra_score --show hello --by towers': 'leave out --by',
+    'electra_score --show hello --out rows.jsonl': 'leave out --out',
     'electra_score --text tales.txt --model precious/../rum': 'Did you mean `precious/../run`?',
-    f"{PRETRAIN} --hparams '{{\"mask_probs\": 0.2}}'": 'Did you mean `mask_prob`?',
+    f"{PRETRAIN} --hparams '{{\"mask_probs\": 0.2}}'": 'Did you mean `mask_prob`? --hparams help lists all',
     f"{PRETRAIN} --hparams '{{\"mask_prob\": 15}}'": 'at most 0.9',
     f'{PRETRAIN} --hparams nowhere.json': 'where there is nothing',
     f'{PRETRAIN} --steps 5 --minutes 1': 'one of them',
@@ -556,7 +584,7 @@ SOON = { # what is wrong, by the command, and the line
     'electra_pretrain --data examples --out run --seed 7': 'another recipe: seed is 0, asked for 7',
     "electra_pretrain --data examples --out run --hparams '{\"mask_prob\": 0.4}'": 'mask_prob is 0.3, asked for 0.4',
     'electra_plan --preset tiniest': 'Did you mean `tiny`?', 'electra_plan --device a1000': 'is one of t4, v100',
-    "electra_plan --hparams '{\"mask_probs\": 0.2}'": 'Did you mean `mask_prob`?',
+    "electra_plan --hparams '{\"mask_probs\": 0.2}'": 'Did you mean `mask_prob`? --hparams help lists all',
     'electra_plan --budget 3': '--budget', 'electra_plan --price -1 --device a100': '--price',
     'electra_plan --precision fp8': 'bf16', 'electra_plan --data precious --measure': 'holds no examples',
     'electra_pretrain --objective mine.py:Mine --out r2': 'there is no file mine.py',

@@ -54,7 +54,12 @@ def _in_terminal(f, args, kwargs, places, less):
     try:
         kwargs = _expanded(kwargs, places)
         _check_places(f, kwargs, places)
-        return f(*args, **kwargs)
+        found = f(*args, **kwargs)
+        sys.stdout.flush()
+        return found
+    except BrokenPipeError: # what reads the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
     except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
     except (MemoryError, RuntimeError) as e:
         if why := _out_of_memory(e):
@@ -80,17 +85,18 @@ def _parsed(f, few, renamed):
     parser.add_argument('--help-all', action='help', help='show all flags' if few else SUPPRESS)
     parser.add_argument('--version', action='version', version=f'electra_nbdev {__version__}', help='show the version')
     found, rest = parser.parse_known_args(argv)
-    if rest: parser.exit(2, f'{f.__name__}: {_unknown(rest[0], parser)}\n')
+    if rest: parser.exit(2, f'{f.__name__}: {_unknown(rest[0], signature(f).parameters)}\n')
     found = vars(found)
     return {k: v for k,v in found.items() if k in signature(f).parameters}
 
-def _unknown(arg, parser):
-    "What is wrong with an argument that no flag takes"
-    flags = [o.lstrip('-') for o in parser._option_string_actions]
-    if not arg.startswith('-'): return f"nothing takes {arg!r} where it stands; flags: {', '.join(flags)}"
+def _unknown(arg, own):
+    "What is wrong with an argument that no flag takes; `own` are the names of the command's own"
+    flags = [o.replace('_', '-') for o in own]
+    if not arg.startswith('-'): return f"{arg!r} stands without a flag; put one before it: --{', --'.join(flags)}"
     name = arg.partition('=')[0].lstrip('-')
-    hparams = """ A hyper-parameter is given as --hparams '{"name": value}'""" if 'hparams' in flags else ''
-    return f"there is no flag --{name}.{suggest(name, flags)}{hparams}"
+    meant = suggest(name, flags).replace('`', '`--', 1)
+    hparams = """ A hyper-parameter is given as --hparams '{"name": value}'""" if 'hparams' in own else ''
+    return f"there is no flag --{name}.{meant}{hparams}"
 
 def _by_new_name(arg, renamed):
     "An argument of a command line, a former flag under its name of today"
@@ -255,7 +261,7 @@ def known_hparams(
             check_field(known[name], tuple(value) if isinstance(value, list) else value)
             found[name] = value
         elif name not in elsewhere:
-            raise InputError(f"there is no hparam `{name}`.{suggest(name, known)} See `{cls.__name__}` for all of them")
+            raise InputError(f"there is no hparam `{name}`.{suggest(name, known)} --hparams help lists all")
         elif value!=elsewhere[name][0]: raise InputError(f"hparam `{name}` is {value!r}, but {elsewhere[name][1]}")
     return found
 

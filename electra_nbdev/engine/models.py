@@ -62,9 +62,9 @@ def model_folder(
     "Folder of a model"
     path = model_path(model)
     if path.is_dir(): return path
-    names = ' or '.join(f'`{o}`' for o in SHIPPED)
+    names = ', '.join(f'`{o}`' for o in SHIPPED)
     raise InputError(f"there is no folder {path}; give the folder of a run, hf:name, or "
-                     f"{names}, the models of the package")
+                     f"one of {names}, the models of the package")
 
 # %% ../../nbs/engine/91_models.ipynb #cc3b68e4
 def check_run(

@@ -385,7 +385,8 @@ def _within(minutes, hp, dls, amp, given, objective):
     if short==hp: return hp
     tokens = hp.num_train_steps*hp.train_batch_size*hp.max_seq_length/1e6
     print_line(f"About {tokens:.1f} million tokens in {minutes:g} min are too few to learn from whole examples of "
-               f"{hp.max_seq_length}: instead, sequences have 8 tokens, from half of the steps on 16, at last 32. "
+               f"{hp.max_seq_length}: whatever was said above, sequences have 8 tokens, from half of the steps on 16, "
+               "at last 32. "
                "Held-out text has 32 from the beginning, so its numbers move late. "
                f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
     return with_steps(short, steps_within(minutes, short, dls, amp, objective))
@@ -471,7 +472,7 @@ def _say_losses(learn):
     "Print what the columns of losses add up, and how much is masked"
     parts = ' + '.join(f'{k}_loss' if w==1 else f'{w:g} x {k}_loss' for k,w in learn.model.weights.items())
     print_line(f"Losses are {parts}, in nats, with {learn.hp.mask_prob:.0%} of the tokens masked in training "
-               f"and {EVAL_MASK_PROB:.0%} in held-out text")
+               f"and {EVAL_MASK_PROB:.0%} in held-out text; `time` is that of the line")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #b20eb259
 def evaluate_run(
