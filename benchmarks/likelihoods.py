@@ -53,7 +53,7 @@ def share(right):
 
 def one_word(model, path):
     "How often a sentence is more probable than with another word, and its word than four others for the blank"
-    from electra_nbdev.using.ranking import choose, score_nbest
+    from electra_nbdev.using.ranking import choose
     from electra_nbdev.using.likelihood import pseudo_log_likelihood
     blanks = list(with_a_blank(path))
     filled = [text.replace('___', o) for text,word,others in blanks for o in (word, others[0])]
@@ -70,6 +70,7 @@ def pairs(model, folder):
 
 def lists(model, path):
     "Word error rates before and after re-ranking, and the change, with intervals"
+    from electra_nbdev.using.ranking import score_nbest
     (weight, bonus), found = score_nbest(model, path)
     return found.to_dict('index') | dict(weight=weight, bonus=bonus)
 

@@ -70,3 +70,15 @@ def test_seeds_are_averaged_and_drawn(tmp_path):
     for draw in (minimal_pairs.draw, minimal_pairs.draw_phenomena):
         draw(dict(rows=rows, seconds=seconds), tmp_path/'drawn.png')
         assert (tmp_path/'drawn.png').read_bytes()[1:4]==b'PNG'
+
+ROOT = Path(__file__).resolve().parents[1]
+
+def test_the_page_has_the_rows_and_the_figures():
+    found = json.loads((ROOT/'benchmarks/results/minimal_pairs.json').read_text())
+    page = ROOT/'nbs/tutorials/58_minimal_pairs.qmd'
+    told = {o.split(' | ')[0][2:]: o for o in page.read_text(encoding='utf-8').splitlines() if o.startswith('| ')}
+    for (text,model,way),rows in minimal_pairs.by_way(found['rows']).items():
+        line = told[f'{model}, {way}']
+        assert all(f'{minimal_pairs.accuracy(rows, o)[0]:.1f}' in line for o in minimal_pairs.JUDGES), line
+        assert f" {found['seconds']['novels'][f'{model}, {way}']} " in line
+    for o in ('minimal_pairs', 'minimal_pairs_phenomena'): assert (page.parent/f'{o}.png').is_file()

@@ -2,7 +2,7 @@
 
 `config.json` says float32, and that is what `from_pretrained` makes of them. README.md, the model's card, is written
 by hand."""
-import shutil, sys
+import json, shutil, sys
 from pathlib import Path
 from safetensors.torch import load_file, save_file
 
@@ -15,7 +15,10 @@ def ship(run, name, models=MODELS):
     if not networks: raise SystemExit(f'{run} has no finished networks; give the folder of a run that is done')
     for o in dest.glob('*/'): shutil.rmtree(o)
     dest.mkdir(parents=True, exist_ok=True)
-    for o in ('hparams.json', 'history.jsonl'): shutil.copy(run/o, dest)
+    shutil.copy(run/'history.jsonl', dest)
+    recipe = json.loads((run/'hparams.json').read_text(encoding='utf-8'))
+    if begun := recipe['run'].get('init'): begun['folder'] = Path(begun['folder']).name # no place of this machine
+    (dest/'hparams.json').write_text(json.dumps(recipe, indent=2)+'\n', encoding='utf-8')
     for o in networks:
         shutil.copytree(run/o.parent, dest/o.parent, dirs_exist_ok=True)
         for w in (dest/o.parent).rglob('*.safetensors'):

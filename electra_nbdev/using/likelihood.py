@@ -231,7 +231,7 @@ def _open_causal(folder):
 
 # %% ../../nbs/using/31_likelihood.ipynb #849af0fd
 def load_likelihood(
-    path='electric', # Folder of a run or of a model of `transformers`, or `electric` or `tiny`, those of the package
+    path='electric-baby', # Folder of a run or of a model of `transformers`, or a model of the package
     by:str|None=None, # One of `WAYS`; the first that the model has if None
     vocab=None, # Vocabulary of a run that is still in training, if it is not the sample's
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
