@@ -76,9 +76,10 @@ def keep(found, args): args.out.write_text(json.dumps(found, indent=1)+'\n')
 def measure(args):
     "Add the rows that are not there yet"
     for name,seed,by in ways(args.seeds):
-        found, what = kept(args), dict(text=args.examples.name, model=name, seed=seed, way=by)
-        if any(what.items()<=o.items() for o in found['rows']): continue
+        what = dict(text=args.examples.name, model=name, seed=seed, way=by)
+        if any(what.items()<=o.items() for o in kept(args)['rows']): continue
         row = what | judge(opened(name, seed, by, args), args)
+        found = kept(args) # another command may have added to it
         keep(found | dict(rows=[*found['rows'], row]), args)
         print(*what.values(), *(row[o]['mean over sets']['accuracy'] for o in JUDGES), flush=True)
 

@@ -336,7 +336,7 @@ def electra_score(
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
-    model:str=None, # Run, model or hf:name; electric-baby (default); tiny (that of --show, --choices), electric
+    model:str=None, # Run, model or hf:name; electric-baby (default), tiny (that of --show, --choices), electric
     by:SomeNames=None, # towers (67 % of BLiMP right), energies (67 %), p-replaced (58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file for one row per line of the input, tokens included; of --surprisal a TSV file

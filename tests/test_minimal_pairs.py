@@ -42,6 +42,18 @@ def test_a_stopped_study_goes_on(args, monkeypatch):
     other = Namespace(**vars(args) | dict(flops=2e9))
     with pytest.raises(SystemExit, match='1e.09 FLOPs'): minimal_pairs.measure(other)
 
+def test_rows_of_another_command_stay(args, monkeypatch):
+    "One that has ended while this one was training"
+    tok = load_tokenizer('tiny')
+    def opened(name, seed, by, args):
+        found = minimal_pairs.kept(args)
+        if not found['rows']: minimal_pairs.keep(found | dict(rows=[dict(text='babylm')]), args)
+        return Likelihood(lambda ids, mask: ids.float(), tok, 32, by=by)
+    monkeypatch.setattr(minimal_pairs, 'opened', opened)
+    monkeypatch.setattr(minimal_pairs, 'ways', lambda seeds: [('n-gram', None, '5-gram')])
+    minimal_pairs.measure(args)
+    assert [o['text'] for o in json.loads(args.out.read_text())['rows']]==['babylm', 'novels']
+
 def test_the_seconds_of_all_ways_are_measured_in_turns(args, monkeypatch):
     now, tok = [0.], load_tokenizer('tiny')
     monkeypatch.setattr(minimal_pairs.time, 'perf_counter', lambda: now[0])

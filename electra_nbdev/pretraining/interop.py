@@ -341,7 +341,7 @@ def joined(
 
 # %% ../../nbs/pretraining/26_interop.ipynb #a3b0b24a
 def open_pretrained(
-    src, # A folder, `hf:name`, a TensorFlow checkpoint, `tiny` or `electric`; or a discriminator and a generator
+    src, # A folder, `hf:name`, a TensorFlow checkpoint, a model of the package; or a discriminator and a generator
     hparams=None, # What the source does not tell, or what shall be otherwise: a dict, JSON text or a JSON file
     missing:str='embeddings', # What a network that has to be made shares: `embeddings`, or nothing: `fresh`
 )->Pretrained: # With `model`, `hp`, `tokenizer`, `report()`
