@@ -97,7 +97,7 @@ def pages(tmp):
     sh(sys.executable, 'tools/pages.py', cwd=tmp)
     return 1, f"{len(notebooks(names))} pages of the site"
 
-MODELS = {'electra-tiny-en': 8, 'electric-tiny-en': 5, 'electric-baby-en': 15} # Models of the package, and the megabytes each may have
+MODELS = {'electra-tiny-en': 8, 'electric-tiny-en': 5, 'electric-baby-en': 15} # Megabytes that each model may have
 
 PROBE = '''
 import importlib, json, pkgutil, sys
