@@ -294,7 +294,7 @@ def summary(
     bits = domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"
     if learnt := outcome(m): good += f"\n{learnt}"
-    if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.hp.num_train_steps} doubles the run"
+    if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.n_updates} doubles the run"
     return f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}"
 
 def _ended(learn):
