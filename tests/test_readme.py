@@ -22,6 +22,17 @@ def test_its_links_lead_somewhere():
     local = [o for _,_,o in pages.LINK.findall(README)]
     assert len(local)>4 and all((ROOT/o).exists() for o in local)
 
+def test_its_demo_is_a_recorded_one():
+    "The last step's numbers, the held-out line and the scored sentence; `make demo` prints such a file"
+    log = (ROOT/'benchmarks/results/demo.txt').read_text(encoding='utf-8')
+    held, = re.findall('^Held-out: .*$', README, re.M)
+    step, numbers = re.search(r'^step (\d+)  (gen_loss.*)$', README, re.M).groups()
+    line, = re.findall(f'^step {step} .*$', log, re.M)
+    assert held in log and all(o in line for o in re.findall(r'\w+ [\d.]+', numbers))
+    assert '9 of 10 exchanged words found' in log and 'in 9 of ten fixed sentences' in README
+    shown = README.split('--model runs/demo --show')[1].splitlines()[1:3]
+    assert '\n'.join(shown) in log
+
 def test_its_python_lines_are_the_guides():
     assert all(o in BLOCKS for o in re.findall(r'```python\n(.*?)```', README, re.S))
 
