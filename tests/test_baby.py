@@ -1,8 +1,9 @@
 "What `tools/baby.py` selects: whole sentences, ten million words, ten passes at most"
-import sys
+import json, sys
 from pathlib import Path
 
 import pytest, torch
+from safetensors.torch import load_file
 
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.pretraining.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
@@ -57,6 +58,19 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     for o in baby.STAGES[:3]: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
     baby.train('electric', tmp_path/'work')
     assert len(typed)==3 and baby.place('masked', 'sentences-again').parent==tmp_path
+
+def test_a_shipped_model_names_no_place_of_a_machine(tmp_path):
+    "And its weights are in half precision"
+    hp, run = preset('tiny'), tmp_path/'run'
+    save_networks(build_networks(hp), hp, run, load_tokenizer('tiny'))
+    save_hparams(hp, run/'hparams.json', init=dict(folder=str(tmp_path/'before')))
+    (run/'history.jsonl').write_text('')
+    baby.ship(run, 'a-model', tmp_path)
+    found = tmp_path/'a-model/hparams.json'
+    assert json.loads(found.read_text())['run']['init']['folder']=='before'
+    assert load_hparams(found).model_size=='tiny'
+    weights = load_file(tmp_path/'a-model/discriminator/model.safetensors').values()
+    assert {o.dtype for o in weights}=={torch.float16}
 
 @pytest.mark.parametrize('name', baby.OBJECTIVES)
 def test_a_new_discriminator_leaves_the_generator_as_it_is(name, tmp_path, capfd):
