@@ -116,7 +116,9 @@ def test_a_run_is_complete(home):
     rows = read_history(home/'run/history.jsonl')
     assert [o['step'] for o in rows if not o.keys() & {'held_out', 'domain'}]==[5, 10, 15, 20]
     assert rows[-2]['held_out']['disc_auc']>0 and rows[-1]['domain']['after']['bits_per_byte']>0
-    assert f"bits per byte: {rows[-1]['domain']['after']['bits_per_byte']:.3f} at the end" in said
+    after = rows[-1]['domain']['after']
+    bits = f"bits per byte: {after['bits_per_byte']:.3f} at the end, unigram baseline {after['unigram']:.3f}"
+    assert bits in said and 0<after['unigram']<4
     saved = json.loads((home/'run/hparams.json').read_text())
     assert saved['num_train_steps']==20
     assert saved['run']['data']['max_length']==16 and 'torch' in saved['run']['versions']

@@ -41,6 +41,7 @@ def test_device_names(monkeypatch, kind, n, has):
         assert str(e.value)==f"--device is {name!r}, which this machine does not have; it has {has}"
     for name in ('cudo', 'meta', ''): # what no machine has is refused without asking torch
         with pytest.raises(InputError, match=f"^--device is '{name}'; allowed: cpu, cuda, "): device_of(name)
+    with pytest.raises(InputError, match='Leave it out: a GPU is taken if there is one'): device_of('gpu')
 
 def test_a_device_that_is_there_but_does_not_work(monkeypatch):
     gpus(monkeypatch, 'cuda', 2)

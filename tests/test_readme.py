@@ -33,6 +33,14 @@ def test_its_demo_is_a_recorded_one():
     shown = README.split('--model runs/demo --show')[1].splitlines()[1:3]
     assert '\n'.join(shown) in log
 
+@pytest.mark.parametrize('page', ['README.md', 'nbs/evidence.qmd', 'paper/paper.md'])
+def test_kills_are_recorded_ones(page):
+    "`benchmarks/kills.py` prints such a file"
+    log = (ROOT/'benchmarks/results/kills.txt').read_text(encoding='utf-8')
+    equal, n = re.search(r'^(\d+) of (\d+) kills: ', log, re.M).groups()
+    text = (ROOT/page).read_text(encoding='utf-8')
+    assert re.search(rf'{equal} of {n} kills|Of {n} processes that were killed at random moments, {equal} ', text)
+
 def test_its_python_lines_are_the_guides():
     assert all(o in BLOCKS for o in re.findall(r'```python\n(.*?)```', README, re.S))
 

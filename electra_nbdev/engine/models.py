@@ -158,7 +158,8 @@ def check_device(
 ):
     "Refuse a device that there is nowhere, and then one that this machine does not have"
     if name.partition(':')[0] not in DEVICES:
-        raise InputError(f"--device is {name!r}; allowed: {', '.join(DEVICES)}.{suggest(name, DEVICES)}")
+        meant = ' Leave it out: a GPU is taken if there is one.' if name=='gpu' else suggest(name, DEVICES)
+        raise InputError(f"--device is {name!r}; allowed: {', '.join(DEVICES)}.{meant}")
     if 'torch' not in sys.modules and _is_absent(*name.partition(':')[::2]):
         raise InputError(f"--device is {name!r}, which this machine does not have; --device cpu is always there")
     if name=='cpu' or name in devices(): return

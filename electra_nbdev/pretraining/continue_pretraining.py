@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/continue_pretrai
 # %% auto #0
 __all__ = ['AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'restarted', 'CarryMoments', 'carried', 'spell',
            'old_rows', 'of_vocabulary', 'new_parts', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte',
-           'held_out_texts', 'DomainBits', 'domain_report', 'continue_pretraining']
+           'unigram_bits', 'held_out_texts', 'DomainBits', 'domain_report', 'continue_pretraining']
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #cba3e1ca
 import math, warnings
@@ -28,6 +28,7 @@ from ..engine.models import max_input
 from ..engine.training import print_line
 from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
+from ..method.metrics import unigram_nll
 from .interop import open_pretrained
 from .learner import ElectraLearner
 from .monitor import JSONLLogger, rounded
@@ -313,6 +314,18 @@ def bits_per_byte(
     words, pieces = sum(len(o) for _,o in rows), sum(len(ids)-1 for ids,_ in rows)
     return dict(bits_per_byte=bits/n, bits=bits, bytes=n, words=words, pieces=pieces, unknown_bytes=lost)
 
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #6de94e46
+def unigram_bits(
+    tok, # Tokenizer
+    texts:Iterable, # Strings
+    counts, # How often each piece occurs in the training text, (V,)
+)->float:
+    "Bits per byte of text under the unigram distribution"
+    texts, nll = list(texts), unigram_nll(counts)
+    rows, lost = _word_rows(tok, texts, 126)
+    nats = sum(nll[ids[1:]].sum().item() for ids,_ in rows)
+    return (8*lost + nats/math.log(2))/sum(len(o.encode()) for o in texts)
+
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #e6771d7c
 def held_out_texts(
     examples, # Held-out `Examples`
@@ -338,6 +351,7 @@ class DomainBits(Callback):
         for k,(mlm,tok,n) in models.items():
             if not isinstance(mlm, ElectraForMaskedLM): continue
             found[k] = rounded(bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed))
+        if 'after' in found: found['after'] |= self.unigram(texts)
         if found: self.history.add(dict(step=self.n_updates, domain=found))
 
     def before_fit(self):
@@ -360,6 +374,14 @@ def here(self:DomainBits)->tuple: # Generator, tokenizer, tokens of an example
     longest = max((n for n,_ in self.hp.length_schedule), default=self.hp.max_seq_length)
     return self.model.generator, self.dls.valid.dataset.tokenizer, longest
 
+@patch
+def unigram(self:DomainBits,
+    texts:list, # Held-out text
+)->dict: # `unigram`
+    "Bits per byte under the unigram of the training text"
+    counts = self.dls.train.dataset.token_counts()
+    return rounded(dict(unigram=unigram_bits(self.here()[1], texts, counts)))
+
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #0b21ad1a
 def domain_report(
     rows:list, # Lines of a history
@@ -370,6 +392,7 @@ def domain_report(
     names = dict(before='before', start='with the vocabulary of the examples and before the first step', after='after')
     if 'before' not in found: names['after'] = 'at the end'
     bits = ', '.join(f"{found[k]['bits_per_byte']:.3f} {v}" for k,v in names.items() if k in found)
+    if 'unigram' in found['after']: bits += f", unigram baseline {found['after']['unigram']:.3f}"
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
     return f'Held-out text, bits per byte: {bits} ({size})'
 
