@@ -239,6 +239,13 @@ def test_errors(data, tmp_path):
     with pytest.raises(InputError, match='--body .* has no config.json'):
         electra_pretrain(data=str(data), out=str(tmp_path/'run'), body=str(data))
 
+def test_a_width_that_a_body_cannot_have_is_refused(tmp_path):
+    BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2).save_pretrained(tmp_path/'bert')
+    narrow = dict(hparams='{"generator_hidden_size": 0.5}', out=tmp_path/'run', device='cpu')
+    with pytest.raises(InputError, match="no effect with the body 'bert'.*`generator_layers` makes it smaller"):
+        electra_pretrain(body=str(tmp_path/'bert'), **narrow)
+    assert not (tmp_path/'run').exists()
+
 def test_positions_that_are_kept_for_padding_hold_no_token(data, tmp_path):
     "Of RoBERTa's 18 positions a text has 16"
     hp = replace(recipe(data, 'bert'), body=RobertaConfig(**SIZE | dict(max_position_embeddings=18)).to_diff_dict())

@@ -346,8 +346,8 @@ def match_examples(
     if 'do_lower_case' in given and not hp.do_lower_case and getattr(examples.tokenizer, 'do_lower_case', False):
         raise InputError(f"hparam `do_lower_case` is false, but the vocabulary of {examples.path} is lower-cased; "
                          "electra_vocab --lower-case false trains another")
-    if change: print('From the examples:', ', '.join(f'{k} {v}' for k,(_,v) in differences(hp, matched).items()),
-                     flush=True)
+    said = {k: v for k,(_,v) in differences(hp, matched).items() if k!='length_schedule'} # `minutes` may shorten it
+    if said: print('From the examples:', ', '.join(f'{k} {v}' for k,v in said.items()), flush=True)
     return matched
 
 def with_special_ids(

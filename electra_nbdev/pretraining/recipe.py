@@ -6,12 +6,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/recipe.html.md""
 
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'LENGTH', 'FREE', 'preset', 'lengths_for', 'stretched',
-           'with_length', 'with_steps', 'shortened', 'longest_so_far', 'body_config', 'objective_of', 'reads_table',
-           'scoring_ways', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of', 'build_networks',
-           'arguments_of_recipe', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
-           'differences', 'refuse_other', 'check_longer', 'run_facts', 'check_objective', 'check_trained_on',
-           'check_vocabulary', 'check_init', 'kept_folder', 'has_towers', 'network_folders', 'save_networks',
-           'load_networks', 'load_weights', 'PretrainHParams', 'SIZES']
+           'with_length', 'with_steps', 'shortened', 'longest_so_far', 'body_config', 'check_width', 'objective_of',
+           'reads_table', 'scoring_ways', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of',
+           'build_networks', 'arguments_of_recipe', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
+           'load_hparams', 'differences', 'refuse_other', 'check_longer', 'run_facts', 'check_objective',
+           'check_trained_on', 'check_vocabulary', 'check_init', 'kept_folder', 'has_towers', 'network_folders',
+           'save_networks', 'load_networks', 'load_weights', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -67,12 +67,12 @@ def preset(
     if 'length_schedule' in base and fits(n, (int,)) and n>0: implied |= _of_length(base, n)
     if given.get('electra_objective') is False and not given.get('electric_objective'): implied['unigram_noise'] = 0.
     if given.get('electric_objective') or given.get('two_tower_generator'): implied |= _TOWERS
-    body = given.get('body')
-    if isinstance(body, dict) and body and 'embedding_size' not in body and body.get('model_type')!='electra':
-        implied |= _BODY
+    if isinstance(given.get('body'), dict) and _of_one_width(given['body']): implied |= _BODY
     return PretrainHParams(**base | implied | given)
 
 def _frozen(o): return tuple(o) if isinstance(o, list) else o
+
+def _of_one_width(body): return body and 'embedding_size' not in body and body.get('model_type')!='electra'
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #8ec224ff
 def lengths_for(
@@ -194,6 +194,16 @@ def _other_body(hp):
     for o in ('pad_token_id', 'cls_token_id', 'sep_token_id', 'bos_token_id', 'eos_token_id'):
         if (getattr(cfg, o, None) or 0)>=hp.vocab_size: setattr(cfg, o, None) # of another vocabulary
     return cfg
+
+# %% ../../nbs/pretraining/20_recipe.ipynb #423b13bf
+def check_width(
+    hp:PretrainHParams, # Recipe
+    given, # Names of the hyper-parameters that the user has set
+):
+    "Refuse a width of the generator that its body cannot have"
+    if 'generator_hidden_size' not in given or not _of_one_width(hp.body): return
+    raise InputError(f"hparam `generator_hidden_size` has no effect with the body {hp.body.get('model_type')!r}, whose "
+                     "generator is as wide as its discriminator; `generator_layers` makes it smaller")
 
 # %% ../../nbs/pretraining/20_recipe.ipynb #eed08e77
 def objective_of(

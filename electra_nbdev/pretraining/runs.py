@@ -385,8 +385,7 @@ def _within(minutes, hp, dls, amp, given, objective):
     if short==hp: return hp
     tokens = hp.num_train_steps*hp.train_batch_size*hp.max_seq_length/1e6
     print_line(f"About {tokens:.1f} million tokens in {minutes:g} min are too few to learn from whole examples of "
-               f"{hp.max_seq_length}: whatever was said above, sequences have 8 tokens, from half of the steps on 16, "
-               "at last 32. "
+               f"{hp.max_seq_length}: sequences have 8 tokens, from half of the steps on 16, at last 32. "
                "Held-out text has 32 from the beginning, so its numbers move late. "
                f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
     return with_steps(short, steps_within(minutes, short, dls, amp, objective))
