@@ -68,6 +68,7 @@ def test_pre_training_takes_the_vocabulary_of_the_examples(here, monkeypatch):
     learn = names['learn']
     config = learn.model.discriminator.config
     assert learn.n_updates==1 and config.vocab_size==n<=120 and config.hidden_size==96
+    assert {'discriminator', 'generator'}<={o.name for o in (here/'runs/mine').iterdir()}
 
 def test_a_table(here):
     rows = [f'{sentence(i)},{("animal", "pet")[i%2]}\n' for i in range(40)]
