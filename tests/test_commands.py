@@ -79,18 +79,22 @@ def test_a_run_says_what_it_has_learnt(home):
     "And before it what its losses add up"
     said = typed('electra_pretrain --data examples --steps 8 --hparams recipe.json --out says --device cpu', home)
     assert said.code==0, said.err
-    *_, learnt, _, curves = said.out.splitlines()
+    *_, learnt, _, curves, then = said.out.splitlines()
+    assert then=='Next: electra_score --model says --show "A sentence of this text.", or electra_finetune'
     assert learnt.startswith('UNDERTRAINED: the discriminator is still on its plateau'), said.out
     assert 'Losses are gen_loss + 20 x disc_loss, in nats, with 30% of the tokens' in said.out, said.out
 
 def test_what_is_built_is_told(home):
-    "The case of a vocabulary, and what is held out"
+    "The case of a vocabulary, what is held out, and the next command"
     said = typed('electra_vocab --corpus tales.txt --out vocab2 --vocab-size 120', home)
     assert re.search(r'^\d+ lower-cased pieces in vocab2$', said.out, re.M), said
+    assert said.out.endswith('Next: electra_data --corpus tales.txt --vocab vocab2 --out examples\n')
     said = typed('electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1', home)
     kept = load_examples(home/'examples/held_out').counts
     told = f"held out: {kept['documents']} documents, {kept['examples']} examples in examples/held_out"
-    assert said.out.splitlines()[-1]==told and kept['documents'], said
+    few, then = said.out.splitlines()[-2:]
+    assert few==f'{told}, which are few to measure on; --held-out takes a larger share' and kept['documents'], said
+    assert then=='Next: electra_pretrain --data examples --preset tiny --minutes 10 --out runs/mine'
 
 def test_an_undertrained_run_says_how_to_go_on(home):
     said = typed('electra_pretrain --data examples --steps 8 --hparams recipe.json --out short --device cpu', home)
@@ -101,7 +105,7 @@ def test_printed_likelihoods_name_their_way(home):
     "Apart from the lines, which other programs read"
     (home/'one.txt').write_text('the king saw the sea .\n')
     said = typed('electra_score --text one.txt --model electric --by energies', home)
-    assert said.err=='log-likelihoods in nats, by energies:\n' and len(said.out.splitlines())==1, said
+    assert said.err=='pseudo-log-likelihoods in nats, by energies:\n' and len(said.out.splitlines())==1, said
 
 def test_a_reader_that_ends_early_is_no_error(home):
     done = subprocess.run(f'{SCRIPTS}/electra_pretrain --hparams help | true', shell=True, cwd=home,

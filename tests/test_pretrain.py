@@ -414,6 +414,17 @@ def test_a_generator_that_knows_word_frequencies_only_is_said():
     now = dict(gen_entropy=3., masked_lm_accuracy=.2)
     for below,done,said in ((-.1, .6, 1), (-.1, .4, 0), (.1, .6, 0)):
         assert len(diagnose([now | dict(below_unigram=below)]*3, done, ''))==said
+    bad = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0.)
+    for done,said in ((.7, 0), (.8, 2)): # not while sequences are shorter than held-out ones
+        assert len(diagnose([now | bad | dict(below_unigram=-.1)]*3, done, '', pretrain.late(preset('tiny'))))==said
+
+def test_the_base_rate_of_a_young_run_of_short_sequences_is_no_problem(capsys):
+    now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
+    monitor = TrainingMonitor(1000, 'more steps', .8)
+    for step,said in ((700, 0), (800, 1)):
+        monitor.learn = SimpleNamespace(n_updates=step, held_out=now, in_fit=True)
+        monitor.after_validate()
+        assert capsys.readouterr().out.count('has not left the base rate')==said
 
 def test_no_advice_on_networks_that_are_only_timed(made, monkeypatch, capsys):
     from electra_nbdev.pretraining import monitor

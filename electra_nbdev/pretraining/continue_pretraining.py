@@ -394,7 +394,7 @@ def domain_report(
     bits = ', '.join(f"{found[k]['bits_per_byte']:.3f} {v}" for k,v in names.items() if k in found)
     if 'unigram' in found['after']: bits += f", unigram baseline {found['after']['unigram']:.3f}"
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
-    return f'Held-out text, bits per byte: {bits} ({size})'
+    return f'Held-out text under the generator, bits per byte: {bits} ({size})'
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #7df19256
 def _report_parts(origin, hp, model, carry_optimizer):

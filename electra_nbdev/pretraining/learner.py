@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/learner.html.md"
 
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'pretrain_dls', 'held_out_batches', 'EvaluationInterval', 'EmbeddingsOnly',
-           'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'untried', 'match_examples',
+           'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'untried', 'late', 'match_examples',
            'with_special_ids', 'spare_threads', 'time_steps', 'evaluation_batches', 'most_steps', 'steps_within',
            'faster_precision', 'choose_precision']
 
@@ -15,6 +15,7 @@ import gc, math, os, re, time
 from bisect import bisect_right
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import fastai.callback.all # schedules, finder, accumulation: what a fastai user expects of a learner
@@ -291,7 +292,8 @@ def _callbacks(hp, ours, out):
     "What counts, clips, writes the history and stops a run; on ordinary loaders schedule and epochs are those of a fit"
     total, every = hp.num_train_steps, hp.iterations_per_loop
     logger = JSONLLogger(out and Path(out)/'history.jsonl', every)
-    cbs = [CountUpdates(), ClipNorm(hp.max_grad_norm), logger, TrainingMonitor(total, untried(hp)), LossesAsNumbers(),
+    monitor = TrainingMonitor(total, untried(hp), late(hp))
+    cbs = [CountUpdates(), ClipNorm(hp.max_grad_norm), logger, monitor, LossesAsNumbers(),
            SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)]
     if hp.embeddings_only_steps: cbs.append(EmbeddingsOnly(hp.embeddings_only_steps))
     if not ours: return [*cbs, LinearWarmupDecay()]
@@ -311,6 +313,14 @@ def untried(
     free = '' if hp.bias_correction or hp.max_grad_norm is None else 'max_grad_norm null, '
     longer = f'more than {hp.num_train_steps} steps or another learning_rate than {hp.learning_rate:g}'
     return wider + shorter + easier + free + longer
+
+def late(
+    hp:PretrainHParams, # Recipe
+)->float: # At least a half
+    "Fraction of a run from which a network should have learnt: sequences have long been as long as held-out ones"
+    longest = max((n for n,_ in hp.length_schedule), default=0)
+    shorter = takewhile(lambda o: o[0]<longest, hp.length_schedule)
+    return max(.5, .1+sum(f for _,f in shorter))
 
 # %% ../../nbs/pretraining/22_learner.ipynb #0bjec71v
 def _instead(ours, given):

@@ -233,6 +233,7 @@ def diagnose(
     evals:list, # Held-out metrics of the evaluations so far, the newest last
     done:float, # Fraction of training that is done
     cures:str, # What may help a discriminator that has learnt nothing, from `untried`
+    late:float=.5, # Fraction of training from which a network should have learnt something
 )->list: # Sentences: what is wrong and what usually cures it
     "Known problems of a run; healthy and young runs have none"
     now, told = evals[-1], []
@@ -241,7 +242,7 @@ def diagnose(
         if max(ranks)>=.6 and ranks[-1]<.53:
             told.append(f"The discriminator has collapsed: auc_unigram was {max(ranks):.2f} and is {ranks[-1]:.2f}. "
                          "Continue from an earlier checkpoint with half the learning_rate.")
-        elif done>=.5 and max(ranks)<.56:
+        elif done>=late and max(ranks)<.56:
             told.append(f"The discriminator has not left the base rate after {done:.0%} of the steps. "
                          f"If it stays there, try {cures}.")
         if now['called_replaced']>.9:
@@ -252,7 +253,7 @@ def diagnose(
                      "Lower learning_rate; look for repeated text in the corpus.")
     zero = [k for k in ('gen_loss', 'disc_loss') if now.get(k)==0]
     if zero: told.append(f"{' and '.join(zero)} is exactly 0: nothing is predicted. Look at mask_prob and examples.")
-    if done>=.5 and max(o.get('below_unigram', 1.) for o in evals)<=0:
+    if done>=late and max(o.get('below_unigram', 1.) for o in evals)<=0:
         told.append(f"The generator has learnt no more than word frequencies after {done:.0%} of the steps. "
                      "If it stays there, try more steps, another learning_rate or a vocabulary that fits the text.")
     return told
@@ -299,6 +300,7 @@ class TrainingMonitor(Callback):
     def __init__(self,
         n_updates:int, # Of the whole run
         cures:str, # As for `diagnose`
+        late:float=.5, # As for `diagnose`
     ):
         store_attr()
         self.evals, self.told, self.waited = [], set(), 0.
@@ -310,7 +312,7 @@ class TrainingMonitor(Callback):
         if self.learn.n_updates<YOUNG: return
         rows = self.history.rows if hasattr(self, 'history') else []
         done = self.learn.n_updates/self.n_updates
-        for o in diagnose(self.evals, done, self.cures) + diagnose_speed(rows, self.waited):
+        for o in diagnose(self.evals, done, self.cures, self.late) + diagnose_speed(rows, self.waited):
             kind = re.split(r'\d', o)[0] # its words before the first number
             if kind not in self.told: print_line(o)
             self.told.add(kind)

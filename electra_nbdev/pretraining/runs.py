@@ -386,7 +386,7 @@ def _within(minutes, hp, dls, amp, given, objective):
     tokens = hp.num_train_steps*hp.train_batch_size*hp.max_seq_length/1e6
     print_line(f"About {tokens:.1f} million tokens in {minutes:g} min are too few to learn from whole examples of "
                f"{hp.max_seq_length}: sequences have 8 tokens, from half of the steps on 16, at last 32. "
-               "Held-out text has 32 from the beginning, so its numbers move late. "
+               "Held-out text has 32 from the beginning, so its numbers move late; below_unigram is negative at first. "
                f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
     return with_steps(short, steps_within(minutes, short, dls, amp, objective))
 
@@ -470,8 +470,9 @@ def _duration(learn):
 def _say_losses(learn):
     "Print what the columns of losses add up, and how much is masked"
     parts = ' + '.join(f'{k}_loss' if w==1 else f'{w:g} x {k}_loss' for k,w in learn.model.weights.items())
+    longer = ', and rise where sequences become longer' if len({n for n,_ in learn.hp.length_schedule})>1 else ''
     print_line(f"Losses are {parts}, in nats, with {learn.hp.mask_prob:.0%} of the tokens masked in training "
-               f"and {EVAL_MASK_PROB:.0%} in held-out text; `time` is that of the line")
+               f"and {EVAL_MASK_PROB:.0%} in held-out text{longer}; `time` is that of the line")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #b20eb259
 def evaluate_run(
