@@ -147,7 +147,7 @@ def test_residual_energies_begin_as_those_of_the_towers(tmp_path):
     def scores(by): return tensor(pseudo_log_likelihood(score[by], [text])[0]['scores'])
     close(scores('energies'), scores('towers'))
     mixed = build_networks(replace(hp, unigram_noise=.5)).train()
-    mixed.set_counts(torch.ones(50).index_fill(0, torch.arange(5), 0.))
+    mixed.set_token_counts(torch.ones(50).index_fill(0, torch.arange(5), 0.))
     mb = batch(hp)
     out, towers = mixed(*mb), mixed.generator
     fake, counted = corrupt(mb, out.prediction.sampled), out.labels>=0

@@ -37,7 +37,7 @@ def batch(bs=4, n=16, place=0):
 
 def objective(variant):
     model = build_networks(preset('tiny', **SMALL | VARIANTS[variant])).train()
-    if variant=='noise': model.set_counts(torch.arange(60.))
+    if variant=='noise': model.set_token_counts(torch.arange(60.))
     return model
 
 def shared(model):

@@ -97,7 +97,7 @@ class Objective(PreTrainedModel):
     kept = 'discriminator' # name of the network that is used later
     folder = 'discriminator' # name of its folder
     columns = () # held-out metrics that are shown
-    has_counts = False # whether the unigram distribution is known
+    has_token_counts = False # whether the unigram distribution is known
     head_step = None # loss and samples of the generator's head in training; None: the plain one
     def __init__(self,
         config:ObjectiveConfig, # Of both networks
@@ -149,7 +149,7 @@ def of(cls:Objective,
     generator:nn.Module|None=None, # Masked language model, two towers, or None
     discriminator:nn.Module|None=None, # Token classifier with one label, or None
     tie:str='embeddings', # As in `tie_networks`
-    counts=None, # How often the text has each token, 0 for special ones, (V,): for unigram noise
+    token_counts=None, # Of the text, 0 for special tokens, (V,): for unigram noise
     **arguments, # Of the objective, the others have their defaults
 )->Objective:
     "An objective of networks that one has"
@@ -159,7 +159,7 @@ def of(cls:Objective,
                          f"{suggest(k, cls.arguments)}")
     facts = [o.config.to_dict() if o else None for o in (generator, discriminator)]
     self = cls(ObjectiveConfig(*facts, tie, cls.arguments | arguments), generator, discriminator)
-    if counts is not None: self.set_counts(counts)
+    if token_counts is not None: self.set_token_counts(token_counts)
     return self
 
 # %% ../../nbs/method/04_electra.ipynb #dca22a17
@@ -297,13 +297,13 @@ def split_uniform(
     return first, rest.clamp(max=1-2**-24)
 
 @patch
-def set_counts(self:ReplacedTokenDetection,
+def set_token_counts(self:ReplacedTokenDetection,
     counts, # How often the text has each token, 0 for special ones, (V,)
 ):
     "The unigram distribution that noise is drawn from"
     counts = torch.as_tensor(counts, dtype=torch.float32).to(self.unigram_probs.device)
     self.unigram_probs.copy_(counts/counts.sum())
-    self.has_counts = True
+    self.has_token_counts = True
 
 @patch
 def noise_share(self:ReplacedTokenDetection): # 0 outside of training; a tensor [] if it changes
@@ -319,8 +319,9 @@ def choose_noise(self:ReplacedTokenDetection,
 )->tuple: # True where a replacement is noise, (bs, n), or None; the batch with numbers to draw with
     "Decide in training which replacements are drawn from the unigram distribution"
     if not self.config.arguments['unigram_noise'] or not self.training: return None, mb
-    self.has_counts = self.has_counts or bool(self.unigram_probs.any()) # read from a file
-    if not self.has_counts: raise InputError("unigram_noise needs token counts; call `set_counts`")
+    self.has_token_counts |= bool(self.unigram_probs.any()) # read from a file
+    if not self.has_token_counts:
+        raise InputError("unigram_noise needs token counts; call `set_token_counts`")
     noise, u = split_uniform(mb.u, self.noise_share())
     return noise, mb._replace(u=u)
 

@@ -275,7 +275,7 @@ def give_counts(
     if counts is None: raise InputError("hparam `unigram_noise` needs token counts; give electra_learner `counts`")
     counts = torch.as_tensor(counts).clone()
     counts[list(special_ids)] = 0
-    model.set_counts(counts)
+    model.set_token_counts(counts)
     return model
 
 # %% ../../nbs/pretraining/22_learner.ipynb #89f96e55
