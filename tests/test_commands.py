@@ -574,7 +574,7 @@ SOON = { # what is wrong, by the command, and the line
     f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
     f'{PRETRAIN} --prest tiny': 'there is no flag --prest. Did you mean `--preset`? A hyper-parameter',
     f'{PRETRAIN} --learning-rate=1e-3': 'there is no flag --learning-rate. A hyper-parameter is given as',
-    'electra_score tales.txt': "'tales.txt' stands without a flag; put one before it: --show, --text",
+    'electra_score tales.txt': "'tales.txt' stands without a flag; put one before it, such as --show or --text",
     'electra_score --show hello --by towers': 'leave out --by',
     'electra_score --show hello --out rows.jsonl': 'leave out --out',
     'electra_score --text tales.txt --model precious/../rum': 'Did you mean `precious/../run`?',

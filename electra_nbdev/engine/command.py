@@ -92,7 +92,9 @@ def _parsed(f, few, renamed):
 def _unknown(arg, own):
     "What is wrong with an argument that no flag takes; `own` are the names of the command's own"
     flags = [o.replace('_', '-') for o in own]
-    if not arg.startswith('-'): return f"{arg!r} stands without a flag; put one before it: --{', --'.join(flags)}"
+    if not arg.startswith('-'):
+        such = ' or '.join(f'--{o}' for o in flags[:2])
+        return f"{arg!r} stands without a flag; put one before it, such as {such}; --help lists all"
     name = arg.partition('=')[0].lstrip('-')
     meant = suggest(name, flags).replace('`', '`--', 1)
     hparams = """ A hyper-parameter is given as --hparams '{"name": value}'""" if 'hparams' in own else ''
