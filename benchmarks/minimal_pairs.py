@@ -1,12 +1,12 @@
 """What one pass costs: minimal pairs by every way to score, from networks of one size, text and number of FLOPs.
 
-`--examples` is a folder of electra_data. On it two Electrics, one with residual energies, an ELECTRA and a masked
-language model of the preset `tiny` are trained, for every seed; beside them stand n-gram models of the same tokens.
-`--data` is a folder with blimp/ and zorro/; ways of several passes score the first `--pairs` of each set. What is
-finished stays, so a stopped command goes on. Seconds, for 1,000 sentences of 20 words, are measured when all rows are
-there, the least of two rounds in which the ways of the first seed take turns; so the same command again measures them
-again. `--out` keeps the rows of every text, by the folder's name. At the end it draws the figures of the page *What
-one pass costs*; with `--draw` it does nothing else."""
+`--examples` is a folder of electra_data. On it an Electric, an ELECTRA and a masked language model of the preset `tiny`
+are trained, for every seed, and beside them stand n-gram models of the same tokens. `--data` is a folder with blimp/
+and zorro/; ways of several passes score the first `--pairs` of each set. What is finished stays, so a stopped command
+goes on. Seconds, for 1,000 sentences of 20 words, are measured when all rows are there, the least of two rounds in
+which the ways of the first seed take turns; so the same command again measures them again. `--out` keeps the rows of
+every text, by the folder's name. At the end it draws the figures of the page *What one pass costs*; with `--draw` it
+does nothing else."""
 import argparse, json, subprocess, sys, time
 from pathlib import Path
 
@@ -14,11 +14,9 @@ from common import RESULTS, table
 from ngram import ORDERS, likelihood
 from pairs import first_of_each, sentences
 
-ELECTRIC = dict(electra_objective=False, electric_objective=True)
-OBJECTIVES = {'Electric': ELECTRIC, 'residual Electric': ELECTRIC | dict(residual_energies=True), 'ELECTRA': {},
+OBJECTIVES = {'Electric': dict(electra_objective=False, electric_objective=True), 'ELECTRA': {},
               'masked': dict(electra_objective=False, mask_prob=.15)}
-WAYS = {'Electric': ('energies', 'towers'), 'residual Electric': ('energies',), 'ELECTRA': ('p-replaced', 'pll'),
-        'masked': ('pll', 'word-l2r')}
+WAYS = {'Electric': ('energies', 'towers'), 'ELECTRA': ('p-replaced', 'pll'), 'masked': ('pll', 'word-l2r')}
 MANY_PASSES = 'pll', 'word-l2r'
 LENGTHS = dict(max_seq_length=64, train_batch_size=16, eval_batch_size=64, num_eval_steps=24,
                length_schedule=[[8, .25], [16, .15], [32, .3], [64, .3]])
@@ -31,8 +29,7 @@ def train(name, seed, args):
     from electra_nbdev.pretraining.recipe import preset
     hparams = LENGTHS | OBJECTIVES[name] | dict(seed=seed)
     hp = preset('tiny', **hparams)
-    steps = round(args.flops*hp.num_train_steps/run_cost(hp).flops)
-    out = args.work/args.examples.name/f'{name}-{seed}'.replace(' ', '-')
+    steps, out = round(args.flops*hp.num_train_steps/run_cost(hp).flops), args.work/args.examples.name/f'{name}-{seed}'
     line = [Path(sys.executable).parent/'electra_pretrain', '--preset', 'tiny', '--data', args.examples, '--out', out,
             '--steps', steps, '--device', 'cpu', '--hparams', json.dumps(hparams)]
     subprocess.run([*map(str, line)], check=True)
