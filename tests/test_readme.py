@@ -1,6 +1,7 @@
 "The README: its length and links; its Python lines and those of the guide, run as they stand on small data"
 import json, re
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -40,6 +41,26 @@ def test_kills_are_recorded_ones(page):
     equal, n = re.search(r'^(\d+) of (\d+) kills: ', log, re.M).groups()
     text = (ROOT/page).read_text(encoding='utf-8')
     assert re.search(rf'{equal} of {n} kills|Of {n} processes that were killed at random moments, {equal} ', text)
+
+def test_the_cures_of_the_plateau_are_measured_ones():
+    "The table of notebook 03, its columns the settings of `benchmarks/plateau.py`, and the README's numbers"
+    found = json.loads((ROOT/'benchmarks/results/plateau.json').read_text())['found']
+    cells = json.loads((ROOT/'nbs/method/03_discriminator.ipynb').read_text(encoding='utf-8'))['cells']
+    rows = re.findall(r'^\| (yes|no) \| (\w+) \| (\w+) \| (\w+) \| ([\d.]+) \| ([\d.]+) \|$',
+                      '\n'.join(''.join(c['source']) for c in cells), re.M)
+    names = ('tiny', 'no unigram noise', 'whole rows from the beginning', 'clipped at 1', 'no bias correction',
+             'clipped, no bias correction', 'all three as in the paper')
+    assert len(rows)==len(names)
+    for name,(easy,short,clipped,corrected,*told) in zip(names, rows):
+        all_three = name.startswith('all')
+        assert (easy=='no')==(name=='no unigram noise' or all_three)
+        assert (short=='no')==(name.startswith('whole') or all_three)
+        assert (clipped=='yes')==(name.startswith('clipped') or all_three)
+        assert (corrected=='no')==('no bias' in name or all_three)
+        for k,o in zip(('auc_unigram', 'disc_auc'), told):
+            assert float(o)==pytest.approx(mean(run[-1][k] for run in found[name].values()), abs=.0051), (name, k)
+    ends = (mean(run[-1]['auc_unigram'] for run in found[o].values()) for o in ('tiny', names[5]))
+    assert 'AUC on unigram replacements {:.3f} against {:.3f}'.format(*ends) in README
 
 def test_its_python_lines_are_the_guides():
     assert all(o in BLOCKS for o in re.findall(r'```python\n(.*?)```', README, re.S))
