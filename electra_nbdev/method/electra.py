@@ -319,7 +319,8 @@ def choose_noise(self:ReplacedTokenDetection,
 )->tuple: # True where a replacement is noise, (bs, n), or None; the batch with numbers to draw with
     "Decide in training which replacements are drawn from the unigram distribution"
     if not self.config.arguments['unigram_noise'] or not self.training: return None, mb
-    self.has_token_counts |= bool(self.unigram_probs.any()) # read from a file
+    if not self.has_token_counts: # asked once, since a GPU waits; they may come from a file
+        self.has_token_counts = bool(self.unigram_probs.any())
     if not self.has_token_counts:
         raise InputError("unigram_noise needs token counts; call `set_token_counts`")
     noise, u = split_uniform(mb.u, self.noise_share())
