@@ -34,6 +34,15 @@ def test_its_demo_is_a_recorded_one():
     shown = README.split('--model runs/demo --show')[1].splitlines()[1:3]
     assert '\n'.join(shown) in log
 
+def test_the_run_on_spanish_novels_is_a_recorded_one():
+    log = (ROOT/'benchmarks/results/spanish.txt').read_text(encoding='utf-8')
+    held = re.search(r'^Held-out: .* ([\d.]+) nats below .* AUC ([\d.]+) .* and ([\d.]+) on', log, re.M)
+    nats, samples, unigram = held.groups()
+    steps = int(re.search(r'^Starting at step 0 of (\d+)', log, re.M)[1])
+    told = (f'AUC on unigram replacements {unigram}, on its own samples {samples}, the generator {nats} nats below the '
+            f'unigram baseline, after {steps:,} updates')
+    assert told in (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8') and '--minutes 3' in log
+
 @pytest.mark.parametrize('page', ['README.md', 'nbs/evidence.qmd', 'paper/paper.md'])
 def test_kills_are_recorded_ones(page):
     "`benchmarks/kills.py` prints such a file"
