@@ -37,8 +37,9 @@ def electra_vocab(
     from electra_nbdev.data.text import Corpus
     from electra_nbdev.data.tokenizer import train_vocab
     tok = train_vocab(Corpus(corpus, field, format), out, vocab_size, lower_case, strip_accents, min_frequency)
-    print(f"{len(tok):,} {'lower-cased ' if lower_case else ''}pieces in {out}\n"
-          f"{_next('electra_data', '--corpus', corpus, '--vocab', out, '--out', 'examples')}")
+    print(f"{len(tok):,} {'lower-cased ' if lower_case else ''}pieces in {out}")
+    read = (['--field', field] if field!='text' else []) + (['--format', format] if format else [])
+    print(_next('electra_data', '--corpus', corpus, *read, '--vocab', out, '--out', 'examples'))
     return tok
 
 def _next(*words): return 'Next: ' + shlex.join(map(str, words))
@@ -73,7 +74,7 @@ def electra_data(
     examples = _build(corpus, vocab, out, tasks, max_length, num_proc, rules)
     print(_counted(examples, long_lines))
     if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
-    return examples
+    return _with_next(examples, replace_with)
 
 # %% ../nbs/99_cli.ipynb #280f0421
 def _check_building(corpus, vocab, out, num_proc, *rules):
@@ -101,13 +102,19 @@ def _counted(examples, long_lines):
     n, kept = examples.counts, examples.path/'held_out'
     why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if n['dropped_tokens'] else {}
     told = ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in n.items()) + f' in {examples.path}'
-    then = _next('electra_pretrain', '--data', examples.path, '--preset', 'tiny', '--minutes', 10, '--out', 'runs/mine')
-    if not kept.is_dir(): return f'{told}\n{then}'
+    if not kept.is_dir(): return told
     n = load_examples(kept).counts
     few = ', which are few to measure on; --held-out takes a larger share' if n['examples']<_FEW else ''
-    return f"{told}\nheld out: {n['documents']:,} documents, {n['examples']:,} examples in {kept}{few}\n{then}"
+    return f"{told}\nheld out: {n['documents']:,} documents, {n['examples']:,} examples in {kept}{few}"
 
 _FEW = 100 # Examples
+
+def _with_next(examples, replace_with):
+    "The examples; prints the command that trains on them"
+    table = ['--hparams', '{"replacements_from_data": true}'] if replace_with else []
+    how = '--preset', 'tiny', *table, '--minutes', 10, '--out', 'runs/mine'
+    print(_next('electra_pretrain', '--data', examples.path, *how))
+    return examples
 
 # %% ../nbs/99_cli.ipynb #4a3b9acb
 def _table_flags(generator, vocab, max_length, **flags):
@@ -305,8 +312,9 @@ def summary(
     if learnt := outcome(m): good += f"\n{learnt}"
     if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.n_updates} doubles the run"
     ask = '--show "A sentence of this text."' if learn.model.folder=='discriminator' else '--text FILE'
+    if learn.model.folder in ('discriminator', 'electric'): ask += ', or electra_finetune'
     return (f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}\n"
-            f"{_next('electra_score', '--model', out)} {ask}, or electra_finetune")
+            f"{_next('electra_score', '--model', out)} {ask}")
 
 def _ended(learn):
     "Say how a run ended; one that was stopped has an exit code"
@@ -602,9 +610,10 @@ def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
 
 def _most_frequent(examples):
     "What a model has to beat"
-    split = 'dev' if 'dev' in examples else 'train'
-    best, n = Counter(o.label for o in examples[split]).most_common(1)[0]
-    return f"answering `{best}` to all {split} rows has an accuracy of {n/len(examples[split]):.1%}"
+    best = Counter(o.label for o in examples['train']).most_common(1)[0][0]
+    rows, about = examples.get('dev', examples['train']), '' if 'dev' in examples else 'about '
+    share = sum(o.label==best for o in rows)/len(rows)
+    return f"answering `{best}` every time has an accuracy of {about}{share:.1%}"
 
 # %% ../nbs/99_cli.ipynb #b68facd5
 def _fine_tuned(model, tasks, data_dir, out, skip_bad, predict_test, how):

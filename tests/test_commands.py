@@ -84,11 +84,21 @@ def test_a_run_says_what_it_has_learnt(home):
     assert learnt.startswith('UNDERTRAINED: the discriminator is still on its plateau'), said.out
     assert 'Losses are gen_loss + 20 x disc_loss, in nats, with 30% of the tokens' in said.out, said.out
 
+def test_a_masked_language_model_is_not_sent_to_a_task(home):
+    hparams = json.dumps(json.loads((home/'recipe.json').read_text()) | dict(electra_objective=False, unigram_noise=0.))
+    (home/'mlm.json').write_text(hparams)
+    said = typed('electra_pretrain --data examples --steps 4 --hparams mlm.json --out mlm --device cpu', home)
+    assert said.out.endswith('Next: electra_score --model mlm --text FILE\n'), said
+    assert typed('electra_score --model mlm --text tales.txt --vocab vocab --out mlm.jsonl --device cpu', home).code==0
+
 def test_what_is_built_is_told(home):
     "The case of a vocabulary, what is held out, and the next command"
     said = typed('electra_vocab --corpus tales.txt --out vocab2 --vocab-size 120', home)
     assert re.search(r'^\d+ lower-cased pieces in vocab2$', said.out, re.M), said
     assert said.out.endswith('Next: electra_data --corpus tales.txt --vocab vocab2 --out examples\n')
+    (home/'rows.jsonl').write_text('\n'.join(json.dumps(dict(body=o)) for o in tales().splitlines() if o))
+    said = typed('electra_vocab --corpus rows.jsonl --field body --out vocab3 --vocab-size 120', home)
+    assert 'Next: electra_data --corpus rows.jsonl --field body --vocab vocab3 --out examples\n' in said.out, said
     said = typed('electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1', home)
     kept = load_examples(home/'examples/held_out').counts
     told = f"held out: {kept['documents']} documents, {kept['examples']} examples in examples/held_out"

@@ -21,7 +21,7 @@ from fastcore.basics import chunked, patch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import ElectraForMaskedLM
 
-from ..data.tokenizer import SPECIALS, fingerprint, text_backend, vocab_list
+from ..data.tokenizer import SPECIALS, fingerprint, special_token_ids, text_backend, vocab_list
 from ..engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from ..engine.files import InputError, digest_of
 from ..engine.models import max_input
@@ -321,7 +321,7 @@ def unigram_bits(
     counts, # How often each piece occurs in the training text, (V,)
 )->float:
     "Bits per byte of text under the unigram distribution"
-    texts, nll = list(texts), unigram_nll(counts)
+    texts, nll = list(texts), unigram_nll(counts, special_token_ids(tok))
     rows, lost = _word_rows(tok, texts, 126)
     nats = sum(nll[ids[1:]].sum().item() for ids,_ in rows)
     return (8*lost + nats/math.log(2))/sum(len(o.encode()) for o in texts)

@@ -320,7 +320,7 @@ def late(
     "Fraction of a run from which a network should have learnt: sequences have long been as long as held-out ones"
     longest = max((n for n,_ in hp.length_schedule), default=0)
     shorter = takewhile(lambda o: o[0]<longest, hp.length_schedule)
-    return max(.5, .1+sum(f for _,f in shorter))
+    return min(1., max(.5, .1+sum(f for _,f in shorter)))
 
 # %% ../../nbs/pretraining/22_learner.ipynb #0bjec71v
 def _instead(ours, given):
