@@ -9,7 +9,7 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
            'electra_finetune', 'electra_predict', 'electra_convert']
 
 # %% ../nbs/99_cli.ipynb #eebda072
-import os, shlex, sys
+import json, os, shlex, sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +74,7 @@ def electra_data(
     examples = _build(corpus, vocab, out, tasks, max_length, num_proc, rules)
     print(_counted(examples, long_lines))
     if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
-    return _with_next(examples, replace_with)
+    return _with_next(examples, replace_with and dict(replacements_from_data=True, mask_prob=mask_prob or .15))
 
 # %% ../nbs/99_cli.ipynb #280f0421
 def _check_building(corpus, vocab, out, num_proc, *rules):
@@ -109,10 +109,10 @@ def _counted(examples, long_lines):
 
 _FEW = 100 # Examples
 
-def _with_next(examples, replace_with):
+def _with_next(examples, hparams):
     "The examples; prints the command that trains on them"
-    table = ['--hparams', '{"replacements_from_data": true}'] if replace_with else []
-    how = '--preset', 'tiny', *table, '--minutes', 10, '--out', 'runs/mine'
+    given = ['--hparams', json.dumps(hparams)] if hparams else []
+    how = '--preset', 'tiny', *given, '--minutes', 10, '--out', 'runs/mine'
     print(_next('electra_pretrain', '--data', examples.path, *how))
     return examples
 

@@ -91,6 +91,12 @@ def test_a_masked_language_model_is_not_sent_to_a_task(home):
     assert said.out.endswith('Next: electra_score --model mlm --text FILE\n'), said
     assert typed('electra_score --model mlm --text tales.txt --vocab vocab --out mlm.jsonl --device cpu', home).code==0
 
+def test_the_command_after_a_table_of_replacements_works(home):
+    line = 'electra_data --corpus tales.txt --vocab tiny --out table --max-length 16 --replace-with tiny --device cpu'
+    then = typed(line, home).out.splitlines()[-1].removeprefix('Next: ')
+    said = typed(then.replace('--minutes 10', '--steps 2 --device cpu'), home)
+    assert said.code==0 and 'Starting at step 0 of 2' in said.out, said
+
 def test_what_is_built_is_told(home):
     "The case of a vocabulary, what is held out, and the next command"
     said = typed('electra_vocab --corpus tales.txt --out vocab2 --vocab-size 120', home)
