@@ -19,7 +19,7 @@ from fastcore.script import bool_arg, is_cli
 
 from .engine.command import (ONNX, Required, Several, SomeNames, check_candidates, check_loggers,
                                           check_packages, command, known_hparams, list_fields, objective_file)
-from .engine.files import InputError, check_choice
+from .engine.files import InputError, check_choice, check_out
 
 # %% ../nbs/99_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -356,9 +356,9 @@ def electra_score(
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
     model:str=None, # Run, model or hf:name; electric-baby (default), tiny (that of --show, --choices), electric
-    by:SomeNames=None, # towers (67 % of BLiMP right), energies (67 %), p-replaced (58 %), pll, word-l2r, log-likelihood
+    by:SomeNames=None, # towers, energies (67 % of BLiMP each), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
-    out:str=None, # JSONL file for one row per line of the input, tokens included; of --surprisal a TSV file
+    out:str=None, # JSONL file: a row per line, with its tokens, or per pair and way; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     surprisal:str=None, # File: the surprisal of every word of every line, as a table
@@ -380,14 +380,13 @@ def electra_score(
 # %% ../nbs/99_cli.ipynb #6f5169c3
 def _default_model(asked): return 'tiny' if asked in ('show', 'choices') else 'electric-baby'
 
-def _as_list(by): return [by] if isinstance(by, str) else [*(by or [None])]
+def _as_list(by): return [by] if isinstance(by, str) else [*dict.fromkeys(by or [None])]
 
 # %% ../nbs/99_cli.ipynb #32864ed6
 def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told):
     "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
     from electra_nbdev.data.tokenizer import vocab_place
     from electra_nbdev.engine import rows
-    from electra_nbdev.using.score_files import read_pairs
     if candidates and asked!='choices': raise InputError("--candidates are for the blank of --choices; give both")
     if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
     if asked=='show' and out: raise InputError("--show writes no file; leave out --out")
@@ -397,12 +396,22 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     if asked!='pairs' and len(by)>1: raise InputError(f"--by has {len(by)} names; several are for --pairs, give one")
     ways = _ways(asked, model, by)
     if vocab: vocab_place(vocab)
-    if out and Path(out).is_dir(): raise InputError(f"--out is {out}, a folder; give the name of a file")
+    if out: check_out(out, **{asked: source}, weights=weights, context=told['context'])
     _check_parts(asked, source, **told)
     if asked=='text': rows.check_texts(source)
-    if asked=='pairs': read_pairs(source)
+    if asked=='pairs': _check_pairs(source, out)
     if asked=='choices': _check_choices(source, candidates, out)
     return _read_lists(source, weights, by[0], ways) if asked=='nbest' else (None, None)
+
+# %% ../nbs/99_cli.ipynb #33ff24bb
+def _check_pairs(source, out):
+    "Refuse pairs that cannot be read together, and a file that is their picture or would be read the next time"
+    from electra_nbdev.using.score_files import check_one_test, read_pairs
+    check_one_test(read_pairs(source), source)
+    if not out: return
+    if Path(out).suffix=='.png': raise InputError(f"--out is {out}, the name of its picture; give a .jsonl file")
+    if Path(out).resolve().parent==Path(source).resolve():
+        raise InputError(f"--out is {out}, in the folder of --pairs, whose files are pairs; give another folder")
 
 # %% ../nbs/99_cli.ipynb #956a15d8
 def _ways(asked, model, by):
@@ -656,6 +665,7 @@ def _check_prediction(model, path, out, task, skip_bad):
     tasks, _ = models.read_tasks(check_finetuned(model))
     kind, settings = task_named(task, tasks).values()
     if out:
+        check_out(out, src=path)
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
         check_choice(f'the ending of --out {out}', Path(out).suffix, known)
     if columns := _columns_of(kind, settings, path): check_table(path, columns, skip_bad)

@@ -637,6 +637,7 @@ SOON = { # what is wrong, by the command, and the line
     'electra_predict --model tuned --src rows.csv --task colla': "no task 'colla'; it has moods",
     'electra_predict --model tuned --src rows.csv': 'no column `mood`',
     'electra_predict --model tuned --src nowhere.csv': 'nowhere.csv',
+    'electra_predict --model tuned --src rows.csv --out ./rows.csv': 'which --src reads; give another file',
     'electra_data --corpus tales.txt --vocab vocab --out precious': 'something else than examples',
     'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32': '16 there and 32 here',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with precious': 'holds no model',

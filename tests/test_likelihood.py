@@ -111,7 +111,7 @@ def test_pairs(home, model):
     for r in rows:
         assert (r['good'], r['bad'])==PAIRS[r['set']] and r['right']==(score[r['good']]>score[r['bad']])
         assert [r['good_score'], r['bad_score']]==pytest.approx([score[r['good']], score[r['bad']]], abs=1e-4)
-    shown = dict(o.rsplit(None, 4)[::2][:2] for o in said.out.splitlines()[1:4])
+    shown = dict(o.rsplit(None, 4)[::2][:2] for o in said.out.splitlines()[2:5])
     want = {f'order {k}': '100.0' if score[g]>score[b] else '0.0' for k,(g,b) in PAIRS.items()}
     assert shown==want | {'all pairs': '50.0'}
 
@@ -132,7 +132,7 @@ BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'"
        '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
        f"--text '{'the cat '*60}'": 'where there is nothing',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
-       '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'line 1',
+       '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'an odd number',
        '--text lines.txt --by passes': 'towers, energies',
        '--text lines.txt --model lines.txt': 'no folder', '--show cat': 'electra_objective is false'}
 
@@ -323,8 +323,8 @@ def test_accuracies_of_known_pairs(toy, tmp_path):
     assert found.accuracy.tolist()==[50, 100, 75, 75] and found.pairs['all pairs']==2 # a tie is half right
     close(found.low.tolist()[:3], [5.5, 20.7, 19.8], .1) # Wilson: (k + z²/2 ∓ z√(k(n-k)/n + z²/4))/(n+z²)
     (tmp_path/'b.jsonl').write_text('{"sentence_good": "The mat."}')
-    with pytest.raises(InputError, match='line 1 needs `sentence_good` and `sentence_bad`'): read_pairs(tmp_path)
-    with pytest.raises(InputError, match='no pairs'): read_pairs(tmp_path/'nowhere')
+    with pytest.raises(InputError, match='line 1 has no `sentence_bad`, which BLiMP has'): read_pairs(tmp_path)
+    with pytest.raises(InputError, match='nothing at'): read_pairs(tmp_path/'nowhere')
 
 REF, NEAR, FAR = 'the cat sat on the mat', 'the cat mat on the mat', 'the cat sat'
 

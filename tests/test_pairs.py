@@ -11,7 +11,8 @@ import electra_nbdev.using.likelihood as likelihood
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.using.likelihood import Likelihood, accuracies, compared, score_pairs, told_ties, wilson
+from electra_nbdev.using.likelihood import Likelihood, accuracies, compared, score_pair_files, score_pairs, told_ties
+from electra_nbdev.using.likelihood import wilson
 from electra_nbdev.using.score_files import read_pairs, texts_of
 from test_commands import typed
 from test_likelihood import TOK, home # noqa: F401, a fixture
@@ -37,15 +38,20 @@ PAIRS = {
     'hypernym.jsonl': dict(good='It is a dog.', bad='It is a cat.', phenomenon='hypernym', set='hypernym'),
     'agreement-across_1.txt': dict(good='look at this thing .', bad='look at this things .', phenomenon='agreement',
                                    set='agreement-across_1'),
-    'social-properties.jsonl': dict(good='Ann is kind. She helps.', bad='Ann is kind. She hits.', given=[12, 12],
+    'social-properties.jsonl': dict(good='Ann is kind. She helps.', bad='Ann is kind. She hits.', given=[13, 13],
                                     phenomenon='social-properties', set='social-properties'),
-    'comps_base.jsonl': dict(good='a robin can fly.', bad='a cat can fly.', given=[7, 5], phenomenon='comps',
+    'comps_base.jsonl': dict(good='a robin can fly.', bad='a cat can fly.', given=[8, 6], phenomenon='comps',
                              set='comps_base'),
     'regular.jsonl': dict(good='Box 0 contains the egg. Box 0 contains the egg.',
                           bad=[f'Box 0 contains the egg. Box 0 contains {o}'
                                for o in ('a cat.', 'a hat.', 'a ring.', 'nothing.')],
                           given=[39]*5, phenomenon='regular', set='regular_4_ops'),
     'wug_adj.jsonl': dict(good='the daxity', bad='the daxness', ratio=.25, phenomenon='wug_adj', set='wug_adj')}
+TESTS = dict(zip(PAIRS, ('BLiMP', 'BLiMP', 'Zorro', 'EWoK', 'COMPS', 'entity tracking', 'WUG')))
+for name,o in PAIRS.items(): o.update(test=TESTS[name], line=1)
+BACK = PAIRS['social-properties.jsonl'] | dict(good='Ann is mean. She hits.', bad='Ann is mean. She helps.')
+
+def known(name): return [PAIRS[name], *([BACK] if TESTS[name]=='EWoK' else [])]
 
 @pytest.fixture
 def published(tmp_path):
@@ -55,7 +61,7 @@ def published(tmp_path):
 
 @pytest.mark.parametrize('name', FILES)
 def test_each_test_is_known_by_its_fields(name, published):
-    assert read_pairs(published/name)==[PAIRS[name]]
+    assert read_pairs(published/name)==known(name)
 
 HUB = """---
 configs:
@@ -77,15 +83,37 @@ def test_pairs_of_the_hub(published):
     with pytest.raises(InputError, match='cannot be loaded'): read_pairs(f'hf:{published}:nothing')
 
 def test_a_folder_of_all(published):
-    assert read_pairs(published)==[PAIRS[o] for o in sorted(PAIRS)]
+    "Pairs of several tests are read, and refused where a mean is made"
+    assert read_pairs(published)==[p for o in sorted(PAIRS) for p in known(o)]
+    with pytest.raises(InputError, match='several tests .*2 of BLiMP'): score_pair_files('electric', published)
 
-BAD = {'a.jsonl': ('{"Context1": "a", "Target1": "b"}', 'line 1 needs `sentence_good` and `sentence_bad`, or other'),
+def test_an_item_of_ewok_is_two_pairs(published):
+    "Its authors have a row for it, BabyLM's script writes the other direction into the next; neither is counted twice"
+    path, (first,) = published/'social-properties.jsonl', FILES['social-properties.jsonl']
+    rows = [first, first | dict(Context1='Ann is mean.', Context2='Ann is kind.', Target1='She hits.',
+                                Target2='She helps.')]
+    path.write_text('\n'.join(map(json.dumps, [*rows, *rows, first])))
+    want = [(o['good'], n) for n in (1, 3, 5) for o in known(path.name)]
+    assert [(o['good'], o['line']) for o in read_pairs(path)]==want
+
+def test_options_follow_as_they_are(tmp_path):
+    "Published options may begin with a space"
+    row = dict(input_prefix='Box 0 has', options=[' ice.', ' a key.'], numops=0)
+    (tmp_path/'a.jsonl').write_text(json.dumps(row))
+    found, = read_pairs(tmp_path)
+    assert texts_of(found)==['Box 0 has ice.', 'Box 0 has a key.'] and found['given']==[9, 9]
+
+BAD = {'a.jsonl': ('{"Context1": "a", "Target1": "b"}', 'line 1 has no `Target2` and no `Domain`, which EWoK has'),
+       'k.jsonl': ('{"text": "a"}', 'line 1 has the fields of no test .*COMPS: prefix_acceptable'),
+       'l.jsonl': ('{"sentence_good": "a", "sentence_bad": " "}', 'line 1 has the fields of BLiMP, but not its texts'),
+       'm.jsonl': ('{"input_prefix": "a", "options": [" b", ""], "numops": 0}', 'line 1 has the fields of entity'),
+       'n.txt': ('the cats sits .\n\nthe cats sit .\nthe cat sit .\na dog barks .\n', "line 4 and the one after"),
        'b.jsonl': ('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a", "sentence_bad": 7}',
                    'line 2 has the fields of BLiMP, but not its texts'),
        'c.jsonl': ('{"sentences": "one", "ratio": 1}', 'line 1 has the fields of WUG'),
        'd.jsonl': ('{"sentences": "one\\ttwo", "ratio": "often"}', 'line 1 has the fields of WUG'),
        'e.jsonl': ('{"input_prefix": "a ", "options": ["b"], "numops": 0}', 'line 1 has the fields of entity tracking'),
-       'f.txt': ('the cats sits .\nthe cats sit .\nthe cats sits .\n', 'line 3 and the one after it are no'),
+       'f.txt': ('the cats sits .\nthe cats sit .\nthe cats sits .\n', 'has 3 lines, an odd number'),
        'g.txt': ('A story begins.\nAnd it goes on here.\n', "line 1 and .* are no minimal pair: 'A story"),
        'h.csv': ('good,bad\n', 'allowed: .jsonl, .txt'), 'i.jsonl': ('', 'has no pairs'), 'j.jsonl': ('{', 'line 1')}
 
@@ -107,7 +135,7 @@ def row(good, *bad, **more):
     scores = iter([good, *bad])
     with pytest.MonkeyPatch.context() as m:
         m.setattr(likelihood, 'pseudo_log_likelihood', lambda *_, **__: [dict(score=o) for o in scores])
-        pair = dict(good='good', bad=['bad']*len(bad), phenomenon='p', set='s') | more
+        pair = dict(good='good', bad='bad' if len(bad)==1 else ['bad']*len(bad), phenomenon='p', set='s') | more
         return score_pairs(Likelihood(None, TOK, 16, by='towers'), [pair])[0]
 
 @pytest.mark.parametrize('good,bad,right,ties', [(-1, [-2], True, 0), (-2, [-1], False, 0), (-1, [-1], False, 1),
@@ -122,6 +150,7 @@ def test_a_constant_model_guesses():
     pairs, fives = [row(-1, -1) for _ in range(10)], [row(-1, *[-1]*4) for _ in range(10)]
     assert accuracies(pairs).accuracy['all pairs']==50 and accuracies(fives).accuracy['all pairs']==20
     assert told_ties(pairs)=='ties, counted as half: 10 of 10 pairs by towers'
+    assert told_ties(fives)=='ties, counted as a guess among them: 10 of 10 pairs by towers'
 
 @pytest.mark.parametrize('k,n', [(0, 5), (1, 7), (50, 100), (100, 100)])
 def test_wilson(k, n):
@@ -145,7 +174,7 @@ def test_wugs_correlate(monkeypatch):
     ratios, differences = rng.random(50), rng.random(50)
     rows = [row(d, 0, phenomenon='wug', ratio=r) for d,r in zip(differences+ratios, ratios)]
     found = accuracies(rows)
-    assert found.index.tolist()==['wug, correlation'] and 'of 0 pairs' in told_ties(rows)
+    assert found.index.tolist()==['wug, correlation'] and not told_ties(rows)
     close(found.accuracy.iloc[0], 100*spearmanr(differences+ratios, ratios).statistic, .06)
     assert found.low.iloc[0]<found.accuracy.iloc[0]<found.high.iloc[0]
     assert accuracies([*rows, row(-1, -2)]).index.tolist()==['p', 'all pairs', 'mean over sets', 'wug, correlation']
@@ -170,12 +199,13 @@ def test_ways_side_by_side():
 # Commands
 
 def test_several_ways(home):
-    "A group of columns and a line about ties for each, a row for each pair and way, a figure; former names are taken"
+    "What is scored, columns and a line about ties for each, a row for each pair and way, a figure; former names too"
     said = typed('electra_score --pairs pairs --model electric --by energy towers --out two.jsonl', home)
     rows = [json.loads(o) for o in (home/'two.jsonl').read_text().splitlines()]
     lines = said.out.splitlines()
-    assert said.code==0 and lines[0].split()==['energies', 'towers'] and said.out.count('counted as half: 0 of 10')==2
-    assert [r['by'] for r in rows]==['energies']*10+['towers']*10
+    assert said.code==0 and lines[0]=='BLiMP: 10 pairs, 2 sets, chance 50 %', said
+    assert lines[1].split()==['energies', 'towers'] and said.out.count('counted as half: 0 of 10')==2
+    assert {r['model'] for r in rows}=={'electric'} and [r['by'] for r in rows]==['energies']*10+['towers']*10
     assert [o.split()[:2] for o in lines if o.startswith(('all', 'mean'))]==[['all', 'pairs'], ['mean', 'over']]
     assert (home/'two.png').read_bytes()[1:4]==b'PNG' and lines[-1]=='rows in two.jsonl, a picture in two.png'
     old, new = (cli.electra_score(pairs=home/'pairs', model=home/'electric', by=o) for o in ('energy', ['energies']))
@@ -183,7 +213,7 @@ def test_several_ways(home):
 
 def test_sets(home):
     said = typed('electra_score --pairs pairs --model electric --per set', home)
-    assert [o.split()[0] for o in said.out.splitlines()[1:3]]==['a', 'b'], said
+    assert [o.split()[0] for o in said.out.splitlines()[2:4]]==['a', 'b'], said
 
 def test_a_discriminator(home):
     "Of an ELECTRA-TT by the command, and the same numbers as P(replaced) of the words"
@@ -229,6 +259,19 @@ REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surpris
            '--text lines.txt --by towers energies': 'several are for --pairs',
            f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',
            '--pairs bad.json': 'allowed: .jsonl, .txt'}
+OUTS = {'--pairs pairs --out never.png': 'the name of its picture',
+        '--pairs pairs --out pairs/never.jsonl': 'in the folder of', '--text lines.txt --out pairs': 'a folder',
+        '--pairs pairs/a.jsonl --out pairs/a.jsonl': '--pairs reads',
+        '--text lines.txt --out ./lines.txt': '--text reads',
+        '--surprisal lines.txt --context c.txt --out c.txt': '--context reads'}
+
+@pytest.mark.parametrize('flags', OUTS)
+def test_what_is_read_is_never_written(flags, home):
+    (home/'c.txt').write_text((home/'lines.txt').read_text())
+    before = {o: o.read_bytes() for o in home.rglob('*') if o.is_file()}
+    said = typed(f'electra_score {flags} --model electric', home)
+    assert said.code==2 and OUTS[flags] in said.err, said
+    assert before=={o: o.read_bytes() for o in home.rglob('*') if o.is_file()}
 
 @pytest.mark.parametrize('flags', REFUSED)
 def test_refused_in_one_line(flags, home):

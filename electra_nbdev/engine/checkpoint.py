@@ -147,6 +147,8 @@ def newest_state(
     if last := latest_checkpoint(run): return load_checkpoint(last)
     if saved_networks(run):
         raise InputError(f"{run} has its networks, but no checkpoint; give the folder with `checkpoints` in it")
+    if (Path(run)/'model.safetensors').is_file():
+        raise InputError(f"{run} is a part of a model; give the folder above it")
     raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #8a4352b1

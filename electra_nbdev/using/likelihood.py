@@ -43,8 +43,8 @@ from ..method.masking import Inputs
 from ..pretraining.recipe import kept_folder, load_networks
 from .score import (Scorer, load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
                                        saved_recipe, trained_rate, windows)
-from .score_files import (PARTS, UNITS, WAYS, likelihood_ways, line_contexts, read_pairs, texts_of,
-                                             way_of)
+from .score_files import (PARTS, UNITS, WAYS, check_one_test, likelihood_ways, line_contexts,
+                                             read_pairs, texts_of, way_of)
 
 # %% ../../nbs/using/31_likelihood.ipynb #279a1dd6
 def tower_scores(
@@ -129,6 +129,7 @@ class Likelihood:
     network:nn.Module|None=field(default=None, repr=False) # What computes them
     words:bool=False # Whether `scores` asks which word a token belongs to
     frame:tuple|None=None # Ids before and after a text; those of the tokenizer if None
+    name:str='' # What it was opened from
 
     def __post_init__(self):
         if self.frame: return
@@ -255,7 +256,7 @@ def load_likelihood(
         model, tok, length = _open_masked(folder, run, hp, vocab)
         scores = partial(pass_scores, model, tok.mask_token_id, within_words=by=='word-l2r')
     model = with_unread_masks(model).to(device)
-    return Likelihood(scores, tok, length, device, by, model, by in ('pll', 'word-l2r'), frame)
+    return Likelihood(scores, tok, length, device, by, model, by in ('pll', 'word-l2r'), frame, str(path))
 
 # %% ../../nbs/using/31_likelihood.ipynb #c9fd85fe
 @patch
@@ -319,7 +320,7 @@ def _judged(good, others):
 def score_pairs(
     model:Likelihood, # From `load_likelihood`
     pairs:list, # From `read_pairs`
-)->list: # The pairs with `by`, `good_score`, `bad_score` (nats; a list where `bad` is one), `right` and `ties`
+)->list: # The pairs with `model`, `by`, `good_score`, `bad_score` (nats; a list where `bad` is one), `right`, `ties`
     "Score minimal pairs"
     texts, rows = [t for p in pairs for t in texts_of(p)], []
     given = [n for p in pairs for n in p.get('given') or [0]*len(texts_of(p))]
@@ -327,7 +328,7 @@ def score_pairs(
     for p in pairs:
         good, *others = islice(scores, len(texts_of(p)))
         bad = others if isinstance(p['bad'], list) else others[0]
-        rows.append(p | dict(by=model.by, good_score=good, bad_score=bad) | _judged(good, others))
+        rows.append(p | dict(model=model.name, by=model.by, good_score=good, bad_score=bad) | _judged(good, others))
     return rows
 
 # %% ../../nbs/using/31_likelihood.ipynb #001f608c
@@ -379,11 +380,13 @@ def accuracies(
 
 def told_ties(
     rows:list, # From `score_pairs`
-)->str:
+)->str: # Empty where nothing can be a tie
     "How many ties there were"
     judged = [r for r in rows if 'ratio' not in r]
-    n, by = sum(r['ties']>0 for r in judged), f" by {rows[0]['by']}" if rows[0]['by'] else ''
-    return f"ties, counted as half: {n:,} of {len(judged):,} pairs{by}"
+    if not judged: return ''
+    n, who = sum(r['ties']>0 for r in judged), [rows[0]['by'], rows[0]['model']]
+    share = 'half' if all(isinstance(r['bad'], str) for r in judged) else 'a guess among them'
+    return f"ties, counted as {share}: {n:,} of {len(judged):,} pairs by {' of '.join(filter(None, who))}"
 
 # %% ../../nbs/using/31_likelihood.ipynb #49b43317
 @contextmanager
@@ -441,40 +444,57 @@ def compared(
 def plot_accuracies(
     found:dict, # {way: from `accuracies`}
     path=None, # PNG to write
+    chance:float=50., # What a guess gets, a line
 ):
     "Accuracy of each phenomenon, by each way"
     names = next(iter(found.values())).index[::-1]
+    what = 'correlation times 100' if names[0].endswith(', correlation') else 'accuracy in per cent'
     fig = Figure(figsize=(7, 1.2+.3*len(names)), dpi=100, layout='constrained')
-    ax = fig.add_subplot(xlabel='accuracy in per cent, 95 % interval', yticks=range(len(names)), yticklabels=names,
+    ax = fig.add_subplot(xlabel=f'{what}, 95 % interval', yticks=range(len(names)), yticklabels=names,
                          ylim=(-.6, len(names)-.4))
     for i,(by,o) in enumerate(found.items()):
         o, shift = o.loc[names], .4*(.5-(i+.5)/len(found))
         reach = o.accuracy-o.low, o.high-o.accuracy
         ax.errorbar(o.accuracy, [n+shift for n in range(len(names))], xerr=reach, fmt='o', ms=4, lw=1, label=by)
-    ax.axvline(50, color='grey', lw=.5)
+    ax.axvline(chance, color='grey', lw=.5)
     if len(found)>1: fig.legend(loc='outside lower center', ncols=len(found), fontsize=9)
     if path:
         with atomic_file(path) as f: fig.savefig(f, format='png')
     return fig
 
+# %% ../../nbs/using/31_likelihood.ipynb #3596bb63
+def _chance(pairs):
+    "What a guess gets, in per cent; a correlation of 0"
+    return sum(0 if 'ratio' in o else 100/len(texts_of(o)) for o in pairs)/len(pairs)
+
+def _about(pairs, chance):
+    "What is scored, for a line"
+    sets = len({o['set'] for o in pairs})
+    sets = '1 set' if sets==1 else f'{sets} sets'
+    chance = f'{chance:.0f} %' if chance else 'no correlation'
+    return f"{pairs[0]['test']}: {len(pairs):,} pairs, {sets}, chance {chance}"
+
 # %% ../../nbs/using/31_likelihood.ipynb #5daf1ae6
 def score_pair_files(
-    models, # From `load_likelihood`: one, or an iterable of several
+    models, # From `load_likelihood`, or what it opens: one, or an iterable of several
     path, # What `read_pairs` reads
     out=None, # JSONL file for the pairs; a figure is written beside it
     per:str='phenomenon', # Or `set`
 )->pd.DataFrame:
-    "Accuracy on minimal pairs, of each phenomenon and by each way to score"
+    "Accuracy on the minimal pairs of a test, of each phenomenon and by each way to score"
     pairs, found, ties = read_pairs(path), {}, []
+    check_one_test(pairs, path)
+    chance = _chance(pairs)
+    print(_about(pairs, chance), flush=True)
     with jsonl_rows(out) as write:
-        for model in [models] if isinstance(models, Likelihood) else models:
-            rows = score_pairs(model, pairs)
+        for model in [models] if isinstance(models, (Likelihood, str, Path)) else models:
+            rows = score_pairs(model if isinstance(model, Likelihood) else load_likelihood(model), pairs)
             for r in rows: write(r)
-            found[model.by] = accuracies(rows, per)
+            found[rows[0]['by']] = accuracies(rows, per)
             ties.append(told_ties(rows))
-    if out: plot_accuracies(found, Path(out).with_suffix('.png'))
+    if out: plot_accuracies(found, Path(out).with_suffix('.png'), chance)
     table = compared(found)
-    print(table.to_string(), *ties, sep='\n')
+    print(table.to_string(), *filter(None, ties), sep='\n')
     return table
 
 # %% ../../nbs/using/31_likelihood.ipynb #3042c6b4

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/score_files.html.md"""
 
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS', 'CHOICE_WAYS',
-           'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'line_contexts', 'read_choices', 'NBest',
-           'read_nbest', 'check_references', 'way_of', 'likelihood_ways', 'Weights', 'weights_path', 'read_weights',
-           'check_by', 'check_kind']
+           'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'check_one_test', 'line_contexts', 'read_choices',
+           'NBest', 'read_nbest', 'check_references', 'way_of', 'likelihood_ways', 'Weights', 'weights_path',
+           'read_weights', 'check_by', 'check_kind']
 
 # %% ../../nbs/using/28_score_files.ipynb #9a35aced
 import csv, json, math, os, re
@@ -30,14 +30,18 @@ def _whole(o, name):
 
 def _given(contexts, ends, phenomenon, name):
     "Texts of which the ends are scored"
-    good, *bad = [a+b if a.endswith(' ') else f'{a} {b}' for a,b in zip(contexts, ends, strict=True)]
+    good, *bad = [a+b for a,b in zip(contexts, ends, strict=True)]
     return dict(good=good, bad=bad if len(bad)>1 else bad[0], phenomenon=phenomenon, set=name,
                 given=[len(o) for o in contexts])
 
-def _ewok(o, name): return _given([o['Context1']]*2, [o['Target1'], o['Target2']], o['Domain'], o['Domain'])
+def _spaced(text): return text if text.endswith(' ') else f'{text} '
+
+def _ewok(o, name):
+    return _given([_spaced(o['Context1'])]*2, [o['Target1'], o['Target2']], o['Domain'], o['Domain'])
 
 def _comps(o, name):
-    return _given([o['prefix_acceptable'], o['prefix_unacceptable']], [o['property_phrase']]*2, 'comps', name)
+    contexts = [_spaced(o['prefix_acceptable']), _spaced(o['prefix_unacceptable'])]
+    return _given(contexts, [o['property_phrase']]*2, 'comps', name)
 
 def _entities(o, name):
     return _given([o['input_prefix']]*len(o['options']), o['options'], name, f"{name}_{o['numops']}_ops")
@@ -59,28 +63,59 @@ def texts_of(
     return [pair['good'], *([pair['bad']] if isinstance(pair['bad'], str) else pair['bad'])]
 
 # %% ../../nbs/using/28_score_files.ipynb #b7f368fa
+def _form(o, where):
+    "The test whose fields a line has"
+    needed = {k: fields.split() for k,(fields,_) in FORMS.items()}
+    lacking = {k: [f for f in fields if f not in o] for k,fields in needed.items()}
+    form = min(needed, key=lambda k: len(lacking[k])/len(needed[k]))
+    if not lacking[form]: return form
+    has = ', '.join(o) or 'nothing'
+    if len(lacking[form])<len(needed[form]):
+        raise InputError(f"{where} has no `{'` and no `'.join(lacking[form])}`, which {form} has; its fields are {has}")
+    known = '; '.join(f"{k}: {', '.join(fields)}" for k,fields in needed.items())
+    raise InputError(f"{where} has the fields of no test ({known}); it has {has}")
+
 def _pair(o, name, where):
     "A pair of an object of any of the forms"
-    form = next((k for k,(fields,_) in FORMS.items() if all(f in o for f in fields.split())), None)
-    if not form:
-        others = '; '.join(f"{k}: {fields.replace(' ', ', ')}" for k,(fields,_) in FORMS.items() if k!='BLiMP')
-        has = ', '.join(o) or 'nothing'
-        raise InputError(f"{where} needs `sentence_good` and `sentence_bad`, or other fields ({others}); it has {has}")
+    form = _form(o, where)
     try:
         pair = FORMS[form][1](o, name)
-        if all(isinstance(t, str) for t in texts_of(pair)): return pair
+        texts = texts_of(pair)
+        if all(t[n:].strip() for t,n in zip(texts, pair.get('given', [0]*len(texts)))): return pair | dict(test=form)
     except (AttributeError, IndexError, TypeError, ValueError): pass
     raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; give the published file")
 
+
+# %% ../../nbs/using/28_score_files.ipynb #4af6af9e
 def _line_pairs(path):
-    "Pairs of lines of Zorro, which share most of their words"
-    lines = [o for _,o in text_lines(path)]
-    for n,(bad,good) in enumerate(zip_longest(lines[::2], lines[1::2], fillvalue='')):
+    "Pairs of lines of Zorro"
+    lines, rule = [(n, o) for n,o in text_lines(path) if o.strip()], 'an unacceptable line and then its partner'
+    if len(lines)%2: raise InputError(f"{path} has {len(lines):,} lines, an odd number; a .txt file has {rule}")
+    for (n,bad),(_,good) in zip(lines[::2], lines[1::2]):
         a, b = bad.lower().split(), good.lower().split()
-        if not 2*(Counter(a) & Counter(b)).total()>=max(len(a), len(b), 1):
-            raise InputError(f"{path}, line {2*n+1} and the one after it are no minimal pair: {bad[:40]!r} and "
-                             f"{good[:40]!r}; a .txt file has an unacceptable line and then its acceptable partner")
-        yield dict(good=good, bad=bad, phenomenon=path.stem.rpartition('-')[0] or path.stem, set=path.stem)
+        if 2*(Counter(a) & Counter(b)).total()<max(len(a), len(b)):
+            raise InputError(f"{path}, line {n} and the one after it are no minimal pair: {bad[:40]!r} and "
+                             f"{good[:40]!r}; a .txt file has {rule}")
+        yield dict(good=good, bad=bad, phenomenon=path.stem.rpartition('-')[0] or path.stem, set=path.stem,
+                   test='Zorro', line=n)
+
+
+# %% ../../nbs/using/28_score_files.ipynb #72eabe02
+def _exchanged(o):
+    "A row of EWoK in its other direction, None of other tests"
+    if not {'Context1', 'Context2', 'Target1', 'Target2'}<=o.keys(): return None
+    return o | {f'{k}{i}': o[f'{k}{3-i}'] for k in ('Context', 'Target') for i in (1, 2)}
+
+def _both_directions(rows):
+    "Numbered rows, and after each of EWoK its other direction, which may be the next row"
+    before = None
+    for n,o in rows:
+        other = _exchanged(o)
+        if other and other==before: continue
+        yield n, o
+        if other: yield n, other
+        before = o
+
 
 # %% ../../nbs/using/28_score_files.ipynb #5090cc50
 def _hub_pairs(spec):
@@ -93,26 +128,45 @@ def _hub_pairs(spec):
         first, *others = splits
         if split not in splits if split else others:
             raise InputError(f"{spec} needs a split, as in hf:{name}:{c}:{first}; {c} has {', '.join(splits)}")
-        for n,o in enumerate(splits[split or first], 1): yield _pair(o, c, f'{spec}, {c}, row {n}')
+        for n,o in _both_directions(enumerate(splits[split or first], 1)):
+            yield _pair(o, c, f'{spec}, {c}, row {n}') | dict(line=n)
+
+def _files_in(folder): return sorted(o for e in ('jsonl', 'txt') for o in folder.glob(f'*.{e}'))
 
 def _file_pairs(path):
     "Pairs of a file, or of the files in a folder"
-    files = [path] if path.is_file() else sorted(o for e in ('jsonl', 'txt') for o in path.glob(f'*.{e}'))
+    what = 'a .jsonl or .txt file, or a folder with such files'
+    if not path.exists(): raise InputError(f"there is nothing at {path}; give {what}")
+    files = [path] if path.is_file() else _files_in(path)
     if not files:
-        raise InputError(f"there are no pairs in {path}; give a .jsonl or .txt file, or a folder with such files")
+        inner = ', '.join(o.name for o in sorted(path.iterdir()) if o.is_dir() and _files_in(o))
+        raise InputError(f"there are no pairs in {path}; give {what}{inner and f'; it has the folders {inner}'}")
     for f in files:
         check_choice(f'the ending of {f}', f.suffix, ['.jsonl', '.txt'])
         if f.suffix=='.txt': yield from _line_pairs(f)
-        else: yield from (_pair(o, f.stem, f'{f}, line {n}') for n,o in json_lines(f))
+        else: yield from (_pair(o, f.stem, f'{f}, line {n}') | dict(line=n) for n,o in _both_directions(json_lines(f)))
 
 # %% ../../nbs/using/28_score_files.ipynb #52b81645
 def read_pairs(
     path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
-)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`; `given`, characters not scored; `ratio`
-    "Minimal pairs of any of the forms above"
+)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
+    """Minimal pairs of any of the forms above
+
+    `given` has how many characters at the beginning of each text are not scored, `ratio` the share of WUG."""
     pairs = list(_hub_pairs(path) if str(path).startswith('hf:') else _file_pairs(Path(path)))
     if not pairs: raise InputError(f"{path} is empty: it has no pairs")
     return pairs
+
+# %% ../../nbs/using/28_score_files.ipynb #6407857f
+def check_one_test(
+    pairs:list, # From `read_pairs`
+    path, # Where they are from
+):
+    "Refuse pairs of several tests"
+    tests = Counter(o['test'] for o in pairs)
+    if len(tests)==1: return
+    came = ', '.join(f'{n:,} of {k}' for k,n in tests.items())
+    raise InputError(f"{path} has pairs of several tests ({came}), of which no mean can be made; give them one by one")
 
 # %% ../../nbs/using/28_score_files.ipynb #abf7411a
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
