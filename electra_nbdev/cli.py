@@ -361,7 +361,7 @@ def electra_score(
     out:str=None, # JSONL file: a row per line, with its tokens, or per pair and way; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
-    surprisal:str=None, # File: the surprisal of every word of every line, as a table
+    surprisal:str=None, # File: surprisal of each word of each line, a table; from the left alone if --model is causal
     context:str=None, # With --surprisal: what stands before each line, or a file with a line for each
     unit:str=None, # With --surprisal: nats (default) or bits
     per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon (default) or set
@@ -487,7 +487,7 @@ def _score_file(asked, source, out, how, lists, tuned, weights, told):
     told = {k: v for k,v in told.items() if v}
     if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
     if asked=='text': return _score_text(next(models), source, out)
-    if asked=='surprisal': return likelihood.score_surprisal(next(models), source, out, **told)
+    if asked=='surprisal': return _score_surprisal(next(models), source, out, told)
     return _rerank(lists, tuned, weights, out, lambda: next(models))
 
 def _score_text(model, source, out):
@@ -495,8 +495,17 @@ def _score_text(model, source, out):
     from electra_nbdev.using.likelihood import score_text
     if out: return score_text(model, source, out, lambda _: None)
     kind = 'log-likelihoods' if model.by=='log-likelihood' else 'pseudo-log-likelihoods'
-    print(f'{kind} in nats, by {model.by}:', file=sys.stderr)
+    print(f'{kind} in nats, by {model.by} of {model.name}:', file=sys.stderr)
     return score_text(model, source)
+
+def _score_surprisal(model, source, out, told):
+    "Surprisals of lines; what they are is printed, for a table does not tell"
+    from electra_nbdev.using.likelihood import score_surprisal
+    known = 'the words before' if model.by=='log-likelihood' else 'the words before and after'
+    unit = told.get('unit', 'nats')
+    print(f'surprisal in {unit} by {model.by} of {model.name}, from {known}, {model.max_length} tokens at a time',
+          file=sys.stderr)
+    return score_surprisal(model, source, out, **told)
 
 # %% ../nbs/99_cli.ipynb #5b1e7a92
 def _rerank(lists, tuned, weights, out, opened):

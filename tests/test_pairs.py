@@ -222,13 +222,14 @@ def test_a_discriminator(home):
     assert said.code==0, said
     close(float(dict(reversed(o.split('\t')) for o in said.out.splitlines())['mat']), np.log1p(-probs[0]), 1e-3)
 
-TABLE = 'line\tstart\tend\tstring\ttokens\tsurprisal'
+TABLE = 'line\tstart\tend\tstring\ttokens\tsurprisal\tunknown'
 
 def test_surprisal(home):
     "A table on the screen or in a file, words of every line by their offsets"
     line = 'electra_score --surprisal lines.txt --model electric'
     shown, said = typed(line, home), typed(f'{line} --out s.tsv', home)
     assert shown.code==said.code==0 and said.out=='rows in s.tsv\n' and shown.out==(home/'s.tsv').read_text(), said
+    assert said.err=='surprisal in nats by towers of electric, from the words before and after, 16 tokens at a time\n'
     first, *rows = shown.out.splitlines()
     lines = (home/'lines.txt').read_text().split('\n')
     assert first==TABLE and [o.split('\t')[3] for o in rows]==[w for o in lines for w in o.split()]
@@ -253,8 +254,10 @@ def test_a_context_may_be_long(home):
 
 REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surprisal lines.txt --per words': '`word`?',
            '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
-           '--surprisal lines.txt --context bad.jsonl': 'a context for each line', '--text lines.txt --unit bits':
-           'are for the words of --surprisal', '--pairs pairs --per word': 'allowed: phenomenon, set',
+           '--surprisal lines.txt --context bad.jsonl': 'a context for each line',
+           '--surprisal lines.txt --context contxts.txt': 'there is no file contxts.txt',
+           '--text lines.txt --unit bits': 'are for the words of --surprisal',
+           '--pairs pairs --per word': 'allowed: phenomenon, set',
            '--text lines.txt --per word': '--per is for --surprisal and --pairs',
            '--text lines.txt --by towers energies': 'several are for --pairs',
            f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',

@@ -1,6 +1,8 @@
 "Any model of transformers, masked and causal: the numbers of minicons, and of a loop over single tokens"
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from fastcore.test import test_close as close
@@ -62,6 +64,27 @@ def scores(folder, by, sentences): return [o['score'] for o in
                                            pseudo_log_likelihood(load_likelihood(folder, by, device='cpu'), sentences)]
 
 def total(o): return o.sum().item()
+
+def test_nothing_after_a_word_changes_its_surprisal(peers, sentences):
+    "By a causal model, however long the text; the first word has none where nothing stands before it"
+    model = load_likelihood(peers/'gpt', device='cpu')
+    short, long = ' '.join(sentences[:20]), ' '.join(sentences[:32])
+    a, b = surprisal(model, short), surprisal(model, long)
+    assert a.tokens.sum()>2*model.max_length and a.surprisal.notna().all()
+    assert np.allclose(a.surprisal, b.surprisal[:len(a)], atol=1e-3)
+    bare = replace(model, frame=([], []))
+    assert surprisal(bare, short).surprisal.isna().tolist()==[True]+[False]*(len(a)-1)
+    assert surprisal(bare, short, 'Once').surprisal.notna().all()
+
+def test_blanks_at_the_end_are_no_words(peers):
+    "Of which byte-level BPE makes tokens"
+    model = load_likelihood(peers/'gpt', device='cpu')
+    one, *others = (surprisal(model, f'the cat sat.{o}').surprisal.tolist() for o in ('', ' ', '\t', '  '))
+    assert all(one==o for o in others)
+
+def test_an_encoder_with_a_decoder_is_refused(tmp_path):
+    (tmp_path/'config.json').write_text('{"architectures": ["BartModel"], "is_encoder_decoder": true}')
+    with pytest.raises(InputError, match='give a masked or a causal language model'): load_likelihood(tmp_path)
 
 @pytest.mark.parametrize('name,by', [('bert', 'pll'), ('bert', 'word-l2r'), ('roberta', 'pll'), ('roberta', 'word-l2r'),
                                      ('gpt', 'log-likelihood')])
@@ -130,7 +153,7 @@ def test_folders_tell_what_they_hold(peers):
 def test_the_command_takes_their_folders(peers):
     (peers/'pairs.txt').write_text('the man are old .\nthe man is old .\n'*3)
     said = typed('electra_score --pairs pairs.txt --model bert --by pll word-l2r', peers)
-    assert said.code==0 and said.out.split()[:2]==['pll', 'word-l2r'], said
+    assert said.code==0 and said.out.splitlines()[1].split()==['pll', 'word-l2r'], said
     said = typed('electra_score --pairs pairs.txt --model gpt', peers)
     assert said.code==0 and '3 pairs by log-likelihood' in said.out, said
     said = typed('electra_score --pairs pairs.txt --model gpt --by towers', peers)
@@ -158,7 +181,7 @@ def test_words_and_sentences_add_up(name, peers, sentences):
         close([*o.groupby('text').surprisal.sum()], [*whole.dropna().surprisal], 1e-3)
     assert whole.surprisal.isna().tolist()==[o=='' for o in texts]
     assert whole.tokens.sum()==len(tokens)==words.tokens.sum()
-    close([-o['score'] for o in pseudo_log_likelihood(model, texts) if o['score'] is not None],
+    close([-o['score'] for o in pseudo_log_likelihood(model, map(str.rstrip, texts)) if o['score'] is not None],
           [*whole.dropna().surprisal], 1e-3)
     assert not len(surprisal(model, [' ', '']))
     under = surprisal(model, texts, 'It was a dark night.', unit='bits')

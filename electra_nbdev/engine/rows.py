@@ -312,6 +312,7 @@ def check_texts(
     path, # File of texts, one a line
 ):
     "Refuse an empty file, and one of something else"
+    if Path(path).is_dir(): raise InputError(f"{path} is a folder; give a file of texts, one a line")
     with open(path, 'rb') as f:
         if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
         f.seek(0)

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/likelihood.html.md"""
 
 # %% auto #0
 __all__ = ['PASS_TOKENS', 'TIE', 'Z', 'tower_scores', 'energy_scores', 'pass_scores', 'causal_scores', 'original_scores',
-           'Likelihood', 'window_scores', 'token_scores', 'pseudo_log_likelihood', 'load_likelihood', 'surprisal',
-           'score_pairs', 'wilson', 'accuracies', 'told_ties', 'whole_file', 'jsonl_rows', 'score_text', 'compared',
-           'plot_accuracies', 'score_pair_files', 'score_surprisal']
+           'Likelihood', 'window_scores', 'left_windows', 'token_scores', 'pseudo_log_likelihood', 'load_likelihood',
+           'surprisal', 'score_pairs', 'wilson', 'accuracies', 'told_ties', 'whole_file', 'jsonl_rows', 'score_text',
+           'compared', 'plot_accuracies', 'score_pair_files', 'score_surprisal']
 
 # %% ../../nbs/using/31_likelihood.ipynb #1afd3e20
 import json, math, re
@@ -158,6 +158,16 @@ def window_scores(
         found |= {o: s[len(before):] for o,s in zip(batch, scores)}
     return found
 
+# %% ../../nbs/using/31_likelihood.ipynb #d67eb943
+def left_windows(
+    n:int, # Tokens of a text
+    size:int, # Of a window
+)->tuple[list,list]: # Where each window starts; for each token its window
+    "Windows that overlap by half; a token belongs to the first that has it, so nothing after it matters"
+    step = max(1, size//2)
+    best = [max(0, math.ceil((t-size+1)/step)) for t in range(n)]
+    return [step*i for i in range(best[-1]+1 if best else 1)], best
+
 # %% ../../nbs/using/31_likelihood.ipynb #895c503f
 def _words(enc, given):
     "Word of each token of an encoding; -1 where it ends within the given characters"
@@ -176,7 +186,8 @@ def token_scores(
     encs = text_backend(model.tokenizer).encode_batch(texts, add_special_tokens=False)
     ids, words = [o.ids for o in encs], [_words(o, n) for o,n in zip(encs, given or [0]*len(texts))]
     if model.tokenizer.mask_token_id is not None: warn_unknown(model.tokenizer, ids, 'the texts') # GPT-2 knows all
-    cuts, rows = [windows(len(o), size) for o in ids], []
+    cut = left_windows if model.by=='log-likelihood' else windows
+    cuts, rows = [cut(len(o), size) for o in ids], []
     wanted = dict.fromkeys((i, starts[w]) for i,(starts,best) in enumerate(cuts) for w,o in zip(best, words[i]) if o>=0)
     found = window_scores(model, ids, words, wanted, size, bs)
     for i,(enc,(starts,best)) in enumerate(zip(encs, cuts)):
@@ -277,13 +288,26 @@ def _places(text, tokens, per):
     ends = [b for _,b in spans]
     return spans, [min(bisect_right(ends, a), len(ends)-1) for a in begins]
 
-def _surprisals(i, text, tokens, scores, unit, per):
-    "Rows of a text, of whose tokens the start and end are known"
+def _surprisals(i, text, tokens, scores, unknown, unit, per):
+    "Rows of a text, of whose tokens the start and end are known, and whether they are [UNK]"
     spans, part = _places(text, tokens, per)
     if not spans: return
     own = [[] for _ in spans]
-    for n,o in zip(part, scores): own[n].append(o)
-    for (a,b),o in zip(spans, own): yield i, a, b, text[a:b], len(o), -sum(o)/UNITS[unit] if o else math.nan
+    for n,*o in zip(part, scores, unknown): own[n].append(o)
+    for (a,b),o in zip(spans, own):
+        total = sum(-s for s,_ in o)/UNITS[unit] if o else math.nan
+        yield i, a, b, text[a:b], len(o), total, sum(unk for _,unk in o)
+
+# %% ../../nbs/using/31_likelihood.ipynb #018989ff
+def _before(contexts, texts):
+    "What stands before each text, checked"
+    each = [contexts]*len(texts) if isinstance(contexts, str|None) else list(contexts)
+    each = ['' if o is None else o for o in each]
+    if len(each)!=len(texts): raise InputError(f"{len(each):,} contexts for {len(texts):,} texts; give one to each")
+    for what,found in (('text', texts), ('context', each)):
+        wrong = [(i, o) for i,o in enumerate(found) if not isinstance(o, str)]
+        if wrong: raise InputError(f"{what} {wrong[0][0]} is {wrong[0][1]!r}; it has to be a string")
+    return each
 
 # %% ../../nbs/using/31_likelihood.ipynb #92986f98
 def surprisal(
@@ -293,20 +317,25 @@ def surprisal(
     unit:str='nats', # Or `bits`
     per:str='word', # Or `token` or `sentence`
     bs:int=64, # Sequences of a batch
-)->pd.DataFrame: # `text` (its number), `start`, `end` (characters), `string`, `tokens`, `surprisal`
-    "Surprisal of each word, token or sentence"
+)->pd.DataFrame: # `text` (its number), `start`, `end` (characters), `string`, `tokens`, `surprisal`, `unknown`
+    """Surprisal of each word, token or sentence
+
+    `unknown` counts tokens. NaN: a word without tokens, and the first of a causal model that nothing stands before."""
     check_choice('unit', unit, UNITS)
     check_choice('per', per, PARTS['surprisal'])
     model = model if isinstance(model, Likelihood) else load_likelihood(model)
-    check_choice('the way to score for a surprisal', model.by, [o for o in (*WAYS, '') if o!='p-replaced'])
+    if model.by=='p-replaced': raise InputError("a discriminator gives no surprisal; give a model with likelihoods")
     texts = [texts] if isinstance(texts, str) else list(texts)
-    before = [contexts or '']*len(texts) if isinstance(contexts, str|None) else list(contexts)
+    before = _before(contexts, texts)
     given, before = [*map(len, before)], [o if not o or o[-1].isspace() else f'{o} ' for o in before]
-    found, rows = token_scores(model, [a+b for a,b in zip(before, texts, strict=True)], bs, given), []
+    found, rows = token_scores(model, [a+b.rstrip() for a,b in zip(before, texts)], bs, given), []
+    bare, unk = not any(model.frame), model.tokenizer.unk_token_id
     for i,(context,text,(enc,at,scores)) in enumerate(zip(before, texts, found)):
-        offsets, n = enc.offsets, len(context)
-        rows += _surprisals(i, text, [(max(0, offsets[t][0]-n), offsets[t][1]-n) for t in at], scores, unit, per)
-    return pd.DataFrame(rows, columns=['text', 'start', 'end', 'string', 'tokens', 'surprisal'])
+        offsets, ids, n = enc.offsets, enc.ids, len(context)
+        if bare and at[:1]==[0] and per!='sentence': scores[0] = math.nan
+        places = [(max(0, offsets[t][0]-n), offsets[t][1]-n) for t in at]
+        rows += _surprisals(i, text, places, scores, [ids[t]==unk for t in at], unit, per)
+    return pd.DataFrame(rows, columns=['text', 'start', 'end', 'string', 'tokens', 'surprisal', 'unknown'])
 
 # %% ../../nbs/using/31_likelihood.ipynb #eadbec09
 TIE = 1e-4 # Nats between scores that count as the same

@@ -172,12 +172,18 @@ def check_one_test(
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
 PARTS = dict(surprisal=('word', 'token', 'sentence'), pairs=('phenomenon', 'set')) # Rows of a table; defaults first
 
+def _no_name(context):
+    "A context; what looks like the name of a file is refused"
+    if context and len(context.split())==1 and (os.sep in context or Path(context).suffix):
+        raise InputError(f"there is no file {context}; a context is a text in quotes, or a file with a line for each")
+    return context
+
 def line_contexts(
     path, # UTF-8 text, one a line
     context:str|None, # What stands before each of them, or a file with a line for each
 ): # One string for all lines, or a list
     "What the lines of a file are scored after"
-    if not context or not os.path.isfile(context): return context # a text may be too long for a name
+    if not context or not os.path.isfile(context): return _no_name(context) # a text may be too long for a name
     found, n = [o for _,o in text_lines(context)], sum(1 for _ in text_lines(path))
     if len(found)==n: return found
     raise InputError(f"{context} has {len(found):,} lines and {path} {n:,}; give a context for each line, or one")
@@ -366,9 +372,12 @@ CAUSAL, LABELS = ('LMHeadModel', 'ForCausalLM'), ('ElectraForPreTraining', 'ForT
 
 def _ways_of_network(folder):
     "By what a network of `transformers` scores"
-    classes = read_json(folder/'config.json').get('architectures') or [''] if (folder/'config.json').is_file() else ['']
-    if str(classes[0]).endswith(CAUSAL): return ('log-likelihood',)
-    return ('p-replaced',) if str(classes[0]).endswith(LABELS) else ('pll', 'word-l2r')
+    config = read_json(folder/'config.json') if (folder/'config.json').is_file() else {}
+    kind = str((config.get('architectures') or [''])[0])
+    if config.get('is_encoder_decoder'):
+        raise InputError(f"{folder} has an encoder and a decoder; give a masked or a causal language model")
+    if kind.endswith(CAUSAL): return ('log-likelihood',)
+    return ('p-replaced',) if kind.endswith(LABELS) else ('pll', 'word-l2r')
 
 def likelihood_ways(
     folder:Path, # Of a run or of one of its networks, or of another model
