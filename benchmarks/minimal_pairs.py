@@ -1,10 +1,10 @@
-"""What one pass costs: minimal pairs by every way to score, from networks of one size, text and number of FLOPs.
+"""What one pass costs: minimal pairs by every way to score, from networks of one preset, text and number of FLOPs.
 
 `--examples` is a folder of electra_data. On it an Electric, an ELECTRA and a masked language model of the preset `tiny`
-are trained, for every seed, and beside them stand n-gram models of the same tokens. `--data` is a folder with blimp/
-and zorro/; ways of several passes score the first `--pairs` of each set. What is finished stays, so a stopped command
-goes on. Seconds, for 1,000 sentences of 20 words, are measured when all rows are there, the least of two rounds in
-which the ways of the first seed take turns; so the same command again measures them again. `--out` keeps the rows of
+are trained, for every seed, and beside them stand n-gram models of the same tokens and towers before any training.
+`--data` is a folder with blimp/ and zorro/; every way scores all their pairs. What is finished stays, so a stopped
+command goes on. Seconds, for 1,000 sentences of 20 words, are measured when all rows are there, the least of two rounds
+in which the ways of the first seed take turns; so the same command again measures them again. `--out` keeps the rows of
 every text, by the folder's name. At the end it draws the figures of the page *What one pass costs*; with `--draw` it
 does nothing else."""
 import argparse, json, subprocess, sys, time
@@ -12,12 +12,11 @@ from pathlib import Path
 
 from common import RESULTS, table
 from ngram import ORDERS, likelihood
-from pairs import first_of_each, sentences
+from pairs import sentences
 
 OBJECTIVES = {'Electric': dict(electra_objective=False, electric_objective=True), 'ELECTRA': {},
               'masked': dict(electra_objective=False, mask_prob=.15)}
 WAYS = {'Electric': ('energies', 'towers'), 'ELECTRA': ('p-replaced', 'pll'), 'masked': ('pll', 'word-l2r')}
-MANY_PASSES = 'pll', 'word-l2r'
 LENGTHS = dict(max_seq_length=64, train_batch_size=16, eval_batch_size=64, num_eval_steps=24,
                length_schedule=[[8, .25], [16, .15], [32, .3], [64, .3]])
 FIGURES = Path(__file__).resolve().parents[1]/'nbs'/'tutorials'
@@ -39,30 +38,40 @@ def judge(model, args):
     "{judge: accuracies by phenomenon} of one way to score"
     from electra_nbdev.using.likelihood import accuracies, score_pairs
     from electra_nbdev.using.score_files import read_pairs
-    found = {}
-    for o in JUDGES:
-        pairs = read_pairs(args.data/o)
-        if model.by in MANY_PASSES: pairs = list(first_of_each(pairs, args.pairs))
-        found[o] = accuracies(score_pairs(model, pairs)).to_dict('index')
-    return found
+    return {o: accuracies(score_pairs(model, read_pairs(args.data/o))).to_dict('index') for o in JUDGES}
 
 def ways(seeds):
     "(model, seed, way) of everything that is judged"
     for by in ORDERS: yield 'n-gram', None, by
     for seed in seeds:
+        yield 'untrained', seed, 'towers'
         for name,own in WAYS.items():
             for by in own: yield name, seed, by
+
+def untrained(seed, args):
+    "The towers of Electric with new weights, which know nothing"
+    import torch
+    from functools import partial
+    from electra_nbdev.data.tokenizer import load_tokenizer
+    from electra_nbdev.pretraining.recipe import build_networks, load_hparams
+    from electra_nbdev.using.likelihood import Likelihood, tower_scores
+    run = train('Electric', seed, args)
+    hp = load_hparams(run/'hparams.json')
+    torch.manual_seed(seed)
+    scores = partial(tower_scores, build_networks(hp).eval())
+    return Likelihood(scores, load_tokenizer(run), hp.max_seq_length, by='towers')
 
 def opened(name, seed, by, args):
     "What scores texts in a way; networks are trained first, unless they are there"
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.using.likelihood import load_likelihood
     if name=='n-gram': return likelihood(load_examples(args.examples), ORDERS[by], by)
+    if name=='untrained': return untrained(seed, args)
     return load_likelihood(train(name, seed, args), by, device='cpu')
 
 def kept(args):
     "What `--out` has so far"
-    setting = f'{args.flops:.3g} FLOPs, {args.pairs} pairs of a set where passes are many'
+    setting = f'{args.flops:.3g} FLOPs'
     if not args.out.is_file(): return dict(setting=setting, seconds={}, rows=[])
     found = json.loads(args.out.read_text())
     if found['setting']!=setting: raise SystemExit(f'{args.out} has {found["setting"]}; give another --out')
@@ -158,7 +167,6 @@ def main():
     p.add_argument('--data', type=Path, help='folder with blimp/ and zorro/')
     p.add_argument('--flops', type=float, default=2e13, help='of every run (2e13)')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='runs of every model (0 1 2)')
-    p.add_argument('--pairs', type=int, default=200, help='of each set, where passes are many (200)')
     p.add_argument('--work', type=Path, default=Path('runs/minimal_pairs'), help='folder of the runs')
     p.add_argument('--out', type=Path, default=RESULTS/'minimal_pairs.json', help='results')
     p.add_argument('--draw', action='store_true', help='only draw what is in --out')

@@ -1,9 +1,8 @@
 """Minimal pairs by each way to score, and what a way costs: the models of the package, and minicons beside them.
 
-`--data` is a folder with blimp/ and zorro/. Ways of one pass score all pairs, the others the first `--pairs` of each
-set. Seconds are for 1,000 sentences of 20 words of the embedded novels, the least of `--rounds` in turns; the masked
-language model has the body of `electric-baby` with random weights, so that all networks are of one size; minicons
-scores it too where it is installed. The last line is JSON, which `--out` keeps."""
+`--data` is a folder with blimp/ and zorro/. Seconds are for 1,000 sentences of 20 words of the embedded novels, the
+least of `--rounds` in turns; the masked language model has the body of `electric-baby` with random weights, so that all
+networks are of one size; minicons scores it too where it is installed. The last line is JSON, which `--out` keeps."""
 import json, time
 from dataclasses import replace
 from pathlib import Path
@@ -15,20 +14,11 @@ BEST = 'electric-baby'
 WAYS = [(BEST, 'energies'), (BEST, 'towers'), ('electric', 'energies'), ('electric', 'towers'),
         ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
 
-def first_of_each(pairs, n):
-    "The first `n` pairs of each set"
-    seen = {}
-    for o in pairs:
-        seen[o['set']] = seen.get(o['set'], 0)+1
-        if seen[o['set']]<=n: yield o
-
-def accuracy(folder, model, by, n):
+def accuracy(folder, model, by):
     "Accuracies by phenomenon, and how many pairs were ties"
     from electra_nbdev.using.likelihood import accuracies, load_likelihood, score_pairs
     from electra_nbdev.using.score_files import read_pairs
-    pairs = read_pairs(folder)
-    if by in ('pll', 'word-l2r'): pairs = list(first_of_each(pairs, n))
-    rows = score_pairs(load_likelihood(model, by, device='cpu'), pairs)
+    rows = score_pairs(load_likelihood(model, by, device='cpu'), read_pairs(folder))
     return accuracies(rows).to_dict('index') | dict(ties=sum(r['ties']>0 for r in rows))
 
 def sentences(n=1000, words=20):
@@ -80,11 +70,11 @@ def seconds(rounds):
 
 def main():
     args = arguments(__doc__, data=('', 'folder with blimp/ and zorro/'), rounds=(2, 'of the seconds'),
-                     pairs=(200, 'of each set, where passes are many'), out=(str(RESULTS/'pairs.json'), 'results'))
+                     out=(str(RESULTS/'pairs.json'), 'results'))
     cost, found = seconds(args.rounds), {}
     table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])
     for name in ('blimp', 'zorro') if args.data else ():
-        found[name] = {f'{m}, {by}': accuracy(Path(args.data)/name, m, by, args.pairs) for m,by in WAYS}
+        found[name] = {f'{m}, {by}': accuracy(Path(args.data)/name, m, by) for m,by in WAYS}
         head = ['', *found[name]]
         rows = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
         table(head, [*rows, ['ties', *(o['ties'] for o in found[name].values())]])

@@ -400,6 +400,8 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     _check_parts(asked, source, **told)
     if asked=='text': rows.check_texts(source)
     if asked=='pairs': _check_pairs(source, out)
+    if asked=='surprisal' and out and Path(out).suffix=='.csv':
+        raise InputError(f"--out is {out}, and the values of --surprisal have tabs between them; end it in .tsv")
     if asked=='choices': _check_choices(source, candidates, out)
     return _read_lists(source, weights, by[0], ways) if asked=='nbest' else (None, None)
 

@@ -265,6 +265,7 @@ REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surpris
 OUTS = {'--pairs pairs --out never.png': 'the name of its picture',
         '--pairs pairs --out pairs/never.jsonl': 'in the folder of', '--text lines.txt --out pairs': 'a folder',
         '--pairs pairs/a.jsonl --out pairs/a.jsonl': '--pairs reads',
+        '--surprisal lines.txt --out never.csv': 'end it in .tsv',
         '--text lines.txt --out ./lines.txt': '--text reads',
         '--surprisal lines.txt --context c.txt --out c.txt': '--context reads'}
 
