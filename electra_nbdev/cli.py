@@ -356,12 +356,12 @@ def electra_score(
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
     model:str=None, # Run, model or hf:name; electric-baby (default), tiny (that of --show, --choices), electric
-    by:SomeNames=None, # towers, energies (67 % of BLiMP each), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
+    by:SomeNames=None, # towers, energies (67 % of BLiMP), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file: a row per line, with its tokens, or per pair and way; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
-    surprisal:str=None, # File: surprisal of each word of each line, a table; from the left alone if --model is causal
+    surprisal:str=None, # File: a table of the surprisal of each word; a causal --model uses only the words before
     context:str=None, # With --surprisal: what stands before each line, or a file with a line for each
     unit:str=None, # With --surprisal: nats (default) or bits
     per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon (default) or set
@@ -380,7 +380,10 @@ def electra_score(
 # %% ../nbs/99_cli.ipynb #6f5169c3
 def _default_model(asked): return 'tiny' if asked in ('show', 'choices') else 'electric-baby'
 
-def _as_list(by): return [by] if isinstance(by, str) else [*dict.fromkeys(by or [None])]
+def _as_list(by):
+    "Ways to score, each once, whatever they were called before"
+    from electra_nbdev.using.score_files import BEFORE
+    return [*dict.fromkeys(BEFORE.get(o, o) for o in ([by] if isinstance(by, str) else by or [None]))]
 
 # %% ../nbs/99_cli.ipynb #32864ed6
 def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told):
@@ -396,7 +399,7 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     if asked!='pairs' and len(by)>1: raise InputError(f"--by has {len(by)} names; several are for --pairs, give one")
     ways = _ways(asked, model, by)
     if vocab: vocab_place(vocab)
-    if out: check_out(out, **{asked: source}, weights=weights, context=told['context'])
+    if out: check_out(out, **{asked: source}, weights=weights, vocab=vocab, context=told['context'])
     _check_parts(asked, source, **told)
     if asked=='text': rows.check_texts(source)
     if asked=='pairs': _check_pairs(source, out)

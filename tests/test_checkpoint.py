@@ -241,3 +241,8 @@ def test_a_folder_that_cannot_be_locked_is_written_with_a_warning(tmp_path, monk
     with pytest.warns(UserWarning, match='cannot be locked here .*No locks available'):
         with checkpoint.only_writer(tmp_path/'run'): save(tmp_path/'run', 1)
     assert read(tmp_path/'run')==1
+
+def test_weights_without_a_checkpoint_are_no_run_in_training(tmp_path):
+    "Nothing is waited for"
+    (tmp_path/'model.safetensors').write_bytes(b'')
+    with pytest.raises(files.InputError, match='if it is a part of a run'): checkpoint.newest_state(tmp_path)

@@ -96,6 +96,35 @@ def test_an_item_of_ewok_is_two_pairs(published):
     want = [(o['good'], n) for n in (1, 3, 5) for o in known(path.name)]
     assert [(o['good'], o['line']) for o in read_pairs(path)]==want
 
+def test_the_other_direction_may_come_later(published):
+    path, (first,) = published/'social-properties.jsonl', FILES['social-properties.jsonl']
+    items = [first | dict(Context1=f'{o} is kind.') for o in ('Ann', 'Bob')]
+    others = [o | dict(Context1=o['Context2'], Context2=o['Context1'], Target1='She hits.', Target2='She helps.')
+              for o in items]
+    path.write_text('\n'.join(map(json.dumps, items+others)))
+    assert [o['line'] for o in read_pairs(path)]==[1, 1, 2, 2]
+
+def test_folders_in_a_folder_are_named(published):
+    with pytest.raises(InputError, match=f'it has the folders .*{published.name}'): read_pairs(published.parent)
+
+ABOUT = {'irregular_past.jsonl': '1 pair, 1 set, chance 50 %', 'regular.jsonl': '1 pair, 1 set, chance 20 %',
+         'social-properties.jsonl': '2 pairs, 1 set, chance 50 %',
+         'wug_adj.jsonl': '1 pair, 1 set, chance no correlation'}
+
+@pytest.mark.parametrize('name', ABOUT)
+def test_the_chance_of_each_test(name, published, monkeypatch, capsys):
+    "In the first line, and in the figure"
+    model, drawn = Likelihood(lambda ids, mask: ids.float(), TOK, 64, by='towers'), []
+    monkeypatch.setattr(likelihood, 'plot_accuracies', lambda found, path, chance: drawn.append(chance))
+    score_pair_files(model, published/name, published/'rows.jsonl')
+    assert capsys.readouterr().out.splitlines()[0]==f'{TESTS[name]}: {ABOUT[name]}'
+    assert drawn==[dict(regular=20, wug_adj=0).get(name.removesuffix('.jsonl'), 50)]
+
+def test_two_models_by_one_way(published):
+    "Names are opened, and none is left out"
+    found = score_pair_files(['electric', 'electric-baby'], published/'irregular_past.jsonl')
+    assert [*dict.fromkeys(found.columns.get_level_values(0))]==['', 'towers', 'towers of electric-baby']
+
 def test_options_follow_as_they_are(tmp_path):
     "Published options may begin with a space"
     row = dict(input_prefix='Box 0 has', options=[' ice.', ' a key.'], numops=0)
@@ -103,7 +132,7 @@ def test_options_follow_as_they_are(tmp_path):
     found, = read_pairs(tmp_path)
     assert texts_of(found)==['Box 0 has ice.', 'Box 0 has a key.'] and found['given']==[9, 9]
 
-BAD = {'a.jsonl': ('{"Context1": "a", "Target1": "b"}', 'line 1 has no `Target2` and no `Domain`, which EWoK has'),
+BAD = {'a.jsonl': ('{"Context1": "a", "Target1": "b"}', 'line 1 has no `Context2` and no `Target2` and no `Domain`'),
        'k.jsonl': ('{"text": "a"}', 'line 1 has the fields of no test .*COMPS: prefix_acceptable'),
        'l.jsonl': ('{"sentence_good": "a", "sentence_bad": " "}', 'line 1 has the fields of BLiMP, but not its texts'),
        'm.jsonl': ('{"input_prefix": "a", "options": [" b", ""], "numops": 0}', 'line 1 has the fields of entity'),
@@ -208,8 +237,9 @@ def test_several_ways(home):
     assert {r['model'] for r in rows}=={'electric'} and [r['by'] for r in rows]==['energies']*10+['towers']*10
     assert [o.split()[:2] for o in lines if o.startswith(('all', 'mean'))]==[['all', 'pairs'], ['mean', 'over']]
     assert (home/'two.png').read_bytes()[1:4]==b'PNG' and lines[-1]=='rows in two.jsonl, a picture in two.png'
-    old, new = (cli.electra_score(pairs=home/'pairs', model=home/'electric', by=o) for o in ('energy', ['energies']))
-    assert old.equals(new)
+    old, new, twice = (cli.electra_score(pairs=home/'pairs', model=home/'electric', by=o)
+                       for o in ('energy', ['energies'], ['energy', 'energies']))
+    assert old.equals(new) and twice.equals(new)
 
 def test_sets(home):
     said = typed('electra_score --pairs pairs --model electric --per set', home)
@@ -266,12 +296,14 @@ OUTS = {'--pairs pairs --out never.png': 'the name of its picture',
         '--pairs pairs --out pairs/never.jsonl': 'in the folder of', '--text lines.txt --out pairs': 'a folder',
         '--pairs pairs/a.jsonl --out pairs/a.jsonl': '--pairs reads',
         '--surprisal lines.txt --out never.csv': 'end it in .tsv',
+        '--text lines.txt --vocab v.txt --out v.txt': '--vocab reads',
         '--text lines.txt --out ./lines.txt': '--text reads',
         '--surprisal lines.txt --context c.txt --out c.txt': '--context reads'}
 
 @pytest.mark.parametrize('flags', OUTS)
 def test_what_is_read_is_never_written(flags, home):
     (home/'c.txt').write_text((home/'lines.txt').read_text())
+    (home/'v.txt').write_text((home/'electric/electric/vocab.txt').read_text())
     before = {o: o.read_bytes() for o in home.rglob('*') if o.is_file()}
     said = typed(f'electra_score {flags} --model electric', home)
     assert said.code==2 and OUTS[flags] in said.err, said

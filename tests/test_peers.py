@@ -75,6 +75,15 @@ def test_nothing_after_a_word_changes_its_surprisal(peers, sentences):
     bare = replace(model, frame=([], []))
     assert surprisal(bare, short).surprisal.isna().tolist()==[True]+[False]*(len(a)-1)
     assert surprisal(bare, short, 'Once').surprisal.notna().all()
+    whole, tokens = (surprisal(bare, short, per=o).surprisal for o in ('sentence', 'token'))
+    assert tokens.isna().sum()==1 and abs(whole[0]-tokens.sum())<.01
+
+def test_blanks_after_a_context_are_no_words(peers):
+    model = load_likelihood(peers/'gpt', device='cpu')
+    found = surprisal(model, ['the cat', '   ', '', ' the cat'], 'Hello', per='sentence')
+    assert found.tokens.tolist()==[found.tokens[0], 0, 0, found.tokens[0]] and found.tokens[0]>0
+    assert found.surprisal.isna().tolist()==[False, True, True, False]
+    close(found.surprisal[0], found.surprisal[3], 1e-4)
 
 def test_blanks_at_the_end_are_no_words(peers):
     "Of which byte-level BPE makes tokens"

@@ -148,7 +148,7 @@ def newest_state(
     if saved_networks(run):
         raise InputError(f"{run} has its networks, but no checkpoint; give the folder with `checkpoints` in it")
     if (Path(run)/'model.safetensors').is_file():
-        raise InputError(f"{run} is a part of a model; give the folder above it")
+        raise InputError(f"{run} has weights, but no checkpoint; if it is a part of a run, give the folder above it")
     raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #8a4352b1

@@ -301,13 +301,17 @@ def _surprisals(i, text, tokens, scores, unknown, unit, per):
 # %% ../../nbs/using/31_likelihood.ipynb #018989ff
 def _before(contexts, texts):
     "What stands before each text, checked"
-    each = [contexts]*len(texts) if isinstance(contexts, str|None) else list(contexts)
+    each = [contexts]*len(texts) if isinstance(contexts, str|None) else [*contexts]
     each = ['' if o is None else o for o in each]
     if len(each)!=len(texts): raise InputError(f"{len(each):,} contexts for {len(texts):,} texts; give one to each")
     for what,found in (('text', texts), ('context', each)):
         wrong = [(i, o) for i,o in enumerate(found) if not isinstance(o, str)]
         if wrong: raise InputError(f"{what} {wrong[0][0]} is {wrong[0][1]!r}; it has to be a string")
     return each
+
+def _joined(context, text):
+    "A context with the blank that comes before a text"
+    return context if not context or context[-1].isspace() or text[:1].isspace() else f'{context} '
 
 # %% ../../nbs/using/31_likelihood.ipynb #92986f98
 def surprisal(
@@ -320,15 +324,16 @@ def surprisal(
 )->pd.DataFrame: # `text` (its number), `start`, `end` (characters), `string`, `tokens`, `surprisal`, `unknown`
     """Surprisal of each word, token or sentence
 
-    `unknown` counts tokens. NaN: a word without tokens, and the first of a causal model that nothing stands before."""
+    `unknown` counts tokens. NaN: a word without tokens. By a causal model that puts nothing before a text the first
+    token has no surprisal: its word is NaN too, and a sentence is the sum of the others."""
     check_choice('unit', unit, UNITS)
     check_choice('per', per, PARTS['surprisal'])
     model = model if isinstance(model, Likelihood) else load_likelihood(model)
     if model.by=='p-replaced': raise InputError("a discriminator gives no surprisal; give a model with likelihoods")
     texts = [texts] if isinstance(texts, str) else list(texts)
     before = _before(contexts, texts)
-    given, before = [*map(len, before)], [o if not o or o[-1].isspace() else f'{o} ' for o in before]
-    found, rows = token_scores(model, [a+b.rstrip() for a,b in zip(before, texts)], bs, given), []
+    given, before = [*map(len, before)], [_joined(*o) for o in zip(before, texts)]
+    found, rows = token_scores(model, [(a+b).rstrip() for a,b in zip(before, texts)], bs, given), []
     bare, unk = not any(model.frame), model.tokenizer.unk_token_id
     for i,(context,text,(enc,at,scores)) in enumerate(zip(before, texts, found)):
         offsets, ids, n = enc.offsets, enc.ids, len(context)
@@ -501,7 +506,8 @@ def _about(pairs, chance):
     sets = len({o['set'] for o in pairs})
     sets = '1 set' if sets==1 else f'{sets} sets'
     chance = f'{chance:.0f} %' if chance else 'no correlation'
-    return f"{pairs[0]['test']}: {len(pairs):,} pairs, {sets}, chance {chance}"
+    n = '1 pair' if len(pairs)==1 else f'{len(pairs):,} pairs'
+    return f"{pairs[0]['test']}: {n}, {sets}, chance {chance}"
 
 # %% ../../nbs/using/31_likelihood.ipynb #5daf1ae6
 def score_pair_files(
@@ -519,7 +525,8 @@ def score_pair_files(
         for model in [models] if isinstance(models, (Likelihood, str, Path)) else models:
             rows = score_pairs(model if isinstance(model, Likelihood) else load_likelihood(model), pairs)
             for r in rows: write(r)
-            found[rows[0]['by']] = accuracies(rows, per)
+            by = rows[0]['by']
+            found[f"{by} of {rows[0]['model']}" if by in found else by] = accuracies(rows, per)
             ties.append(told_ties(rows))
     if out: plot_accuracies(found, Path(out).with_suffix('.png'), chance)
     table = compared(found)

@@ -14,7 +14,7 @@ __all__ = ['FORMS', 'UNITS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXT
 import csv, json, math, os, re
 from collections import Counter
 from dataclasses import dataclass, fields
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 
 from ..data.text import hub_parts
@@ -48,10 +48,12 @@ def _entities(o, name):
 
 def _wug(o, name):
     good, bad = o['sentences'].split('\t')
-    return dict(good=good, bad=bad, phenomenon=name, set=name, ratio=float(o['ratio']))
+    ratio = float(o['ratio'])
+    if not math.isfinite(ratio): raise ValueError(ratio)
+    return dict(good=good, bad=bad, phenomenon=name, set=name, ratio=ratio)
 
 # %% ../../nbs/using/28_score_files.ipynb #4e26644b
-FORMS = {'BLiMP': ('sentence_good sentence_bad', _whole), 'EWoK': ('Context1 Target1 Target2 Domain', _ewok),
+FORMS = {'BLiMP': ('sentence_good sentence_bad', _whole), 'EWoK': ('Context1 Context2 Target1 Target2 Domain', _ewok),
          'COMPS': ('prefix_acceptable prefix_unacceptable property_phrase', _comps),
          'entity tracking': ('input_prefix options numops', _entities),
          'WUG': ('sentences ratio', _wug)} # Fields by which a line is recognised, and what reads it
@@ -101,21 +103,22 @@ def _line_pairs(path):
 
 
 # %% ../../nbs/using/28_score_files.ipynb #72eabe02
+_ITEM = 'Context1', 'Context2', 'Target1', 'Target2'
+
 def _exchanged(o):
     "A row of EWoK in its other direction, None of other tests"
-    if not {'Context1', 'Context2', 'Target1', 'Target2'}<=o.keys(): return None
+    if not {*_ITEM}<=o.keys(): return None
     return o | {f'{k}{i}': o[f'{k}{3-i}'] for k in ('Context', 'Target') for i in (1, 2)}
 
 def _both_directions(rows):
-    "Numbered rows, and after each of EWoK its other direction, which may be the next row"
-    before = None
+    "Numbered rows, and after each of EWoK its other direction, which may be a later row too"
+    known = set()
     for n,o in rows:
-        other = _exchanged(o)
-        if other and other==before: continue
-        yield n, o
-        if other: yield n, other
-        before = o
-
+        if not (other := _exchanged(o)): yield n, o
+        elif (item := repr([o[k] for k in _ITEM])) in known: known.remove(item)
+        else:
+            yield from ((n, o), (n, other))
+            known.add(repr([other[k] for k in _ITEM]))
 
 # %% ../../nbs/using/28_score_files.ipynb #5090cc50
 def _hub_pairs(spec):
@@ -174,8 +177,8 @@ PARTS = dict(surprisal=('word', 'token', 'sentence'), pairs=('phenomenon', 'set'
 
 def _no_name(context):
     "A context; what looks like the name of a file is refused"
-    if context and len(context.split())==1 and (os.sep in context or Path(context).suffix):
-        raise InputError(f"there is no file {context}; a context is a text in quotes, or a file with a line for each")
+    if context and context.endswith(('.txt', '.tsv', '.csv', '.json', '.jsonl')) and len(context.split())==1:
+        raise InputError(f"there is no file {context}; --context is a text, or a file with a line for each")
     return context
 
 def line_contexts(
