@@ -414,13 +414,13 @@ def accuracies(
 
 def told_ties(
     rows:list, # From `score_pairs`
-)->str: # Empty where nothing can be a tie
+)->str: # Where nothing can be a tie only who scored
     "How many ties there were"
-    judged = [r for r in rows if 'ratio' not in r]
-    if not judged: return ''
-    n, who = sum(r['ties']>0 for r in judged), [rows[0]['by'], rows[0]['model']]
+    judged, who = [r for r in rows if 'ratio' not in r], ' of '.join(filter(None, (rows[0]['by'], rows[0]['model'])))
+    if not judged: return f'scored by {who}'
+    n = sum(r['ties']>0 for r in judged)
     share = 'half' if all(isinstance(r['bad'], str) for r in judged) else 'a guess among them'
-    return f"ties, counted as {share}: {n:,} of {len(judged):,} pairs by {' of '.join(filter(None, who))}"
+    return f"ties, counted as {share}: {n:,} of {len(judged):,} pairs by {who}"
 
 # %% ../../nbs/using/31_likelihood.ipynb #49b43317
 @contextmanager
@@ -505,9 +505,9 @@ def _about(pairs, chance):
     "What is scored, for a line"
     sets = len({o['set'] for o in pairs})
     sets = '1 set' if sets==1 else f'{sets} sets'
-    chance = f'{chance:.0f} %' if chance else 'no correlation'
+    what = f'chance {chance:.0f} %' if chance else "correlation with people's judgement, times 100"
     n = '1 pair' if len(pairs)==1 else f'{len(pairs):,} pairs'
-    return f"{pairs[0]['test']}: {n}, {sets}, chance {chance}"
+    return f"{pairs[0]['test']}: {n}, {sets}, {what}"
 
 # %% ../../nbs/using/31_likelihood.ipynb #5daf1ae6
 def score_pair_files(
@@ -530,7 +530,7 @@ def score_pair_files(
             ties.append(told_ties(rows))
     if out: plot_accuracies(found, Path(out).with_suffix('.png'), chance)
     table = compared(found)
-    print(table.to_string(), *filter(None, ties), sep='\n')
+    print(table.to_string(), *ties, sep='\n')
     return table
 
 # %% ../../nbs/using/31_likelihood.ipynb #3042c6b4
