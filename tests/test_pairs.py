@@ -103,6 +103,8 @@ def test_the_other_direction_may_come_later(published):
               for o in items]
     path.write_text('\n'.join(map(json.dumps, items+others)))
     assert [o['line'] for o in read_pairs(path)]==[1, 1, 2, 2]
+    path.write_text('\n'.join(map(json.dumps, [items[0]]*2+[others[0]]*2))) # an item that stands twice
+    assert [o['line'] for o in read_pairs(path)]==[1, 1, 2, 2]
 
 def test_folders_in_a_folder_are_named(published):
     with pytest.raises(InputError, match=f'it has the folders .*{published.name}'): read_pairs(published.parent)

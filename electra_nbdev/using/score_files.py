@@ -112,13 +112,13 @@ def _exchanged(o):
 
 def _both_directions(rows):
     "Numbered rows, and after each of EWoK its other direction, which may be a later row too"
-    known = set()
+    known = Counter()
     for n,o in rows:
         if not (other := _exchanged(o)): yield n, o
-        elif (item := repr([o[k] for k in _ITEM])) in known: known.remove(item)
+        elif known[item := repr([o[k] for k in _ITEM])]: known[item] -= 1
         else:
             yield from ((n, o), (n, other))
-            known.add(repr([other[k] for k in _ITEM]))
+            known[repr([other[k] for k in _ITEM])] += 1
 
 # %% ../../nbs/using/28_score_files.ipynb #5090cc50
 def _hub_pairs(spec):
