@@ -49,15 +49,13 @@ def ways(seeds):
             for by in own: yield name, seed, by
 
 def untrained(seed, args):
-    "The towers of Electric with new weights, which know nothing"
-    import torch
+    "The towers of Electric with the weights that training begins with, which know nothing"
     from functools import partial
     from electra_nbdev.data.tokenizer import load_tokenizer
     from electra_nbdev.pretraining.recipe import build_networks, load_hparams
     from electra_nbdev.using.likelihood import Likelihood, tower_scores
     run = train('Electric', seed, args)
     hp = load_hparams(run/'hparams.json')
-    torch.manual_seed(seed)
     scores = partial(tower_scores, build_networks(hp).eval())
     return Likelihood(scores, load_tokenizer(run), hp.max_seq_length, by='towers')
 

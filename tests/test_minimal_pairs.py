@@ -1,12 +1,16 @@
 "The study of `benchmarks/minimal_pairs.py`: nothing is measured twice, settings are not mixed, means and ends of seeds"
-import json, sys
+import json, shutil, sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.using.likelihood import Likelihood
+from electra_nbdev.engine.models import shipped
+from electra_nbdev.pretraining.plan import run_cost
+from electra_nbdev.pretraining.recipe import build_networks, load_hparams, preset, save_hparams
+from electra_nbdev.using.likelihood import Likelihood, load_likelihood, pseudo_log_likelihood
 
 sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
 import minimal_pairs
@@ -82,7 +86,30 @@ def test_seeds_are_averaged_and_drawn(tmp_path):
         draw(dict(rows=rows, seconds=seconds), tmp_path/'drawn.png')
         assert (tmp_path/'drawn.png').read_bytes()[1:4]==b'PNG'
 
+def test_untrained_towers_depend_on_the_seed_alone(args, monkeypatch, tmp_path):
+    "They have the recipe of the run, and none of its weights"
+    def train(name, seed, args):
+        run, source = tmp_path/f'{name}-{seed}', shipped('electric')
+        shutil.copytree(source, run, dirs_exist_ok=True)
+        save_hparams(replace(load_hparams(source/'hparams.json'), seed=seed), run/'hparams.json')
+        return run
+    monkeypatch.setattr(minimal_pairs, 'train', train)
+    opened = [*(minimal_pairs.untrained(o, args) for o in (0, 0, 1)), load_likelihood('electric', 'towers')]
+    a, again, b, trained = (pseudo_log_likelihood(o, ['the cat sleeps'])[0]['score'] for o in opened)
+    assert a==again and len({a, b, trained})==3 and opened[0].by=='towers'
+
 ROOT = Path(__file__).resolve().parents[1]
+
+def test_the_page_has_the_parameters_and_updates_of_each_recipe():
+    page = (ROOT/'nbs/tutorials/58_minimal_pairs.qmd').read_text(encoding='utf-8')
+    def millions(net): return f'{sum(p.numel() for p in {*net.parameters()})/1e6:.2f}'
+    for name,told in (('Electric', 'Electric'), ('ELECTRA', 'ELECTRA'), ('masked', 'masked language model')):
+        hp = preset('tiny', **minimal_pairs.LENGTHS | minimal_pairs.OBJECTIVES[name])
+        net, steps = build_networks(hp), round(2e13*hp.num_train_steps/run_cost(hp).flops)
+        line = next(o for o in page.splitlines() if o.startswith(f'| {told} | '))
+        scoring = [o for o in (net.discriminator, net.generator) if o]
+        assert f'| {millions(net)} million |' in line and all(millions(o) in line for o in scoring), line
+        assert f'| {steps:,} | {hp.mask_prob:.0%}'.replace('%', ' %') in line, line
 
 def test_the_page_has_the_rows_and_the_figures():
     found = json.loads((ROOT/'benchmarks/results/minimal_pairs.json').read_text())

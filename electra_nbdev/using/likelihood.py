@@ -478,7 +478,7 @@ def compared(
 def plot_accuracies(
     found:dict, # {way: from `accuracies`}
     path=None, # PNG to write
-    chance:float=50., # What a guess gets, a line
+    chance:float=50., # What a guess gets: where the grey line is
 ):
     "Accuracy of each phenomenon, by each way"
     names = next(iter(found.values())).index[::-1]

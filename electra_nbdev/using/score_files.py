@@ -175,7 +175,7 @@ def check_one_test(
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
 PARTS = dict(surprisal=('word', 'token', 'sentence'), pairs=('phenomenon', 'set')) # Rows of a table; defaults first
 
-def _no_name(context):
+def _text_context(context):
     "A context; what looks like the name of a file is refused"
     if context and context.endswith(('.txt', '.tsv', '.csv', '.json', '.jsonl')) and len(context.split())==1:
         raise InputError(f"there is no file {context}; --context is a text, or a file with a line for each")
@@ -186,7 +186,7 @@ def line_contexts(
     context:str|None, # What stands before each of them, or a file with a line for each
 ): # One string for all lines, or a list
     "What the lines of a file are scored after"
-    if not context or not os.path.isfile(context): return _no_name(context) # a text may be too long for a name
+    if not context or not os.path.isfile(context): return _text_context(context) # a text may be too long for a name
     found, n = [o for _,o in text_lines(context)], sum(1 for _ in text_lines(path))
     if len(found)==n: return found
     raise InputError(f"{context} has {len(found):,} lines and {path} {n:,}; give a context for each line, or one")
