@@ -16,7 +16,7 @@ def naive(bs, sl):
     import torch.nn.functional as F
     from torch import nn
     from transformers import ElectraForPreTraining, ElectraModel
-    disc, ltr, rtl = ElectraForPreTraining(config(256)), ElectraModel(config(64)), ElectraModel(config(64))
+    disc, (ltr, rtl) = ElectraForPreTraining(config(128, 256)), [ElectraModel(config(128, 64)) for _ in range(2)]
     ltr.embeddings = rtl.embeddings = disc.electra.embeddings
     head, out = nn.Sequential(nn.Linear(128, 128), nn.GELU(), nn.LayerNorm(128)), nn.Linear(128, VOCAB)
     out.weight = disc.electra.embeddings.word_embeddings.weight

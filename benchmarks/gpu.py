@@ -1,43 +1,48 @@
 """Sequences a second of pre-training on a GPU: ELECTRA-Small and Base at 128 tokens, Base at 512.
 
-The learner trains in bfloat16 on full examples, its loaders included, and also with compiled bodies if the package
-compiles them. `ratio` compares Base with what NVIDIA reports for one A100 (DeepLearningExamples, TensorFlow 2, mixed
+All sides train in bfloat16 on full examples with dropout 0.1: the learner, its loaders included, as it is and with
+compiled bodies, and the plain loop over Hugging Face's models of `pretrain`. `ratio` compares the learner with that
+loop, and, where it is about one A100, Base with what NVIDIA reports (DeepLearningExamples, TensorFlow 2, mixed
 precision): 955 and 171 sequences a second. Without a GPU there is nothing to measure."""
 import json
+from functools import partial
 from statistics import median
 
 from common import arguments, gpu, ratio, rounds, serve, table
-from pretrain import ours
+from pretrain import ours, plain
 
 A100 = {'base-128': 955, 'base-512': 171}
-SIZES = {'small-128': 512, 'base-128': 256, 'base-512': 64} # Examples of a batch
+SIZES = {'small-128': 512, 'base-128': 128, 'base-512': 32} # Examples of a batch
+FORMS = dict(plain=plain, ours=ours, compiled=partial(ours, compiled=True))
 
 def build(args):
     "A side that is ready to measure, after a few steps that warm up"
-    size, sl, *compiled = args.side.split('-')
-    steps = ours(SIZES[f'{size}-{sl}'], int(sl), size, 'bf16', 'cuda', bool(compiled))
+    size, sl, form = args.side.split('-')
+    steps = FORMS[form](SIZES[f'{size}-{sl}'], int(sl), size, 'bf16', 'cuda')
     steps(5)
     return steps
 
 def measure(args, steps):
     "Sequences a second, to the end of the last step"
     import torch
-    secs, bs = steps(args.steps), SIZES[args.side.removesuffix('-compiled')]
+    secs, bs = steps(args.steps), SIZES[args.side.rpartition('-')[0]]
     return dict(per_s=bs*len(secs)/sum(secs), peak_mb=round(torch.cuda.max_memory_allocated()/2**20))
 
 def main():
     args = arguments(__doc__, rounds=(5, 'rounds'), steps=(50, 'steps of a side in a round'))
     if args.side: return serve(lambda: build(args), lambda steps: measure(args, steps))
     if not gpu(): return print(json.dumps(dict(benchmark='gpu', skipped='there is no GPU here')))
-    from electra_nbdev.engine import training
-    forms, got = ['', '-compiled'] if hasattr(training, 'compile_callbacks') else [''], {}
     def show(o): return f"{o['per_s']:8,.0f} sequences/s  {o['peak_mb']:7,} MB"
-    for o in SIZES: got |= rounds([o+form for form in forms], args, show)
-    speed, a100 = {k: [o['per_s'] for o in v] for k,v in got.items()}, {k+f: n for k,n in A100.items() for f in forms}
-    rows = [(k, round(median(v)), got[k][-1]['peak_mb'], a100.get(k, '')) for k,v in speed.items()]
+    rows, found = [], {}
+    for size in SIZES: # those of one size take turns; all of them at once may not fit
+        got = {k.rpartition('-')[2]: v for k,v in rounds([f'{size}-{o}' for o in FORMS], args, show).items()}
+        speed = {k: [o['per_s'] for o in v] for k,v in got.items()}
+        rows += [(f'{size}-{k}', round(median(v)), got[k][-1]['peak_mb'], A100.get(size, '')) for k,v in speed.items()]
+        for k in ('ours', 'compiled'):
+            found[f'{size}-{k}'] = ratio(speed[k], speed['plain'])
+            if size in A100: found[f'{size}-{k}-a100'] = ratio(speed[k], [A100[size]]*args.rounds)
     table((gpu(), 'sequences/s', 'memory, MB', 'one A100'), rows)
-    print(json.dumps(dict(benchmark='gpu', **{k: ratio(speed[k], [n]*args.rounds) for k,n in a100.items()},
-        sequences_per_s={k: round(median(v)) for k,v in speed.items()},
-        peak_mb={k: v[-1]['peak_mb'] for k,v in got.items()}, setting=f'{gpu()}, bf16, batches of {SIZES}')))
+    print(json.dumps(dict(benchmark='gpu', **found, sequences_per_s={o[0]: o[1] for o in rows},
+        peak_mb={o[0]: o[2] for o in rows}, setting=f'{gpu()}, bf16, batches of {SIZES}')))
 
 if __name__=='__main__': main()

@@ -78,10 +78,12 @@ def timed(step):
         return secs
     return steps
 
-def config(width):
-    "Sizes of ELECTRA-Small, or of its generator"
+WIDTHS = dict(small=(128, 64, 256), base=(768, 256, 768)) # Of the embeddings, the generator and the discriminator
+
+def config(embedding, width):
+    "Sizes of a generator or a discriminator of the paper"
     from transformers import ElectraConfig
-    return ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=width, num_attention_heads=width//64,
+    return ElectraConfig(vocab_size=VOCAB, embedding_size=embedding, hidden_size=width, num_attention_heads=width//64,
                          intermediate_size=4*width)
 
 def adamw(model):
@@ -93,26 +95,29 @@ def adamw(model):
     groups = [dict(params=decayed, weight_decay=0.01), dict(params=exempt, weight_decay=0.)]
     return torch.optim.AdamW(groups, lr=5e-4, eps=1e-6)
 
-def plain(bs, sl):
+def plain(bs, sl, size='small', precision='fp32', device='cpu'):
     "The same networks and recipe from `transformers` and `torch` as they come"
     import torch
     from transformers import ElectraForMaskedLM, ElectraForPreTraining
-    gen, disc = ElectraForMaskedLM(config(64)), ElectraForPreTraining(config(256))
+    embedding, *widths = WIDTHS[size]
+    gen, disc = (cls(config(embedding, o)) for cls,o in zip((ElectraForMaskedLM, ElectraForPreTraining), widths))
     disc.electra.embeddings = gen.electra.embeddings
-    model = torch.nn.ModuleList([gen, disc]).train()
+    model = torch.nn.ModuleList([gen, disc]).to(device).train()
     opt = adamw(model)
-    ids, split = examples(bs, sl)
-    segments, real = (torch.arange(sl) >= split[:,None]).long(), torch.ones_like(ids)
-    def step():
-        chosen = (torch.rand(ids.shape) < 0.15) & (ids!=CLS) & (ids!=SEP)
-        masked = ids.masked_fill(chosen & (torch.rand(ids.shape) < 0.85), MASK)
+    ids, split = (o.to(device) for o in examples(bs, sl))
+    segments, real = (torch.arange(sl, device=device) >= split[:,None]).long(), torch.ones_like(ids)
+    def networks():
+        chosen = (torch.rand(ids.shape, device=device) < 0.15) & (ids!=CLS) & (ids!=SEP)
+        masked = ids.masked_fill(chosen & (torch.rand(ids.shape, device=device) < 0.85), MASK)
         targets = ids.masked_fill(~chosen, -100)
         g = gen(masked, attention_mask=real, token_type_ids=segments, labels=targets)
         with torch.no_grad():
             fake = ids.clone()
-            fake[chosen] = torch.multinomial(g.logits[chosen].softmax(-1), 1)[:,0]
+            fake[chosen] = torch.multinomial(g.logits[chosen].float().softmax(-1), 1)[:,0]
         d = disc(fake, attention_mask=real, token_type_ids=segments, labels=(fake!=ids).long())
-        loss = g.loss + 50*d.loss
+        return g.loss + 50*d.loss
+    def step():
+        with torch.autocast(device, torch.bfloat16, enabled=precision=='bf16'): loss = networks()
         opt.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)

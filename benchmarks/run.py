@@ -30,8 +30,10 @@ ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7
         Row('distributed', 'two processes of one thread: one of two threads', .9),
         Row('finetune', 'fine-tuning: padding to 128', 2.5), Row('data', 'building examples: the tokenizer alone', .9),
         Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8),
-        *(Row('gpu', f"Base at {n} tokens, bf16{form.replace('-', ', ')}: NVIDIA on an A100", part=f'base-{n}{form}')
-          for n in (128, 512) for form in ('', '-compiled'))]
+        *(Row('gpu', f'{o} tokens on a GPU, bf16, {form}: plain Hugging Face', part=f'{o}-{form}')
+          for o in ('small-128', 'base-128', 'base-512') for form in ('ours', 'compiled')),
+        *(Row('gpu', f'{o} tokens on a GPU, bf16, {form}: NVIDIA on an A100', part=f'{o}-{form}-a100')
+          for o in ('base-128', 'base-512') for form in ('ours', 'compiled'))]
 NAMES = list(dict.fromkeys(o.benchmark for o in ROWS))
 
 def result(name):
