@@ -1,5 +1,5 @@
 "Any model of transformers, masked and causal: the numbers of minicons, and of a loop over single tokens"
-import random
+import random, shutil
 from dataclasses import replace
 
 import numpy as np
@@ -77,6 +77,13 @@ def test_nothing_after_a_word_changes_its_surprisal(peers, sentences):
     assert surprisal(bare, short, 'Once').surprisal.notna().all()
     whole, tokens = (surprisal(bare, short, per=o).surprisal for o in ('sentence', 'token'))
     assert tokens.isna().sum()==1 and abs(whole[0]-tokens.sum())<.01
+
+@pytest.mark.parametrize('positions,length', [(700, 700), (5000, 2048)])
+def test_a_causal_model_reads_as_far_as_it_can(peers, tmp_path, positions, length):
+    shutil.copytree(peers/'gpt', tmp_path/'gpt')
+    cfg = GPT2Config(vocab_size=600, n_positions=positions, n_embd=8, n_layer=1, n_head=1)
+    GPT2LMHeadModel(cfg).save_pretrained(tmp_path/'gpt')
+    assert load_likelihood(tmp_path/'gpt', device='cpu').max_length==length
 
 def test_blanks_after_a_context_are_no_words(peers):
     model = load_likelihood(peers/'gpt', device='cpu')
