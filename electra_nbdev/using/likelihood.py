@@ -238,6 +238,7 @@ def _open_masked(folder, run, hp, vocab):
     with quiet_loading(): net = complete_network(AutoModelForMaskedLM, saved)
     return net, model_tokenizer(saved, net.config.vocab_size), max_tokens(hp, net)
 
+# %% ../../nbs/using/31_likelihood.ipynb #009505fd
 def _open_causal(folder):
     "A causal language model, its tokenizer, the length of its inputs, and what stands before a text"
     net, tok = complete_network(AutoModelForCausalLM, folder), load_pretrained(AutoTokenizer, folder)
