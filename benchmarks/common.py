@@ -14,11 +14,12 @@ def arguments(doc, **options):
     return p.parse_args()
 
 class Side:
-    "A process that measures one side, once for every line that it is sent; it answers once when it is ready"
+    "A process that measures one side, once for every line that it is sent"
     def __init__(self, name, args):
         given = [f'--{k}={v}' for k,v in vars(args).items() if k!='side']
         self.name, command = name, [sys.executable, sys.argv[0], *given, f'--side={name}']
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.answer()
 
     def answer(self):
         for line in self.process.stdout:
@@ -36,7 +37,6 @@ class Side:
 def memory_of(name, args):
     "Memory of one measurement, in a process of its own"
     side = Side(name, args)
-    side.answer()
     try: return side.measure()
     finally: side.end()
 
@@ -49,7 +49,6 @@ def serve(build, measure):
 def rounds(names, args, show):
     "Measurements of every side, in turns, so that a machine that slows down slows all of them"
     sides, got = [Side(o, args) for o in names], {o: [] for o in names}
-    for o in sides: o.answer()
     for i in range(args.rounds):
         for o in sides:
             got[o.name].append(o.measure())

@@ -30,10 +30,10 @@ ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7
         Row('distributed', 'two processes of one thread: one of two threads', .9),
         Row('finetune', 'fine-tuning: padding to 128', 2.5), Row('data', 'building examples: the tokenizer alone', .9),
         Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8),
-        *(Row('gpu', f'{o} tokens on a GPU, bf16, {form}: plain Hugging Face', part=f'{o}-{form}')
-          for o in ('small-128', 'base-128', 'base-512') for form in ('ours', 'compiled')),
-        *(Row('gpu', f'{o} tokens on a GPU, bf16, {form}: NVIDIA on an A100', part=f'{o}-{form}-a100')
-          for o in ('base-128', 'base-512') for form in ('ours', 'compiled'))]
+        *(Row('gpu', f'GPU, {size} at {n} tokens, bf16{how}: {peer}', part=f'{size.lower()}-{n}-{form}{key}')
+          for peer,key in (('plain Hugging Face', ''), ('NVIDIA on an A100', '-a100'))
+          for size,n in (('Small', 128), ('Base', 128), ('Base', 512)) if size=='Base' or not key
+          for form,how in (('ours', ''), ('compiled', ', compiled')))]
 NAMES = list(dict.fromkeys(o.benchmark for o in ROWS))
 
 def result(name):

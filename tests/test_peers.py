@@ -79,11 +79,22 @@ def test_nothing_after_a_word_changes_its_surprisal(peers, sentences):
     assert tokens.isna().sum()==1 and abs(whole[0]-tokens.sum())<.01
 
 @pytest.mark.parametrize('positions,length', [(700, 700), (5000, 2048)])
-def test_a_causal_model_reads_as_far_as_it_can(peers, tmp_path, positions, length):
+def test_a_causal_model_reads_as_far_as_it_can(peers, sentences, tmp_path, positions, length):
     shutil.copytree(peers/'gpt', tmp_path/'gpt')
-    cfg = GPT2Config(vocab_size=600, n_positions=positions, n_embd=8, n_layer=1, n_head=1)
-    GPT2LMHeadModel(cfg).save_pretrained(tmp_path/'gpt')
-    assert load_likelihood(tmp_path/'gpt', device='cpu').max_length==length
+    cfg = GPT2Config(vocab_size=600, n_positions=positions, n_embd=8, n_layer=1, n_head=1, initializer_range=1.)
+    net = GPT2LMHeadModel(cfg).eval()
+    net.save_pretrained(tmp_path/'gpt')
+    model = load_likelihood(tmp_path/'gpt', device='cpu')
+    ids = model.tokenizer(' '.join(sentences[:40]))['input_ids'][:690]
+    text = model.tokenizer.decode(ids)
+    ids = torch.tensor([[0, *model.tokenizer(text)['input_ids']]])
+    assert model.max_length==length and 600<ids.shape[1]<=700
+    expected = net(ids).logits[0,:-1].log_softmax(-1).gather(1, ids[0,1:,None])[:,0]
+    assert np.allclose(pseudo_log_likelihood(model, [text])[0]['scores'], expected.detach(), atol=1e-4)
+
+def test_a_causal_model_without_a_limit_reads_2048_tokens(peers, monkeypatch):
+    monkeypatch.setattr(likelihood, 'max_input', lambda net: None)
+    assert load_likelihood(peers/'gpt', device='cpu').max_length==2048
 
 def test_blanks_after_a_context_are_no_words(peers):
     model = load_likelihood(peers/'gpt', device='cpu')

@@ -96,7 +96,7 @@ def pass_scores(
     return out
 
 # %% ../../nbs/using/31_likelihood.ipynb #d7bc43b1
-CAUSAL_TOKENS = PASS_TOKENS//4 # Of a causal model, which gives logits for each of them
+CAUSAL_TOKENS = 2**11 # Tokens at a time of a causal model, whose logits are large; also its longest window
 
 def causal_scores(
     lm:nn.Module, # Causal language model of `transformers`
