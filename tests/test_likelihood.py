@@ -560,3 +560,15 @@ def test_odd_files(tmp_path):
     assert len(read_nbest(tmp_path/'long.tsv')[0].hypotheses[0])>=199_999
     (tmp_path/'empty.jsonl').write_text('')
     with pytest.raises(InputError, match='has no pairs'): read_pairs(tmp_path/'empty.jsonl')
+
+def test_long_work_has_a_progress_bar_where_somebody_watches(monkeypatch):
+    "Of the batches, and with the same scores"
+    model, shown = load_likelihood('electric', 'towers', device='cpu'), []
+    texts = ['The cat sat.', 'The cats sat.', 'A dog.']
+    plain = pseudo_log_likelihood(model, texts, bs=1)
+    monkeypatch.setattr(likelihood, 'MANY', 2)
+    monkeypatch.setattr(likelihood, 'progress_bar', lambda o, **kw: shown.append(len(o)) or o)
+    assert pseudo_log_likelihood(model, texts, bs=1)==plain and not shown
+    monkeypatch.setattr(likelihood, 'watched', lambda: True)
+    assert pseudo_log_likelihood(model, texts, bs=1)==plain and shown==[3]
+    assert pseudo_log_likelihood(model, texts, bs=2) and shown==[3]
