@@ -732,6 +732,16 @@ def test_files_are_no_hint_for_a_model(home):
     said = typed('electra_score --model runs.tex --show day', home)
     assert 'where there is nothing' in said.err and 'runs.txt' not in said.err, said.err
 
+def test_threads_that_wait_sleep_soon(tmp_path):
+    "Which torch's OpenMP reads when torch is imported"
+    (tmp_path/'show.py').write_text('''import os, sys
+from electra_nbdev.engine.command import command
+@command
+def show(): print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)
+show()''')
+    env = {k: v for k,v in os.environ.items() if k not in ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')}
+    assert subprocess.check_output([sys.executable, 'show.py'], cwd=tmp_path, env=env, text=True)=='10000 False\n'
+
 def test_a_gpu_without_a_driver_is_refused_before_torch(home):
     try: ctypes.CDLL('libcuda.so.1')
     except OSError: pass
