@@ -1,5 +1,6 @@
 "The fast ways of a CPU against the plain ones: same numbers, same gradients, same statistics, same files"
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from electra_nbdev.method.electric import cloze_step
 from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.fast_cpu import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
                                            electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)
-from electra_nbdev.method.generator import masked_logits, mlm_step, sample_inverse_cdf
+from electra_nbdev.method.generator import generator_config, masked_logits, mlm_step, sample_inverse_cdf
 from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.pretraining.recipe import build_networks, preset, save_networks
+from electra_nbdev.pretraining.recipe import body_config, build_networks, preset, save_networks
 from official import Seen, loaders
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
@@ -305,3 +306,14 @@ def test_a_step_has_a_gradient_everywhere():
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
     found = learn.seen.steps[0].grads
     assert found and all(o.isfinite().all() and o.any() for o in found.values())
+
+@pytest.mark.parametrize('size', ['small', 'base'])
+def test_the_plain_loop_of_the_benchmarks_has_the_networks_of_a_preset(size, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1]/'benchmarks')
+    from pretrain import WIDTHS, config
+    hp = preset(size)
+    embedding, *widths = WIDTHS[size]
+    sizes = ('embedding_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size',
+             'vocab_size')
+    for width,cfg in zip(widths, (generator_config(body_config(hp), hp.generator_hidden_size), body_config(hp))):
+        assert [getattr(config(embedding, width), o) for o in sizes]==[getattr(cfg, o) for o in sizes]
