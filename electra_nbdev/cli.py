@@ -533,7 +533,8 @@ def _rerank(lists, tuned, weights, out, opened):
 _FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_column dev hparams trials device',
                  renamed=dict(text='text_column', pair='pair_column', label='label_column', preset='recipe'),
                  places='data_dir model csv dev hparams device',
-                 less=f'{_BATCH} and another --out; finished trials stay')
+                 less=f'{_BATCH} and another --out; finished trials stay',
+                 again='finished trials are kept, and the same command begins the unfinished one anew')
 
 # %% ../nbs/99_cli.ipynb #aead5b1e
 @command(**_FINETUNE)
@@ -546,7 +547,7 @@ def electra_finetune(
     text_column:str=None, # With --csv: column of the text
     pair_column:str=None, # With --csv: column of a second text
     label_column:str=None, # With --csv: column of the class or number
-    regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and have decimals)
+    regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and not all are whole)
     dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
     recipe:str='official', # Learning rates and decay of the official code or of the paper: official or paper
     hparams:str=None, # JSON, as in '{"learning_rate": 1e-4}', or a file of it; --hparams help lists the names
@@ -559,7 +560,7 @@ def electra_finetune(
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU that has it, fp16 on an older one, else fp32)
     compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
 ):
-    "Fine-tune on tasks and evaluate; run again, it continues where it stopped"
+    "Fine-tune on tasks and evaluate; run again, it keeps the finished trials"
     if hparams=='help': return _list_finetuning(recipe)
     columns = dict(text=text_column, pair=pair_column, label=label_column, dev=dev, regression=regression)
     _check_table(task, data_dir, csv, predict_test, columns)

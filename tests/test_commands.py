@@ -732,6 +732,16 @@ def test_files_are_no_hint_for_a_model(home):
     said = typed('electra_score --model runs.tex --show day', home)
     assert 'where there is nothing' in said.err and 'runs.txt' not in said.err, said.err
 
+@pytest.mark.parametrize('line', ['electra_vocab --corpus tales.txt', 'electra_pretrain --steps 1',
+                                  'electra_convert --src tiny', 'electra_finetune --csv rows.csv',
+                                  'electra_score --text tales.txt'])
+def test_a_place_within_a_file_is_refused(tmp_path, line):
+    (tmp_path/'tales.txt').write_text(tales())
+    (tmp_path/'rows.csv').write_text('text,label\na,b\nc,d\n')
+    said = typed(f'{line} --out tales.txt/here', tmp_path)
+    assert said.code==2 and '--out is tales.txt/here, but tales.txt is a file; give another place' in said.err, said.err
+    assert (tmp_path/'tales.txt').read_text()==tales()
+
 def test_threads_that_wait_sleep_soon(tmp_path):
     "Which torch's OpenMP reads when torch is imported"
     (tmp_path/'show.py').write_text('''import os, sys

@@ -5,10 +5,12 @@ import pandas as pd
 import pytest
 
 import electra_nbdev.finetuning.finetune as ft
+from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, labelled_texts, open_model, read_table,
                                                        settle_recipe)
 from electra_nbdev.finetuning.glue import glue_task
+from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.finetuning.trials import run_trials
 from test_commands import bad, typed, write
 from test_finetune import SHORT, electra_folder, sentence
@@ -230,3 +232,97 @@ def test_a_model_is_evaluated_again_and_again(home, tmp_path):
     for _ in range(2):
         said = typed(line, home)
         assert said.code==0 and (tmp_path/'train/evaluation.json').is_file(), said
+
+@pytest.fixture(scope='module')
+def trained(home):
+    "A classifier of `about`, and a regression of `size`"
+    for name,label in (('about', 'about'), ('size', 'size')):
+        said = typed(f'{TRAIN} --csv train.csv --text question --label {label} --task my{name} --out {name}', home)
+        assert said.code==0, said.err
+    return home
+
+def test_an_error_of_a_regression_is_on_the_scale_of_its_labels(trained):
+    "And so the one between the predictions of a file and its labels"
+    learn = ft.load_finetuned(trained/'size', 'cpu')
+    task, found = learn.tasks['mysize'], pd.DataFrame(ROWS, columns=NAMES)
+    features = task.features([o._replace(label=y) for o,y in zip(task.unlabelled([*found.question]), found['size'])],
+                             learn.tok, learn.hp)
+    outs = learn.outputs('mysize', features)
+    mse = ((pd.Series(task.decode(outs))-found['size'])**2).mean()
+    assert task.scale>5 and task.metrics(features, outs)['mse']==pytest.approx(mse, rel=1e-4)
+
+@pytest.mark.parametrize('name', ['about', 'size'])
+def test_a_classifier_opens_in_transformers(trained, name, tmp_path):
+    "Class names and outputs are the same, without this library"
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    learn, texts = ft.load_finetuned(trained/name, 'cpu'), [o[1] for o in ROWS[:5]]
+    said = typed(f'electra_convert --src {name}/my{name} --out {tmp_path}/plain', trained)
+    assert said.code==0 and f'my{name}/ is for plain transformers, model/ for this library' in said.out, said.err
+    net, info = AutoModelForSequenceClassification.from_pretrained(tmp_path/f'plain/my{name}', output_loading_info=True)
+    tok = AutoTokenizer.from_pretrained(tmp_path/f'plain/my{name}')
+    out = net.eval()(**tok(texts, padding=True, return_tensors='pt')).logits
+    if name=='about':
+        assert net.config.id2label=={0: 'animal', 1: 'pet'}
+        for row,o in zip(out.softmax(-1).tolist(), learn.predict(texts)):
+            assert row==pytest.approx([*o.probs.values()], abs=1e-5)
+    else: assert out[:,0].tolist()==pytest.approx([o.label for o in learn.predict(texts)], rel=1e-4)
+    assert not info['missing_keys'] and not info['unexpected_keys']
+    assert ft.load_finetuned(tmp_path/'plain', 'cpu').predict(texts)==learn.predict(texts)
+
+def test_an_empty_text_is_not_predicted(trained, tmp_path):
+    rows = [*ROWS[:3], ('q', ' ', 'pet', 1, '')]
+    table(trained/'gap.csv', rows)
+    bad(trained, 'electra_predict --model about --src gap.csv --device cpu', 'gap.csv line 5', '`question`', 'empty')
+    said = typed('electra_predict --model about --src gap.csv --skip-bad-rows --device cpu --out said.csv', trained)
+    assert said.code==0 and '3 predictions' in said.out, said.err
+    learn = ft.load_finetuned(trained/'about', 'cpu')
+    with pytest.raises(InputError, match='text 1 is empty'): learn.predict(['a', ' '])
+
+def test_what_is_cut_before_a_prediction_is_said(trained):
+    table(trained/'long.csv', [*ROWS[:3], ('q', 'the cat sat '*200, 'pet', 1, '')])
+    said = typed('electra_predict --model about --src long.csv --device cpu', trained)
+    assert 'long.csv: 1 of 4 exceed' in said.out and 'tokens and were cut' in said.out, said.out
+
+@pytest.mark.parametrize('values,numbers', [(['1.0', '3.0'], False), (['1.0', '3'], False), (['1', '2.5'], True)])
+def test_numbers_that_are_all_whole_are_classes(values, numbers):
+    "As a column of pandas becomes that has lost a row without a label"
+    rows = [dict(text=f'a {i}', label=o) for i,o in enumerate(values*6)]
+    assert (labelled_texts('own', rows, regression=None)[0] is None)==numbers
+
+def test_classes_that_cannot_be_learnt_and_rows_that_are_known_are_said(capsys):
+    rows = [dict(text=f'text {i}', label='ab'[i%2]) for i in range(60)]
+    held = next(o for o in (f'rare {i}' for i in range(1000)) if is_held_out([o, ''], .1))
+    text_task('own', [*rows, dict(text=held, label='rare')])
+    assert 'NOTE: no training row is left for rare: those that have it are held out' in capsys.readouterr().out
+    text_task('own', rows, dev=[*rows[:2], dict(text='new', label='a')])
+    assert 'NOTE: 2 of 3 dev rows have the text of a training row' in capsys.readouterr().out
+    text_task('own', rows, dev=[dict(text='new', label='a')])
+    assert 'NOTE' not in capsys.readouterr().out
+
+def test_a_task_is_shown_without_its_rows():
+    assert len(repr(text_task('own', [dict(text=f'text {i}', label='ab'[i%2]) for i in range(60)])))<300
+
+def test_the_folder_of_a_task_is_not_the_folder_of_tasks(trained):
+    (trained/'all/chunk').mkdir(parents=True)
+    bad(trained, 'electra_finetune --task chunk --data-dir all/chunk', 'all/chunk has no folder for chunk',
+        f'give its parent, {trained}/all')
+
+def test_a_stopped_fine_tuning_does_not_promise_more_than_it_keeps(trained):
+    def stop():
+        import electra_nbdev.cli as cli
+        def raises(*args): raise KeyboardInterrupt
+        cli._check_table = raises
+    said = typed('electra_finetune --csv train.csv', trained, stop)
+    assert said.code==130 and 'finished trials are kept, and the same command begins the unfinished one' in said.err
+
+def test_a_table_of_semicolons_and_changed_rows_are_called_so(trained):
+    write(trained/'semi.csv', 'question;about\na;pet\n')
+    bad(trained, f'{TRAIN} --csv semi.csv --text question --label about', 'one column', 'separate columns with commas')
+    table(trained/'fewer.csv', ROWS[:50])
+    bad(trained, f'{TRAIN} --csv fewer.csv --text question --label about --task myabout --out about',
+        'holds trials of something else: the rows have changed; choose another --out')
+
+def test_evaluation_of_a_part_says_how_to_evaluate_all(trained):
+    line = f'{TRAIN} --csv train.csv --text question --label about --task myabout --out about'
+    said = typed(f'{line} --eval-only', trained)
+    assert 'NOTE: to evaluate all rows of myabout, give them as the dev set too' in said.out, said.err

@@ -51,7 +51,8 @@ from ..engine.weights import head_name
 from .finetune_recipe import (PREDICTION_FORMS, SHARE, FinetuneHParams, check_finetuned,
                                                       encoder_tokenizer, finetune_preset, open_encoder, open_model,
                                                       register, settle_recipe, task_named)
-from .tasks import Feature, Task, TextExample, TextTask, open_task, read_rows, text_task
+from .tasks import (Feature, Task, TextExample, TextTask, open_task, read_rows, say_cut,
+                                            text_task)
 from ..method.generator import hidden_states
 from ..method.optimizer import electra_optimizer, param_depth, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
@@ -640,6 +641,7 @@ def predict_file(
     if out: check_choice(f'the ending of --out {out}', Path(out).suffix, forms)
     features = task.features(task.read(path, skip_bad), learn.tok, learn.hp)
     warn_unknown(learn.tok, (f.input_ids for f in features), path)
+    say_cut(features, path, learn.hp)
     answers = [task.answer(*o) for o in task.predicted(features, learn.outputs(task.name, features))]
     if out: atomic_write(out, forms[Path(out).suffix](answers))
     return pd.DataFrame(answers, dtype=object) # whole numbers stay whole beside None

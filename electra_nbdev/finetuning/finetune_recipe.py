@@ -186,7 +186,10 @@ def task_folder(
         raise InputError(f"there is no folder {data_dir}; give the folder of the tasks with --data-dir, or hf:name")
     folders = (o for o in sorted(Path(data_dir).iterdir()) if o.is_dir() and official_name(o.name)==name)
     folder = next(folders, None)
-    if needed and folder is None: raise InputError(f"{data_dir} has no folder for {name}; it should be called {name}")
+    if needed and folder is None:
+        is_it = official_name(Path(data_dir).resolve().name)==name
+        how = f'give its parent, {Path(data_dir).resolve().parent}' if is_it else f'it should be called {name}'
+        raise InputError(f"{data_dir} has no folder for {name}; {how}")
     return folder
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #4a0e9aed
@@ -362,6 +365,8 @@ def check_columns(
     known = [str(o) for o in known]
     for o in columns:
         if o in known: continue
+        if len(known)==1 and ';' in known[0]:
+            raise InputError(f"{where} has one column, `{known[0]}`; separate columns with commas, in a .tsv with tabs")
         raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}.{suggest(o, known)}")
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #7f7ce825
@@ -561,7 +566,7 @@ def labelled_texts(
     def read(k, v): return _named_rows(v, *((columns[:-1], ()) if k=='test' else (columns, (text, label))), skip_bad)
     rows = {k: read(k, v) for k,v in given.items() if v is not None}
     values = {str(r[label]) for _,r in rows['train'] if not _is_missing(r.get(label))}
-    decimals = all(map(_is_number, values)) and any('.' in o for o in values)
+    decimals = all(map(_is_number, values)) and not all(float(o).is_integer() for o in values)
     if regression is None and decimals: print(f"NOTE: `{label}` holds decimals: a regression", flush=True)
     regression = decimals if regression is None else regression
     labels = None if regression else tuple(sorted(values))
@@ -611,7 +616,8 @@ def check_facts(
     del asked['recipe']
     for o in records.values():
         known = defaults | o['facts']['recipe'] | o['facts']
-        why = '; '.join(f'{k} is {known[k]!r}, asked for {v!r}' for k,v in asked.items() if known[k]!=v)
+        def told(k, v): return 'the rows have changed' if k=='rows' else f'{k} is {known[k]!r}, asked for {v!r}'
+        why = '; '.join(told(k, v) for k,v in asked.items() if known[k]!=v)
         if why: raise InputError(f"{out} holds trials of something else: {why}; choose another --out")
 
 _OF_MODEL = 'vocab_size', 'embedding_size', 'do_lower_case', 'max_seq_length', 'doc_stride' # unless they are given

@@ -448,6 +448,7 @@ def unlabelled(self:QATask,
     for o in texts:
         if isinstance(o, str) or len(o)!=2:
             raise InputError(f"a question and its passage are needed, {str(o)[:60]!r} came")
+        if not all(map(str.strip, o)): raise InputError(f"a question or its passage is empty in {str(o)[:60]!r}")
     return [QAExample(i, str(i), *o) for i,o in enumerate(texts)]
 
 @patch
@@ -457,7 +458,7 @@ def read(self:QATask,
 ): # `QAExample`s; those of a table have its `id` and its further columns
     "Questions to answer, from a file"
     if not is_question_table(path): return read_questions(path, None, self.v2, skip_bad)
-    rows = [r for _,r in read_table(path, QUESTIONS, skip_bad)]
+    rows = [r for _,r in read_table(path, QUESTIONS, skip_bad, QUESTIONS)]
     refuse_columns(path, rows, ('answer', 'score', 'start', 'end', 'null'))
     examples = self.unlabelled([(r['question'], r['context']) for r in rows])
     return [replace(o, id=r.get('id', o.id), row=r) for o,r in zip(examples, rows)]

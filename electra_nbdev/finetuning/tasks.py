@@ -6,11 +6,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tasks.html.md"""
 
 # %% auto #0
 __all__ = ['MEASURES', 'Feature', 'Task', 'open_task', 'TextTask', 'shares', 'text_row', 'dense', 'TextHead', 'Prediction',
-           'write_indexed', 'task_of_texts', 'text_task', 'split_examples', 'read_examples', 'read_split', 'read_rows']
+           'write_indexed', 'task_of_texts', 'text_task', 'split_examples', 'read_examples', 'say_cut', 'read_split',
+           'read_rows']
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #d2519034
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -24,6 +25,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from torch import Tensor, nn
 
+from ..data.text import is_held_out
 from ..data.tokenizer import text_backend, warn_unknown
 from ..engine.fast_cpu import PackedDropout
 from ..engine.files import InputError, atomic_write, check_choice
@@ -101,7 +103,7 @@ class TextTask(Task):
     unordered:bool=False # The order of a pair has no meaning
     dev:tuple=('dev',) # Splits to evaluate on; the first counts
     test:tuple=('test',) # Splits to predict
-    source:object=None # From (split, hp) to a list of `TextExample`
+    source:object=field(default=None, repr=False) # From (split, hp) to a list of `TextExample`
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #fbfe3a4a
 @patch
@@ -243,8 +245,8 @@ def metrics(self:TextTask,
 )->dict: # {measure: number}
     "How good predictions are, and their mean loss"
     target, out = torch.tensor([f.target for f in features]), torch.stack(outs)
-    pred = out.argmax(-1) if self.labels else out[:,0]
-    scores = {o: MEASURES[o](target.tolist(), pred.tolist()) for o in self.measures}
+    true, pred = (target, out.argmax(-1)) if self.labels else (self.scale*target, self.scale*out[:,0])
+    scores = {o: MEASURES[o](true.tolist(), pred.tolist()) for o in self.measures}
     return scores | dict(loss=float(self.losses(out, target).mean()))
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #2deda730
@@ -272,6 +274,7 @@ def unlabelled(self:TextTask,
         a, b = o if isinstance(o, (tuple, list)) and len(o)==2 else (o, None)
         if not isinstance(a, str) or not isinstance(b, (str, type(None))):
             raise InputError(f"{self.name} cannot read {o}; give a text, a tuple of two, or a list of them")
+        if not a.strip(): raise InputError(f"text {i} is empty; leave it out")
         examples.append(TextExample(i, a, b, label))
     return examples
 
@@ -315,7 +318,7 @@ def read(self:TextTask,
     columns = columns or self.columns
     plain = Path(path).suffix=='.txt' and not columns[1]
     used = ['text'] if plain else [o for o in columns if o]
-    rows = [r for _,r in read_table(path, used, skip_bad, names=names)]
+    rows = [r for _,r in read_table(path, used, skip_bad, used[:1], names)]
     refuse_columns(path, rows, ['prediction', *(f'p_{o}' for o in self.labels or ())])
     texts = [tuple(str(r[o]) for o in used) for r in rows]
     examples = self.unlabelled([o if len(o)==2 else o[0] for o in texts])
@@ -354,7 +357,19 @@ def _of_rows(name, examples, share, split, hp):
     "Examples of a split from rows in memory"
     if split in examples and ('dev' in examples or split!='train'): return examples[split]
     if split=='test': raise InputError(f"{name} has no test rows; give them as `test`")
+    if not hp.do_train: print(f"NOTE: to evaluate all rows of {name}, give them as the dev set too", flush=True)
     return part_of(examples['train'], split, name, 'the training rows', share)
+
+# %% ../../nbs/finetuning/40_tasks.ipynb #8f05c3d1
+def _say_rows(labels, examples, share):
+    "Report classes that no training row has, and rows to evaluate on that are training rows too"
+    train = examples['train']
+    if 'dev' not in examples: train = [o for o in train if not is_held_out(o.texts, share)]
+    known, have = {tuple(o.texts) for o in train}, {o.label for o in train}
+    if absent := [o for o in labels or () if o not in have]:
+        print(f"NOTE: no training row is left for {', '.join(absent)}: those that have it are held out", flush=True)
+    if n := sum(tuple(o.texts) in known for o in examples.get('dev', ())):
+        print(f"NOTE: {n} of {len(examples['dev'])} dev rows have the text of a training row", flush=True)
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #e0417c02
 def task_of_texts(
@@ -366,6 +381,7 @@ def task_of_texts(
     share:float=SHARE, # Of the training rows, where there is no `dev`
 )->TextTask:
     "A task of texts that have been read"
+    _say_rows(labels, examples, share)
     scale = max([abs(float(o.label)) for o in examples['train']] + [1e-9]) if labels is None else 1.
     source = partial(_of_rows, name, examples, share)
     return TextTask(name, labels, _measures_of(labels, measures), columns, scale, source=source)
@@ -412,6 +428,16 @@ def read_examples(
         for split in t.dev[1:]: splits.setdefault(split, {})[n] = split_examples(t, split, hp)
     return splits
 
+# %% ../../nbs/finetuning/40_tasks.ipynb #6464494c
+def say_cut(
+    features:list, # `Feature`s
+    what:str, # What they are of
+    hp:FinetuneHParams, # Recipe
+):
+    "Report how many texts were cut"
+    if n := sum(getattr(f, 'cut', False) for f in features):
+        print(f"{what}: {n} of {len(features)} exceed {hp.max_seq_length} tokens and were cut", flush=True)
+
 # %% ../../nbs/finetuning/40_tasks.ipynb #773025c9
 def read_split(
     task:Task, # Task
@@ -423,8 +449,7 @@ def read_split(
     "Features of a split; reports how many were cut"
     features = task.features(split_examples(task, split, hp) if examples is None else examples, tok, hp)
     warn_unknown(tok, (f.input_ids for f in features), f'{task.name} {split}')
-    if n := sum(f.cut for f in features):
-        print(f"{task.name} {split}: {n} of {len(features)} exceed {hp.max_seq_length} tokens and were cut", flush=True)
+    say_cut(features, f'{task.name} {split}', hp)
     return features
 
 def read_rows(

@@ -19,7 +19,8 @@ import torch
 from huggingface_hub import HfApi, ModelCard, ModelCardData, metadata_load
 from safetensors.torch import save_file
 from torch import nn
-from transformers import ElectraConfig, ElectraForQuestionAnswering, ElectraForTokenClassification
+from transformers import (ElectraConfig, ElectraForQuestionAnswering, ElectraForSequenceClassification,
+                          ElectraForTokenClassification)
 
 from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
@@ -143,6 +144,28 @@ def facts_of(
         raise InputError(f"{nets.where}: the head of {task} has shape {shape}, the task has {wanted} outputs")
     return found
 
+# %% ../../nbs/using/33_convert.ipynb #80d4f51d
+def _with_body(cls, body, labels, **config):
+    "A model of `transformers` with an encoder and named outputs"
+    ids = dict(enumerate(labels))
+    config |= dict(id2label=ids, label2id={o: i for i,o in ids.items()})
+    model = cls(ElectraConfig(**body.config.to_dict() | config))
+    model.electra.load_state_dict(body.state_dict())
+    return model
+
+def _classifier(body, head, settings):
+    "A linear head as dense layer, gelu and dense layer; None where it does not fit"
+    w, b = settings.get('scale', 1.)*head['dense.weight'], settings.get('scale', 1.)*head['dense.bias']
+    (n, width), labels = w.shape, settings.get('labels')
+    if 2*n>width: return None
+    kind = dict(problem_type='single_label_classification' if labels else 'regression')
+    model = _with_body(ElectraForSequenceClassification, body, labels or [settings['name']], **kind)
+    for p in model.classifier.parameters(): p.data.zero_()
+    model.classifier.dense.weight.data[:2*n] = torch.cat([w, -w])
+    model.classifier.out_proj.weight.data[:,:2*n] = torch.cat([torch.eye(n), -torch.eye(n)], 1)
+    model.classifier.out_proj.bias.data.copy_(b)
+    return model
+
 # %% ../../nbs/using/33_convert.ipynb #2511a68d
 def plain_head(
     nets:Pretrained, # With the encoder
@@ -151,16 +174,14 @@ def plain_head(
 )->torch.nn.Module|None: # None if no class of `transformers` computes the same
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
+    if there=={'dense'} and facts['kind']=='TextTask': return _classifier(body, head, facts['settings'])
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
         cls, layer = ElectraForQuestionAnswering, 'qa_outputs'
         layers = ['start', 'end'] if 'start' in there else ['dense', 'dense_1']
         if there!={*layers}: return None
-    ids = dict(enumerate(facts['settings'].get('labels') or ['start', 'end']))
-    labels = dict(id2label=ids, label2id={o: i for i,o in ids.items()})
-    model = cls(ElectraConfig(**body.config.to_dict() | labels))
-    model.electra.load_state_dict(body.state_dict())
+    model = _with_body(cls, body, facts['settings'].get('labels') or ['start', 'end'])
     state = {k: torch.cat([head[f'{o}.{k}'] for o in layers]) for k in ('weight', 'bias')}
     getattr(model, layer).load_state_dict(state)
     return model
@@ -191,8 +212,13 @@ def write_tasks(
     "Write each fine-tuned head in the form that can hold it"
     texts, facts = {}, {t: facts_of(nets, t) for t in nets.heads}
     for task,head in nets.heads.items():
-        if model := plain_head(nets, head, facts[task]): _save(model, nets.tokenizer, folder/task)
-        elif facts[task]['kind']=='TextTask' and head.keys()=={'dense.weight', 'dense.bias'}: texts[task] = head
+        own = facts[task]['kind']=='TextTask' and head.keys()=={'dense.weight', 'dense.bias'}
+        if own: texts[task] = head
+        if model := plain_head(nets, head, facts[task]):
+            plain = 'classifier' if own and task=='model' else task
+            _save(model, nets.tokenizer, folder/plain)
+            if own: nets.notes.append(f'{plain}/ is for plain transformers, model/ for this library')
+        elif own: nets.notes.append(f'{task} has too many classes for a head of transformers; model/ has it')
         elif found := question_head(task, head): texts[task], facts[task] = found
         else:
             _save(nets.model.discriminator.electra, nets.tokenizer, folder/'discriminator')
