@@ -210,7 +210,8 @@ def test_predict(home):
         write(home/'new.txt', 'red\n'); write(home/'odd.json', '{"data": [')
         bad(home, f'electra_predict --model used/squadv1 {line} --device cpu', word)
     with pytest.raises(InputError, match='a question and its passage'): learn.predict('who walks ?')
-    with pytest.raises(InputError, match='no passage has a character'): learn.predict('who walks ?', ' ')
+    with pytest.raises(InputError, match='question or its passage is empty'): learn.predict('who walks ?', ' ')
+    with pytest.raises(InputError, match='no passage has a character'): learn.predict('who walks ?', '\x00')
 
 # Bad input: one line, exit code 2, nothing left behind
 

@@ -401,7 +401,7 @@ def test_splits_of_a_folder(tmp_path, capsys):
     assert examples(task, 'test')==[TagExample(0, ('Who', 'left'))]
     assert examples(task, 'dev')[1]==TagExample(1, ('three', 'left'), ('B-VP', 'E-VP'))
     assert TagTask(**task.settings())==replace(task, source=None)
-    with pytest.raises(InputError, match='should be called chunk'): chunk_task('chunk', folder)
+    with pytest.raises(InputError, match='give its parent'): chunk_task('chunk', folder)
     with pytest.raises(InputError, match='no folder'): chunk_task('chunk', tmp_path/'nowhere')
 
 def test_tags_that_training_lacks(tmp_path):
