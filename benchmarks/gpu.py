@@ -1,10 +1,10 @@
 """Sequences a second of pre-training on a GPU: ELECTRA-Small and Base at 128 tokens, Base at 512.
 
 All sides train in bfloat16 on full examples with dropout 0.1: the learner, its loaders included, as it is and with
-compiled bodies, and the plain loop over Hugging Face's models of `pretrain`. The ratios are those of
-the learner to that loop, and under `...-a100` of Base to what NVIDIA reports for one A100 (DeepLearningExamples,
-TensorFlow 2, mixed precision): 955 and 171 sequences a second. The sides of a size take turns and stay on the GPU:
-less than 60 GB are not enough."""
+compiled bodies, and the plain loop over Hugging Face's models of `pretrain`. The ratios are those of the learner to
+that loop, and under `...-a100` of Base to what NVIDIA reports for one A100 (DeepLearningExamples, TensorFlow 2, mixed
+precision): 955 and 171 sequences a second. The sides of a size take turns and stay on the GPU: less than 60 GB are
+not enough."""
 import json
 from functools import partial
 from statistics import median

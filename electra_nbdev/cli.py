@@ -17,8 +17,9 @@ from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import (ONNX, Required, Several, SomeNames, check_candidates, check_loggers,
-                                          check_packages, command, known_hparams, list_fields, objective_file)
+from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_candidates,
+                                          check_loggers, check_packages, command, known_hparams, list_fields,
+                                          objective_file)
 from .engine.files import InputError, check_choice, check_out
 
 # %% ../nbs/99_cli.ipynb #b7c953d9
@@ -45,7 +46,7 @@ def electra_vocab(
 def _next(*words): return 'Next: ' + shlex.join(map(str, words))
 
 # %% ../nbs/99_cli.ipynb #4459913b
-@command(places='corpus vocab replace_with device')
+@command(places='corpus vocab replace_with device', again=CONTINUES)
 def electra_data(
     corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
     vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or tiny: that of the model of the package
@@ -160,7 +161,7 @@ def electra_plan(
 # %% ../nbs/99_cli.ipynb #9716de27
 _BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'
 _PRETRAIN = dict(few='data out preset hparams steps minutes extend init body device', renamed=dict(run='out'),
-                 places='data hparams body init device',
+                 again=CONTINUES, places='data hparams body init device',
                  less=f'{_BATCH} and another --out; checkpoints stay, and with free memory the same command continues')
 
 # %% ../nbs/99_cli.ipynb #da7905f9

@@ -1,7 +1,7 @@
 "One thread and no network for every test and for the commands it types; where the golden numbers are"
 import os, warnings
 from pathlib import Path
-import pytest
+import pytest, torch
 
 if not hasattr(os, 'fork'): # Windows: what a command does in a fork of this process is tested elsewhere
     def no_fork(): pytest.skip("needs os.fork, which this system lacks")
@@ -11,6 +11,9 @@ if not hasattr(os, 'fork'): # Windows: what a command does in a fork of this pro
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=warnings.resetwarnings)
 
 os.environ.update(OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', MPLBACKEND='Agg')
+
+# Autograd's threads are chosen at its first use: once torch has compiled or counted operations, a fork could not train
+torch.ones(1, requires_grad=True).sum().backward()
 
 # Tests that run once for each golden file need the folder before any fixture exists: `from conftest import GOLDEN`
 GOLDEN = Path(os.environ.get('ELECTRA_GOLDEN') or Path(__file__).with_name('golden')).resolve()

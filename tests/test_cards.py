@@ -122,3 +122,17 @@ def test_what_the_note_on_the_shipped_model_concludes():
     assert final['found']>.58 and final['second_draw']['found']>.58 and final['rows']['128']['auc_unigram']>.92
     hp = load_hparams(shipped('tiny')/'hparams.json')
     assert (hp.mask_prob, hp.unigram_noise, hp.num_train_steps, hp.learning_rate)==(.15, .5, 30_000, 1e-3)
+
+def test_the_numbers_of_the_gpu_are_on_the_page_and_in_the_rows_of_the_benchmarks():
+    "Medians, ratios with their spread, and memory; and every row that `benchmarks/run.py` shows has its numbers"
+    import run
+    found = json.loads((RESULTS/'nvidia-h200.json').read_text())['runs'][-1]
+    assert all(run.spread(o, found) for o in run.ROWS if o.benchmark=='gpu')
+    page, gpu = (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8'), found['gpu']
+    shown = {'small-128': 'Small, 512 × 128', 'base-128': 'Base, 128 × 128', 'base-512': 'Base, 32 × 512'}
+    for name,told in shown.items():
+        sides = [f'{name}-{o}' for o in ('plain', 'ours', 'compiled')]
+        speed = ', '.join(f"{gpu['sequences_per_s'][o]:,}" for o in sides)
+        memory = ', '.join(f"{gpu['peak_mib'][o]/1024:.1f}" for o in sides)
+        ratios = [f"{o['ratio']:.2f} ({o['spread'][0]:.2f} to {o['spread'][1]:.2f})" for o in map(gpu.get, sides[1:])]
+        assert f"| {told} | {' | '.join([speed, *ratios, memory])} |" in page

@@ -742,6 +742,21 @@ def test_a_place_within_a_file_is_refused(tmp_path, line):
     assert said.code==2 and '--out is tales.txt/here, but tales.txt is a file; give another place' in said.err, said.err
     assert (tmp_path/'tales.txt').read_text()==tales()
 
+KEPT = dict(electra_pretrain='to continue from what is saved', electra_data='to continue from what is saved',
+            electra_finetune='finished trials are kept, and the same command begins the unfinished one anew',
+            electra_score='nothing is kept, the same command begins anew')
+
+@pytest.mark.parametrize('name', KEPT)
+def test_a_stopped_command_promises_what_it_keeps(tmp_path, name):
+    def stop():
+        import electra_nbdev.engine.command as command
+        def raises(*args): raise KeyboardInterrupt
+        command._check_places = raises
+    needed = '--corpus a --vocab b --out c' if name=='electra_data' else ''
+    said = typed(f'{name} {needed}', tmp_path, stop)
+    err = said.err.strip()
+    assert said.code==130 and err.startswith(f'{name}: stopped; ') and err.endswith(KEPT[name])
+
 def test_threads_that_wait_sleep_soon(tmp_path):
     "Which torch's OpenMP reads when torch is imported"
     (tmp_path/'show.py').write_text('''import os, sys

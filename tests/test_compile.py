@@ -32,9 +32,6 @@ from test_pretrain import made, no_curves # made: a folder with examples, and a 
 STRICT = dict(backend='eager', fullgraph=True) # a graph break is an error
 BODIES = {o: dict(body=CONFIGS[o].to_diff_dict(), untied_generator=True) for o in ('bert', 'deberta', 'modernbert')}
 
-# Autograd's threads are chosen at its first use: later than torch compiles, a fork could not train, as `typed` lets it
-torch.ones(1, requires_grad=True).sum().backward()
-
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()

@@ -197,6 +197,10 @@ def test_predict(home):
     assert found[:4]==['x7', 'who walks ?', '12', rows[0]['answer']]
     write(home/'odd.csv', 'question,context,answer\nwho ?,red,dog\n')
     bad(home, 'electra_predict --model used/squadv1 --input odd.csv --device cpu', 'column `answer`, which')
+    write(home/'gap.csv', 'question,context\nwho ?,red\n ,dog\nwhere ?,\n')
+    bad(home, 'electra_predict --model used/squadv1 --input gap.csv --device cpu', 'gap.csv line 3', '`question`')
+    said = typed('electra_predict --model used/squadv1 --input gap.csv --skip-bad-rows --device cpu --out o.csv', home)
+    assert said.code==0 and '1 prediction' in said.out, said.err
     learn = ft.load_finetuned(home/'used/squadv1', 'cpu')
     found = learn.predict('who walks ?', 'one red dog walks in town')
     assert (found.answer, list(found.span))==(rows[0]['answer'], [rows[0]['start'], rows[0]['end']])

@@ -307,14 +307,6 @@ def test_the_folder_of_a_task_is_not_the_folder_of_tasks(trained):
     bad(trained, 'electra_finetune --task chunk --data-dir all/chunk', 'all/chunk has no folder for chunk',
         f'give its parent, {trained}/all')
 
-def test_a_stopped_fine_tuning_does_not_promise_more_than_it_keeps(trained):
-    def stop():
-        import electra_nbdev.cli as cli
-        def raises(*args): raise KeyboardInterrupt
-        cli._check_table = raises
-    said = typed('electra_finetune --csv train.csv', trained, stop)
-    assert said.code==130 and 'finished trials are kept, and the same command begins the unfinished one' in said.err
-
 def test_a_table_of_semicolons_and_changed_rows_are_called_so(trained):
     write(trained/'semi.csv', 'question;about\na;pet\n')
     bad(trained, f'{TRAIN} --csv semi.csv --text question --label about', 'one column', 'separate columns with commas')

@@ -448,7 +448,8 @@ def unlabelled(self:QATask,
     for o in texts:
         if isinstance(o, str) or len(o)!=2:
             raise InputError(f"a question and its passage are needed, {str(o)[:60]!r} came")
-        if not all(map(str.strip, o)): raise InputError(f"a question or its passage is empty in {str(o)[:60]!r}")
+        if not all(isinstance(p, str) and p.strip() for p in o):
+            raise InputError(f"a question or its passage is empty in {str(o)[:60]!r}")
     return [QAExample(i, str(i), *o) for i,o in enumerate(texts)]
 
 @patch

@@ -25,7 +25,6 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from torch import Tensor, nn
 
-from ..data.text import is_held_out
 from ..data.tokenizer import text_backend, warn_unknown
 from ..engine.fast_cpu import PackedDropout
 from ..engine.files import InputError, atomic_write, check_choice
@@ -364,7 +363,7 @@ def _of_rows(name, examples, share, split, hp):
 def _say_rows(labels, examples, share):
     "Report classes that no training row has, and rows to evaluate on that are training rows too"
     train = examples['train']
-    if 'dev' not in examples: train = [o for o in train if not is_held_out(o.texts, share)]
+    if 'dev' not in examples: train = part_of(train, 'train', '', '', share)
     known, have = {tuple(o.texts) for o in train}, {o.label for o in train}
     if absent := [o for o in labels or () if o not in have]:
         print(f"NOTE: no training row is left for {', '.join(absent)}: those that have it are held out", flush=True)
@@ -435,7 +434,7 @@ def say_cut(
     hp:FinetuneHParams, # Recipe
 ):
     "Report how many texts were cut"
-    if n := sum(getattr(f, 'cut', False) for f in features):
+    if n := sum(f.cut for f in features):
         print(f"{what}: {n} of {len(features)} exceed {hp.max_seq_length} tokens and were cut", flush=True)
 
 # %% ../../nbs/finetuning/40_tasks.ipynb #773025c9

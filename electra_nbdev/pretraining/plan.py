@@ -328,7 +328,7 @@ class Device(NamedTuple):
 
 GPUS = {'t4': (65, 16), 'v100': (125, 16), 'l4': (121, 24), 'rtx3090': (71, 24), 'rtx4090': (165, 24),
         'a100': (312, 40), 'a100-80gb': (312, 80), 'h100': (989, 80), 'h200': (989, 141)} # Peak, 1e12/s; GB
-UTILISATION, LAUNCHES = .15, .04 # Of the peak; seconds that the kernels of a step take to start: both from one GPU
+UTILISATION, LAUNCHES = .15, .02 # Of the peak; seconds that the kernels of a step take to start: both from one GPU
 
 def named_device(
     name:str, # One of `GPUS`
