@@ -350,7 +350,7 @@ def electra_evaluate(
 @command(places='text pairs surprisal nbest weights model vocab device', less='use --device cpu, or give shorter lines')
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
-    text:str=None, # File: a pseudo-log-likelihood for every line
+    text:str=None, # File, a text a line, or .csv, .tsv, .jsonl with a column text: a pseudo-log-likelihood for each
     pairs:str=None, # Minimal pairs (BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy, by one way or several
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
@@ -359,11 +359,11 @@ def electra_score(
     model:str=None, # Run, model or hf:name; electric-baby (default), tiny (that of --show, --choices), electric
     by:SomeNames=None, # towers (67 % of BLiMP), energies (67 %), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
-    out:str=None, # JSONL file: a row per line, with its tokens, or per pair and way; of --surprisal a TSV file
+    out:str=None, # JSONL file: a row per text, with its tokens, or per pair and way; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
-    surprisal:str=None, # File: a table of the surprisal of each word; a causal --model uses only the words before
-    context:str=None, # With --surprisal: what stands before each line, or a file with a line for each
+    surprisal:str=None, # File as of --text: a table of the surprisal of each word; causal: from the words before
+    context:str=None, # With --surprisal: what stands before each text, or a file with a line for each
     unit:str=None, # With --surprisal: nats (default) or bits
     per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon (default) or set
 ):
@@ -391,6 +391,7 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
     from electra_nbdev.data.tokenizer import vocab_place
     from electra_nbdev.engine import rows
+    from electra_nbdev.using.score_files import COLUMNS
     if candidates and asked!='choices': raise InputError("--candidates are for the blank of --choices; give both")
     if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
     if asked=='show' and out: raise InputError("--show writes no file; leave out --out")
@@ -402,7 +403,7 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     if vocab: vocab_place(vocab)
     if out: check_out(out, **{asked: source}, weights=weights, vocab=vocab, context=told['context'])
     _check_parts(asked, source, **told)
-    if asked=='text': rows.check_texts(source)
+    if asked in COLUMNS: rows.check_texts(source, COLUMNS[asked])
     if asked=='pairs': _check_pairs(source, out)
     if asked=='surprisal' and out and Path(out).suffix=='.csv':
         raise InputError(f"--out is {out}, and the values of --surprisal have tabs between them; end it in .tsv")
@@ -436,17 +437,14 @@ def _ways(asked, model, by):
     return ways
 
 def _check_parts(asked, source, context, unit, per):
-    "Refuse other units and parts, a file that is no text, and contexts that are not as many as its lines"
-    from electra_nbdev.engine import rows
+    "Refuse other units and parts, and contexts that are not as many as the texts"
     from electra_nbdev.using.score_files import PARTS, UNITS, line_contexts
     if asked!='surprisal' and (context or unit):
         raise InputError("--context and --unit are for the words of --surprisal; give it too")
     if unit: check_choice('--unit', unit, UNITS)
     if per and asked not in PARTS: raise InputError("--per is for --surprisal and --pairs; give one of them")
     if per: check_choice('--per', per, PARTS[asked])
-    if asked!='surprisal': return
-    rows.check_texts(source)
-    line_contexts(source, context)
+    if asked=='surprisal': line_contexts(source, context)
 
 # %% ../nbs/99_cli.ipynb #9f23ecdd
 def _check_choices(choices, candidates, out):

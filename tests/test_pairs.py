@@ -1,8 +1,10 @@
 "Minimal pairs: files of every test as they are published, what accuracies are made of, the commands"
 import json, subprocess, sys
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from fastcore.test import test_close as close
 from scipy.stats import binomtest, spearmanr
@@ -14,7 +16,7 @@ from electra_nbdev.engine.models import shipped
 from electra_nbdev.using.likelihood import Likelihood, accuracies, compared, score_pair_files, score_pairs, told_ties
 from electra_nbdev.using.likelihood import wilson
 from electra_nbdev.using.score_files import read_pairs, texts_of
-from test_commands import typed
+from test_commands import bad, typed
 from test_likelihood import TOK, home # noqa: F401, a fixture
 
 BLIMP = dict(sentence_good='Who left?', sentence_bad='Who leaved?', field='syntax', linguistics_term='irregular_forms',
@@ -271,6 +273,34 @@ def test_surprisal(home):
     for a,b in zip((o.split('\t')[5] for o in bits), text, strict=True):
         assert a==b=='' or abs(float(a)*np.log(2)+float(b))<.01
 
+@pytest.mark.parametrize('name,table', [
+    ('items.csv', 'item,text\n7,"the cat sat, the dog sat"\n8,the mat\n'),
+    ('items.tsv', 'item\ttext\n7\tthe cat sat, the dog sat\n8\tthe mat\n'),
+    ('items.jsonl', '{"item": 7, "text": "the cat sat, the dog sat"}\n{"text": "the mat", "item": 8}\n')])
+def test_tables_of_texts(name, table, home):
+    "They were read as prose: their column `text` is scored, and the results keep the others"
+    (home/name).write_text(table)
+    (home/'texts.txt').write_text('the cat sat, the dog sat\nthe mat\n')
+    (home/'contexts.txt').write_text('the dog sat\nthe cat sat\n')
+    line = 'electra_score --model electric --context contexts.txt --surprisal'
+    plain, said = (typed(f'{line} {o}', home) for o in ('texts.txt', name))
+    want, found = (pd.read_csv(StringIO(o.out), sep='\t') for o in (plain, said))
+    assert found.pop('item').tolist()==[7]*6+[8]*2, said
+    assert (found.pop('line')==want.pop('line')+(name!='items.jsonl')).all() and found.equals(want)
+    for o in (name, 'texts.txt'): typed(f'electra_score --text {o} --model electric --out {o}.rows', home)
+    rows = [[json.loads(o) for o in (home/f'{f}.rows').read_text().splitlines()] for f in (name, 'texts.txt')]
+    assert [int(o.pop('item')) for o in rows[0]]==[7, 8] and rows[0]==rows[1]
+
+@pytest.mark.parametrize('name,table,told', [
+    ('items.csv', 'item,sentence\n1,the cat\n', 'line 2 has no string `text`, it has item, sentence'),
+    ('items.csv', 'line,text\n1,the cat\n', 'has a column `line`, as the results have'),
+    ('items.csv', 'item,text\n', 'only a header'), ('items.csv', 'item,text\n1\n', '1 columns instead of 2'),
+    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2 has no string `text`'),
+    ('items.txt', '{"text": "the cat"}\n', 'looks like JSON lines; give texts, one a line, or a .csv')])
+def test_tables_without_texts(name, table, told, home):
+    (home/name).write_text(table)
+    bad(home, f'electra_score --surprisal {name} --model electric', told)
+
 def test_surprisal_after_a_context(home):
     (home/'contexts.txt').write_text('the cat sat on the mat .\n'*(len((home/'lines.txt').read_text().split('\n'))-1))
     line = 'electra_score --surprisal lines.txt --model electric'
@@ -286,7 +316,7 @@ def test_a_context_may_be_long(home):
 
 REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surprisal lines.txt --per words': '`word`?',
            '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
-           '--surprisal lines.txt --context bad.jsonl': 'a context for each line',
+           '--surprisal lines.txt --context bad.jsonl': 'a context for each',
            '--surprisal lines.txt --context contxts.txt': 'there is no file contxts.txt',
            '--text lines.txt --unit bits': 'are for the words of --surprisal',
            '--pairs pairs --per word': 'allowed: phenomenon, set',

@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/rows.html.md"""
 # %% auto #0
 __all__ = ['TABLES', 'FORMATS', 'compression_of', 'file_kind', 'unpacked', 'damage_as_os_error', 'file_blocks', 'byte_lines',
            'decoded', 'BadRows', 'text_lines', 'json_row', 'json_lines', 'delimited', 'column_texts', 'lacking',
-           'format_of', 'looks_like', 'check_prose', 'check_texts', 'members', 'blocks_of']
+           'format_of', 'looks_like', 'check_prose', 'text_rows', 'check_texts', 'members', 'blocks_of']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import bz2, csv, json, lzma, re, tarfile
@@ -308,17 +308,43 @@ def check_prose(
         cure = _CURES.get(what, 'take the text out of it')
         raise InputError(f"{where} looks like {what}: {cure}; if it is prose all the same, give --format text")
 
+
+# %% ../../nbs/engine/90_rows.ipynb #8b21e6c4
+def text_rows(
+    path, # Texts, one a line, or .csv, .tsv or .jsonl with a column `text`
+    taken=(), # Names that no other column may have: the results have them
+): # Yields (number of the line, text, {name: value} of the other columns)
+    "Texts of a file with what stands beside them"
+    kind = format_of(path)
+    if kind=='jsonl': rows = json_lines(path)
+    elif kind in TABLES: rows = delimited((o for _,o in text_lines(path)), path, BadRows(path, None), **TABLES[kind])
+    else: rows = ((i, dict(text=o)) for i,o in text_lines(path))
+    for i,row in rows:
+        where = f"{path} line {i}"
+        if not isinstance(row.get('text'), str):
+            raise InputError(f"{where} has no string `text`, it has {', '.join(row)}; name the column of the text so")
+        if double := sorted({*row} & {*taken}):
+            raise InputError(f"{where} has a column `{double[0]}`, as the results have; rename it")
+        yield i, row.pop('text'), row
+
+
+# %% ../../nbs/engine/90_rows.ipynb #d1a6b2f3
 def check_texts(
-    path, # File of texts, one a line
+    path, # As of `text_rows`
+    taken=(), # As of `text_rows`
 ):
-    "Refuse an empty file, and one of something else"
+    "Refuse an empty file, one of something else, and a table with a row that cannot be scored"
     if Path(path).is_dir(): raise InputError(f"{path} is a folder; give a file of texts, one a line")
     with open(path, 'rb') as f:
         if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
         f.seek(0)
         what = looks_like(f.read(2**16))
-    if what in ('CSV', 'TSV') and format_of(path)=='text': return # sentences with as many commas
-    if what: raise InputError(f"{path} looks like {what}; it has to hold text, one a line")
+    table = format_of(path) in ('csv', 'tsv', 'jsonl')
+    if table and not sum(1 for _ in text_rows(path, taken)): raise InputError(f"{path} has no rows, only a header")
+    if table or not what or what in ('CSV', 'TSV'): return # sentences may have as many commas
+    raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
+                     "with a column `text`")
+
 
 # %% ../../nbs/engine/90_rows.ipynb #62f79722
 def members(

@@ -37,7 +37,7 @@ from ..engine.fast_cpu import with_unread_masks
 from ..engine.files import InputError, atomic_file, build_lock, check_choice
 from ..engine.models import (complete_network, device_of, load_pretrained, max_input, model_folder,
                                          quiet_loading)
-from ..engine.rows import check_texts, text_lines
+from ..engine.rows import check_texts, text_rows
 from ..method.discriminator import token_logits
 from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
@@ -45,8 +45,8 @@ from ..method.masking import Inputs
 from ..pretraining.recipe import kept_folder, load_networks
 from .score import (Scorer, load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
                                        saved_recipe, trained_rate, windows)
-from .score_files import (PARTS, UNITS, WAYS, check_one_test, likelihood_ways, line_contexts,
-                                             read_pairs, texts_of, way_of)
+from .score_files import (COLUMNS, PARTS, UNITS, WAYS, check_one_test, likelihood_ways,
+                                             line_contexts, read_pairs, texts_of, way_of)
 
 # %% ../../nbs/using/31_likelihood.ipynb #279a1dd6
 def tower_scores(
@@ -450,12 +450,12 @@ def jsonl_rows(
     with whole_file(out) as write: yield lambda row: write(json.dumps(row, ensure_ascii=False)+'\n')
 
 # %% ../../nbs/using/31_likelihood.ipynb #b1ad39e0
-def _portions(lines, n=4096, chars=2**20):
-    "Lists of lines, of limited length and size"
+def _portions(rows, n=4096, chars=2**20):
+    "Lists of rows, of limited length and size"
     found, size = [], 0
-    for line in lines:
-        found.append(line)
-        size += len(line)
+    for o in rows:
+        found.append(o)
+        size += len(o[1])
         if len(found)==n or size>=chars:
             yield found
             found, size = [], 0
@@ -463,16 +463,16 @@ def _portions(lines, n=4096, chars=2**20):
 
 def score_text(
     model:Likelihood, # From `load_likelihood`
-    path, # UTF-8 text, one a line
-    out=None, # JSONL file for the rows
+    path, # UTF-8 text, one a line, or .csv, .tsv or .jsonl with a column `text`
+    out=None, # JSONL file for the rows; they keep the other columns
     say:Callable=print, # Gets a line for each text
 ):
-    "Score every line of a file"
-    check_texts(path)
+    "Score every text of a file"
+    check_texts(path, COLUMNS['text'])
     with jsonl_rows(out) as write:
-        for lines in _portions(o for _,o in text_lines(path)):
-            for r in pseudo_log_likelihood(model, lines):
-                write(r)
+        for rows in _portions(text_rows(path, COLUMNS['text'])):
+            for (_,_,beside),r in zip(rows, pseudo_log_likelihood(model, [o for _,o,_ in rows])):
+                write(beside | r)
                 say(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")
 
 # %% ../../nbs/using/31_likelihood.ipynb #6cfe2228
@@ -545,19 +545,22 @@ def score_pair_files(
 # %% ../../nbs/using/31_likelihood.ipynb #3042c6b4
 def score_surprisal(
     model:Likelihood, # From `load_likelihood`
-    path, # UTF-8 text, one a line
-    out=None, # TSV file
-    context:str|None=None, # What stands before each line, or a file with a line for each
+    path, # UTF-8 text, one a line, or .csv, .tsv or .jsonl with a column `text`
+    out=None, # TSV file; it keeps the other columns
+    context:str|None=None, # What stands before each text, or a file with a line for each
     unit:str='nats', # Or `bits`
     per:str='word', # Or `token` or `sentence`
 ):
-    "Surprisals of every line of a file"
-    check_texts(path)
+    "Surprisals of every text of a file"
+    check_texts(path, COLUMNS['surprisal'])
+    names = dict.fromkeys(k for *_,o in text_rows(path) for k in o)
     before, n = line_contexts(path, context), 0
     with whole_file(out, partial(print, end='')) as write:
-        for lines in _portions(o for _,o in text_lines(path)):
-            contexts = before[n:n+len(lines)] if isinstance(before, list) else before
-            found = surprisal(model, lines, contexts, unit, per)
-            found.insert(0, 'line', found.pop('text')+n+1)
+        for rows in _portions(text_rows(path, COLUMNS['surprisal'])):
+            contexts = before[n:n+len(rows)] if isinstance(before, list) else before
+            found = surprisal(model, [o for _,o,_ in rows], contexts, unit, per)
+            beside = pd.DataFrame([dict(line=i) | o for i,_,o in rows], columns=['line', *names], dtype=object)
+            beside = beside.loc[found.pop('text')]
+            found = pd.concat([beside.reset_index(drop=True), found], axis=1)
             write(found.to_csv(sep='\t', index=False, header=not n, float_format='%.4f', lineterminator='\n'))
-            n += len(lines)
+            n += len(rows)
