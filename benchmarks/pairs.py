@@ -1,17 +1,17 @@
 """Minimal pairs by each way to score, and what a way costs: the models of the package, and minicons beside them.
 
-`--data` is a folder with blimp/ and zorro/. Seconds are for 1,000 sentences of 20 words of the embedded novels, the
-least of `--rounds` in turns; the masked language model has the body of `electric-baby` with random weights, so that all
-networks are of one size; minicons scores it too where it is installed. The last line is JSON, which `--out` keeps."""
+`--data` is a folder with blimp/ and zorro/. Beside the models of the package stands a masked language model with the
+body, the text and the FLOPs of `electric-baby` (`tools/baby.py`). Seconds are for 1,000 sentences of 20 words of the
+embedded novels by these two, the least of `--rounds` in turns; minicons scores the masked language model too where it
+is installed. The last line is JSON, which `--out` keeps."""
 import json, time
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from common import RESULTS, arguments, table
 
-BEST = 'electric-baby'
-WAYS = [(BEST, 'energies'), (BEST, 'towers'), ('electric', 'energies'), ('electric', 'towers'),
+BEST, MASKED = 'electric-baby', RESULTS/'baby'/'masked-baby-en'
+LARGE = [(BEST, 'energies'), (BEST, 'towers'), (MASKED, 'pll'), (MASKED, 'word-l2r')]
+WAYS = [*LARGE, ('electric', 'energies'), ('electric', 'towers'),
         ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
 
 def accuracy(folder, model, by):
@@ -27,27 +27,16 @@ def sentences(n=1000, words=20):
     found = (sample_corpus()/'held_out.txt').read_text().split()
     return [' '.join(found[i:i+words]) for i in range(0, n*words, words)]
 
-def twin(folder):
-    "A masked language model with the body of the best model and random weights, in a folder"
-    from electra_nbdev.data.tokenizer import load_tokenizer
-    from electra_nbdev.engine.models import shipped
-    from electra_nbdev.pretraining.recipe import build_networks, load_hparams
-    hp = load_hparams(shipped(BEST)/'hparams.json')
-    plain = dict(electric_objective=False, two_tower_generator=False, untied_generator=False,
-                 residual_energies=False)
-    build_networks(replace(hp, **plain)).generator.eval().save_pretrained(folder)
-    load_tokenizer(BEST).save_pretrained(folder)
-
-def scorers(folder):
+def scorers():
     "{name: what scores a list of texts}"
     from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood
-    def ours(path, by):
-        model = load_likelihood(path, by, device='cpu')
+    def ours(model, by):
+        model = load_likelihood(model, by, device='cpu')
         return lambda texts: [o['score'] for o in pseudo_log_likelihood(model, texts)]
-    found = {o: ours(BEST, o) for o in ('energies', 'towers')} | {o: ours(folder, o) for o in ('pll', 'word-l2r')}
+    found = {by: ours(model, by) for model,by in LARGE}
     try: from minicons.scorer import MaskedLMScorer
     except ImportError: return found
-    theirs = MaskedLMScorer(str(folder), 'cpu')
+    theirs = MaskedLMScorer(str(MASKED/'generator'), 'cpu')
     theirs.tokenizer.batch_encode_plus = theirs.tokenizer.__call__ # which transformers 5 no longer has
     def batches(texts):
         return [s for i in range(0, len(texts), 8) for s in
@@ -56,16 +45,13 @@ def scorers(folder):
 
 def seconds(rounds):
     "{name: least seconds for 1,000 sentences}"
-    texts = sentences()
-    with TemporaryDirectory() as d:
-        twin(d)
-        ways = scorers(Path(d))
-        got = {k: [] for k in ways}
-        for _ in range(rounds):
-            for k,score in ways.items():
-                start = time.perf_counter()
-                score(texts)
-                got[k].append(time.perf_counter()-start)
+    texts, ways = sentences(), scorers()
+    got = {k: [] for k in ways}
+    for _ in range(rounds):
+        for k,score in ways.items():
+            start = time.perf_counter()
+            score(texts)
+            got[k].append(time.perf_counter()-start)
     return {k: round(min(o), 2) for k,o in got.items()}
 
 def main():
@@ -74,7 +60,7 @@ def main():
     cost, found = seconds(args.rounds), {}
     table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])
     for name in ('blimp', 'zorro') if args.data else ():
-        found[name] = {f'{m}, {by}': accuracy(Path(args.data)/name, m, by) for m,by in WAYS}
+        found[name] = {f'{Path(m).name}, {by}': accuracy(Path(args.data)/name, m, by) for m,by in WAYS}
         head = ['', *found[name]]
         rows = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
         table(head, [*rows, ['ties', *(o['ties'] for o in found[name].values())]])

@@ -57,7 +57,7 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     assert [o['learning_rate'] for _,o in typed]==[1.5e-3, 1e-3, 7e-4]
     for o in baby.STAGES[:3]: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
     baby.train('electric', tmp_path/'work')
-    assert len(typed)==3 and baby.place('masked', 'sentences-again').parent==tmp_path
+    assert len(typed)==3 and baby.place('masked', 'sentences-again')==tmp_path/'masked-baby-en'
 
 def test_a_shipped_model_names_no_place_of_a_machine(tmp_path):
     "And its weights are in half precision"

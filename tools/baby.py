@@ -4,7 +4,8 @@
 finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to
 `benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on; those of the
 stages before may then be deleted (their histories stay as NAME.jsonl). The last stage of Electric and of ELECTRA goes
-into the package. All three models have the same examples, and as many FLOPs as Electric.
+into the package, that of the masked language model stays among the results, where `benchmarks/pairs.py` reads it. All
+three models have the same examples, and as many FLOPs as Electric.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
@@ -134,9 +135,9 @@ def fresh_discriminator(run, out):
     return out
 
 def place(name, stage):
-    "Folder of what a stage has learnt"
-    in_package = stage==STAGES[-1][0] and name!='masked'
-    return MODELS/f'{name}-baby-en' if in_package else PROGRESS/f'{name}-{stage}'
+    "Folder of what a stage has learnt; the last stage's is the model"
+    if stage!=STAGES[-1][0]: return PROGRESS/f'{name}-{stage}'
+    return (PROGRESS if name=='masked' else MODELS)/f'{name}-baby-en'
 
 def train(name, work):
     "The stages of a model after the last one that is kept"
