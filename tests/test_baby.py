@@ -36,7 +36,7 @@ def test_no_model_reads_its_text_more_than_ten_times(name):
     assert 1<=sum(baby.passes(name))<=baby.PASSES
 
 def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
-    "With the first stage among the results, on another machine, three trainings are left, each from the one before"
+    "With the first stage among the results, on another machine, the others are left, each from the one before"
     typed, shipped = [], []
     def ship(out, name, folder):
         shipped.append(name)
@@ -50,14 +50,15 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(baby, 'fresh_discriminator', lambda run, out: f'{run.name}-fresh')
     (tmp_path/'electric-rows').mkdir()
     baby.train('electric', tmp_path/'work')
-    assert shipped==['electric-discriminator', 'electric-sentences', 'electric-baby-en']
+    left = ['electric-discriminator', 'electric-sentences', 'electric-sentences-again']
+    assert shipped==[*left, 'electric-baby-en']
     begun = [line[line.index('--init')+1] for line,_ in typed]
-    assert begun==['electric-rows-fresh', *(str(tmp_path/o) for o in ('electric-discriminator', 'electric-sentences'))]
-    assert [line[line.index('--steps')+1] for line,_ in typed]==['510', '750', '900'] # Passes in batches of 16 and 48
-    assert [o['learning_rate'] for _,o in typed]==[1.5e-3, 1e-3, 7e-4]
-    for o in baby.STAGES[:3]: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
+    assert begun==['electric-rows-fresh', *(str(tmp_path/o) for o in left)]
+    assert [line[line.index('--steps')+1] for line,_ in typed]==['510', '750', '900', '1000'] # Passes in batches of 16 and 48
+    assert [o['learning_rate'] for _,o in typed]==[1.5e-3, 1e-3, 7e-4, 7e-4]
+    for o in baby.STAGES: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
     baby.train('electric', tmp_path/'work')
-    assert len(typed)==3 and baby.place('masked', 'sentences-again')==tmp_path/'masked-baby-en'
+    assert len(typed)==4 and baby.place('masked', 'sentences-again')==tmp_path/'masked-baby-en'
 
 def test_a_shipped_model_names_no_place_of_a_machine(tmp_path):
     "And its weights are in half precision"

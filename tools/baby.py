@@ -5,7 +5,7 @@ finished is not repeated, and a training that was stopped goes on. What a finish
 `benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on; those of the
 stages before may then be deleted (their histories stay as NAME.jsonl). The last stage of Electric and of ELECTRA goes
 into the package, that of the masked language model stays among the results, where `benchmarks/pairs.py` reads it. All
-three models have the same examples, and as many FLOPs as Electric.
+three models have the same examples and, in the stages that they share, the same FLOPs. Electric goes on after them.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
@@ -52,6 +52,7 @@ STAGES = [('rows', 'rows', .8, ROWS),
           ('discriminator', 'rows', .17, ROWS | dict(length_schedule=SHORT)),
           ('sentences', 'alone', .75, ALONE | dict(unigram_noise=.25, unigram_noise_until=.5)),
           ('sentences-again', 'alone', .9, ALONE | dict(learning_rate=7e-4, residual_energies=True))]
+MORE = {'electric': [('sentences-more', 'alone', 1., ALONE | dict(learning_rate=7e-4, residual_energies=True))]}
 FRESH, RANGE = 'discriminator', .07 # The stage that begins with a new discriminator, its weights' standard deviation
 PASSES = 10 # At most, of any model
 
@@ -115,9 +116,11 @@ def operations(hparams):
     hp = preset('tiny', **hparams)
     return run_cost(hp, bf16=True).flops/hp.num_train_steps/hp.train_batch_size
 
+def stages(name): return STAGES + MORE.get(name, [])
+
 def passes(name):
     "How often a model reads the examples of each stage, from as many FLOPs as Electric takes"
-    return [n*operations(recipe('electric', stage))/operations(recipe(name, stage)) for _,_,n,stage in STAGES]
+    return [n*operations(recipe('electric', stage))/operations(recipe(name, stage)) for _,_,n,stage in stages(name)]
 
 def fresh_discriminator(run, out):
     """Copy a model with new weights for its discriminator, but for those that it shares with the generator or towers
@@ -136,14 +139,14 @@ def fresh_discriminator(run, out):
 
 def place(name, stage):
     "Folder of what a stage has learnt; the last stage's is the model"
-    if stage!=STAGES[-1][0]: return PROGRESS/f'{name}-{stage}'
+    if stage!=stages(name)[-1][0]: return PROGRESS/f'{name}-{stage}'
     return (PROGRESS if name=='masked' else MODELS)/f'{name}-baby-en'
 
 def train(name, work):
     "The stages of a model after the last one that is kept"
-    kept = [place(name, stage) for stage,*_ in STAGES]
+    kept = [place(name, stage) for stage,*_ in stages(name)]
     done = max((i+1 for i,o in enumerate(kept) if o.is_dir()), default=0)
-    for i,(stage,examples,_,hparams) in [*enumerate(STAGES)][done:]:
+    for i,(stage,examples,_,hparams) in [*enumerate(stages(name))][done:]:
         data, out, init = work/f'{examples}-64', work/f'{name}-{stage}', '--preset tiny'
         if i: init = f'--init {kept[i-1]}'
         if stage==FRESH: init = f"--init {fresh_discriminator(kept[i-1], work/f'{name}-fresh')}"
