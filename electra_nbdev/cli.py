@@ -357,7 +357,7 @@ def electra_score(
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
     model:str=None, # Run, model or hf:name; electric-baby (default), tiny (that of --show, --choices), electric
-    by:SomeNames=None, # towers (67 % of BLiMP), energies (67 %), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
+    by:SomeNames=None, # towers (68 % of BLiMP), energies (68 %), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file: a row per text, with its tokens, or per pair and way; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is

@@ -54,7 +54,8 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     assert shipped==[*left, 'electric-baby-en']
     begun = [line[line.index('--init')+1] for line,_ in typed]
     assert begun==['electric-rows-fresh', *(str(tmp_path/o) for o in left)]
-    assert [line[line.index('--steps')+1] for line,_ in typed]==['510', '750', '900', '1000'] # Passes in batches of 16 and 48
+    steps = [line[line.index('--steps')+1] for line,_ in typed]
+    assert steps==['510', '750', '900', '1000'] # Passes in batches of 16 and 48
     assert [o['learning_rate'] for _,o in typed]==[1.5e-3, 1e-3, 7e-4, 7e-4]
     for o in baby.STAGES: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
     baby.train('electric', tmp_path/'work')

@@ -83,6 +83,15 @@ def test_the_larger_models_card_has_every_phenomenon(judge):
     for name in set(towers)-{'all pairs', 'ties'}:
         assert ' | '.join(interval(o[name]) for o in (energies, towers, grams)) in card
 
+@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'using/31_likelihood.ipynb'])
+def test_pages_have_the_pairs_of_the_larger_models(page):
+    "The model of the package, and both of equal compute: the means of both tests with intervals in one row"
+    text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
+    ways = [o for o in PAIRS['blimp'] if o.startswith(('electric-baby', 'electric-sentences-again', 'masked-baby-en'))]
+    assert len(ways)==6
+    for way in ways:
+        assert ' | '.join(interval(PAIRS[o][way]['mean over sets']) for o in ('blimp', 'zorro')) in text, way
+
 @pytest.mark.parametrize('name', SHIPPED)
 def test_shipped_networks_say_what_they_are_for(name, tmp_path):
     "Each folder has the card that a new run gives it, which names the network that fills masks"

@@ -30,7 +30,7 @@ def test_its_demo_is_a_recorded_one():
     step, numbers = re.search(r'^step (\d+)  (gen_loss.*)$', README, re.M).groups()
     line, = re.findall(f'^step {step} .*$', log, re.M)
     assert held in log and all(o in line for o in re.findall(r'\w+ [\d.]+', numbers))
-    assert '9 of 10 exchanged words found' in log and 'in 9 of ten fixed sentences' in README
+    assert '9 of 10 exchanged words found' in log and 'found 9 of ten exchanged words' in README
     shown = README.split('--model runs/demo --show')[1].splitlines()[1:3]
     assert '\n'.join(shown) in log
 
