@@ -89,6 +89,9 @@ def test_pages_have_the_pairs_of_the_larger_models(page):
     text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
     ways = [o for o in PAIRS['blimp'] if o.startswith(('electric-baby', 'electric-sentences-again', 'masked-baby-en'))]
     assert len(ways)==6
+    runs = 'electric-sentences-again', 'electric-baby'
+    before, after = (PAIRS['zorro'][f'{o}, towers']['mean over sets'] for o in runs)
+    assert before['high']<after['low']
     for way in ways:
         assert ' | '.join(interval(PAIRS[o][way]['mean over sets']) for o in ('blimp', 'zorro')) in text, way
 
