@@ -292,10 +292,10 @@ def test_tables_of_texts(name, table, home):
     assert [int(o.pop('item')) for o in rows[0]]==[7, 8] and rows[0]==rows[1]
 
 @pytest.mark.parametrize('name,table,told', [
-    ('items.csv', 'item,sentence\n1,the cat\n', 'line 2 has no string `text`, it has item, sentence'),
+    ('items.csv', 'item,sentence\n1,the cat\n', 'line 2 has no column `text`; its columns are item, sentence'),
     ('items.csv', 'line,text\n1,the cat\n', 'has a column `line`, as the results have'),
     ('items.csv', 'item,text\n', 'only a header'), ('items.csv', 'item,text\n1\n', '1 columns instead of 2'),
-    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2 has no string `text`'),
+    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: `text` is 7'),
     ('items.txt', '{"text": "the cat"}\n', 'looks like JSON lines; give texts, one a line, or a .csv')])
 def test_tables_without_texts(name, table, told, home):
     (home/name).write_text(table)

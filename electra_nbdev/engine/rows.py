@@ -7,7 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/rows.html.md"""
 # %% auto #0
 __all__ = ['TABLES', 'FORMATS', 'compression_of', 'file_kind', 'unpacked', 'damage_as_os_error', 'file_blocks', 'byte_lines',
            'decoded', 'BadRows', 'text_lines', 'json_row', 'json_lines', 'delimited', 'column_texts', 'lacking',
-           'format_of', 'looks_like', 'check_prose', 'text_rows', 'check_texts', 'members', 'blocks_of']
+           'format_of', 'looks_like', 'check_prose', 'check_columns', 'table_rows', 'text_rows', 'check_texts',
+           'members', 'blocks_of']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import bz2, csv, json, lzma, re, tarfile
@@ -309,20 +310,43 @@ def check_prose(
         raise InputError(f"{where} looks like {what}: {cure}; if it is prose all the same, give --format text")
 
 
+# %% ../../nbs/engine/90_rows.ipynb #e64b8bc3
+def check_columns(
+    where, # What holds the rows, for the message
+    known, # Its columns
+    columns, # Those that are needed
+):
+    "Refuse a table that lacks a column"
+    known = [str(o) for o in known]
+    for o in columns:
+        if o in known: continue
+        if len(known)==1 and ';' in known[0]:
+            raise InputError(f"{where} has one column, `{known[0]}`; separate columns with commas, in a .tsv with tabs")
+        raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}.{suggest(o, known)}")
+
+# %% ../../nbs/engine/90_rows.ipynb #4a7d90b2
+def table_rows(
+    path, # Texts, one a line, or a table whose name ends in .csv, .tsv or .jsonl
+    bad, # A `BadRows`
+    names=None, # Of all columns of a .csv or .tsv without a header
+): # Yields (number of the line, dict)
+    "Rows of a file; those of a text have the column `text`"
+    kind, lines = format_of(path), text_lines(path, bad)
+    if kind=='jsonl': return json_lines(path, bad)
+    if kind in TABLES: return delimited((o for _,o in lines), path, bad, names, **TABLES[kind])
+    return ((i, dict(text=o)) for i,o in lines)
+
 # %% ../../nbs/engine/90_rows.ipynb #8b21e6c4
 def text_rows(
-    path, # Texts, one a line, or .csv, .tsv or .jsonl with a column `text`
+    path, # As of `table_rows`, with a column `text`
     taken=(), # Names that no other column may have: the results have them
 ): # Yields (number of the line, text, {name: value} of the other columns)
     "Texts of a file with what stands beside them"
-    kind = format_of(path)
-    if kind=='jsonl': rows = json_lines(path)
-    elif kind in TABLES: rows = delimited((o for _,o in text_lines(path)), path, BadRows(path, None), **TABLES[kind])
-    else: rows = ((i, dict(text=o)) for i,o in text_lines(path))
-    for i,row in rows:
+    for i,row in table_rows(path, BadRows(path, None)):
         where = f"{path} line {i}"
-        if not isinstance(row.get('text'), str):
-            raise InputError(f"{where} has no string `text`, it has {', '.join(row)}; name the column of the text so")
+        check_columns(where, row, ['text'])
+        if not isinstance(row['text'], str):
+            raise InputError(f"{where}: `text` is {row['text']!r}; it has to be a string")
         if double := sorted({*row} & {*taken}):
             raise InputError(f"{where} has a column `{double[0]}`, as the results have; rename it")
         yield i, row.pop('text'), row
@@ -339,7 +363,7 @@ def check_texts(
         if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
         f.seek(0)
         what = looks_like(f.read(2**16))
-    table = format_of(path) in ('csv', 'tsv', 'jsonl')
+    table = format_of(path) in ('jsonl', *TABLES)
     if table and not sum(1 for _ in text_rows(path, taken)): raise InputError(f"{path} has no rows, only a header")
     if table or not what or what in ('CSV', 'TSV'): return # sentences may have as many commas
     raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "

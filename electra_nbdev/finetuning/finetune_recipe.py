@@ -8,9 +8,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune_recipe.h
 __all__ = ['REFUSED', 'FINETUNE_PRESETS', 'OPENERS', 'KINDS', 'FORMATS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SHARE',
            'FREE', 'FinetuneHParams', 'task_defaults', 'finetune_preset', 'register', 'find_task', 'official_name',
            'task_folder', 'check_task', 'encoder_folder', 'finetuned_folder', 'check_finetuned', 'task_named',
-           'open_encoder', 'encoder_tokenizer', 'open_model', 'settle_recipe', 'check_columns', 'check_table',
-           'is_question_table', 'read_table', 'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of',
-           'TextExample', 'labelled_texts', 'shared_settings', 'trial_records', 'check_facts', 'check_trials']
+           'open_encoder', 'encoder_tokenizer', 'open_model', 'settle_recipe', 'check_table', 'is_question_table',
+           'read_table', 'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of', 'TextExample',
+           'labelled_texts', 'shared_settings', 'trial_records', 'check_facts', 'check_trials']
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #8be9fdf2
 import csv, json, math, re
@@ -23,7 +23,7 @@ from ..data.text import is_held_out
 from ..engine.command import check_fields, known_hparams, ranged
 from ..engine.files import InputError, check_choice, file_name, one_line, read_json, suggest
 from ..engine.models import load_pretrained, max_input, model_path
-from ..engine.rows import TABLES, BadRows, delimited, json_lines, text_lines
+from ..engine.rows import BadRows, check_columns, table_rows
 from ..pretraining.hparams import ELSEWHERE, SIZES
 from ..pretraining.recipe import read_hparams
 
@@ -355,30 +355,13 @@ def settle_recipe(
     stride = max(1, hp.doc_stride*most//hp.max_seq_length) # the step between windows shrinks as they do
     return replace(hp, max_seq_length=most, doc_stride=given.get('doc_stride', stride))
 
-# %% ../../nbs/finetuning/39_finetune_recipe.ipynb #e64b8bc2
-def check_columns(
-    where, # What holds the rows, for the message
-    known, # Its columns
-    columns, # Those that are needed
-):
-    "Refuse a table that lacks a column"
-    known = [str(o) for o in known]
-    for o in columns:
-        if o in known: continue
-        if len(known)==1 and ';' in known[0]:
-            raise InputError(f"{where} has one column, `{known[0]}`; separate columns with commas, in a .tsv with tabs")
-        raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}.{suggest(o, known)}")
-
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #7f7ce825
 FORMATS = '.csv', '.tsv', '.jsonl', '.txt'
 
 def _rows(path, bad, columns, names=None):
     "The rows of a table, which has to have some, and the columns"
     check_choice(f'the ending of {path}', path.suffix, FORMATS)
-    lines, kind = text_lines(path, bad), path.suffix[1:]
-    if kind=='txt': rows = ((i, dict(text=o)) for i,o in lines)
-    elif kind=='jsonl': rows = json_lines(path, bad)
-    else: rows = delimited((o for _,o in lines), path, bad, names, **TABLES[kind])
+    rows = table_rows(path, bad, names)
     first = next(rows, None)
     if first is None: raise InputError(f"{path} is empty: it has no rows")
     check_columns(path, first[1], columns)

@@ -27,7 +27,8 @@ from fastcore.basics import chunked, noop, patch
 from ..data.text import is_held_out
 from ..data.tokenizer import text_backend
 from ..engine.files import InputError
-from .finetune_recipe import SHARE, FinetuneHParams, check_columns, from_hub, say_share
+from ..engine.rows import check_columns
+from .finetune_recipe import SHARE, FinetuneHParams, from_hub, say_share
 from .tasks import Feature
 
 # %% ../../nbs/finetuning/45_questions.ipynb #602a3dd2
