@@ -356,7 +356,7 @@ def electra_score(
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
-    model:str=None, # Run, model or hf:name; electric-baby (default), tiny (that of --show, --choices), electric
+    model:SomeNames=None, # Run, model or hf:name, with --pairs several (electric-baby; --show, --choices: tiny)
     by:SomeNames=None, # towers (68 % of BLiMP), energies (68 %), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file: a row per text, with its tokens, or per pair and way; of --surprisal a TSV file
@@ -369,17 +369,20 @@ def electra_score(
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
     asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices, surprisal=surprisal)
-    model, by, told = model or _default_model(asked), _as_list(by), dict(context=context, unit=unit, per=per)
-    lists, tuned = _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told)
-    from electra_nbdev.using.ranking import score_choices
-    if asked=='show': return _show(show, model, vocab, device, color)
-    if asked=='choices': return score_choices(choices, candidates, out, model, by[0], vocab, device)
-    found = _score_file(asked, source, out, [(model, o, vocab, device) for o in by], lists, tuned, weights, told)
+    models, by, told = _models(asked, model), _as_list(by), dict(context=context, unit=unit, per=per)
+    lists, tuned = _check_scoring(asked, source, candidates, weights, models, by, vocab, out, told)
+    how = [(m, o, vocab, device) for m in models for o in by]
+    if asked=='show': return _show(show, models[0], vocab, device, color)
+    if asked=='choices': return _choose(choices, candidates, out, how[0])
+    found = _score_file(asked, source, out, how, lists, tuned, weights, told)
     if out: print(f'rows in {out}' + (f', a picture in {Path(out).with_suffix(".png")}' if asked=='pairs' else ''))
     return found
 
 # %% ../nbs/99_cli.ipynb #6f5169c3
-def _default_model(asked): return 'tiny' if asked in ('show', 'choices') else 'electric-baby'
+def _models(asked, given):
+    "Names of models, each once"
+    default = 'tiny' if asked in ('show', 'choices') else 'electric-baby'
+    return [*dict.fromkeys(given if isinstance(given, list|tuple) else [given or default])]
 
 def _as_list(by):
     "Ways to score, each once, whatever they were called before"
@@ -387,7 +390,7 @@ def _as_list(by):
     return [*dict.fromkeys(BEFORE.get(o, o) for o in ([by] if isinstance(by, str) else by or [None]))]
 
 # %% ../nbs/99_cli.ipynb #32864ed6
-def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, told):
+def _check_scoring(asked, source, candidates, weights, models, by, vocab, out, told):
     "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
     from electra_nbdev.data.tokenizer import vocab_place
     from electra_nbdev.engine import rows
@@ -398,8 +401,10 @@ def _check_scoring(asked, source, candidates, weights, model, by, vocab, out, to
     if asked=='show' and by!=[None]: raise InputError("--show gives P(replaced), by no other way; leave out --by")
     if asked=='show' and os.path.isfile(source):
         raise InputError(f"--show takes a sentence, and {source} is a file; give it with --text")
-    if asked!='pairs' and len(by)>1: raise InputError(f"--by has {len(by)} names; several are for --pairs, give one")
-    ways = _ways(asked, model, by)
+    for flag,o in (('--by', by), ('--model', models)):
+        if asked!='pairs' and len(o)>1:
+            raise InputError(f"{flag} has {len(o)} names; several are for --pairs, give one")
+    ways, *_ = [_ways(asked, o, by) for o in models]
     if vocab: vocab_place(vocab)
     if out: check_out(out, **{asked: source}, weights=weights, vocab=vocab, context=told['context'])
     _check_parts(asked, source, **told)
@@ -482,6 +487,11 @@ def _show(text, model, vocab, device, color):
     color = color or sys.stdout.isatty() and not os.environ.get('NO_COLOR')
     if is_cli(electra_score): print(found.ansi() if color else found)
     return found
+
+def _choose(choices, candidates, out, how):
+    "Rank candidates for a blank, or those of a file"
+    from electra_nbdev.using.ranking import score_choices
+    return score_choices(choices, candidates, out, *how)
 
 # %% ../nbs/99_cli.ipynb #6f55a6b8
 def _score_file(asked, source, out, how, lists, tuned, weights, told):

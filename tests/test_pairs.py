@@ -61,9 +61,13 @@ def published(tmp_path):
         (tmp_path/name).write_text('\n'.join(o if isinstance(o, str) else json.dumps(o) for o in lines)+'\n')
     return tmp_path
 
+def assert_known(found, want):
+    "Pairs have what is known of them, and other fields of their files"
+    assert [{k: o[k] for k in w} for o,w in zip(found, want, strict=True)]==want
+
 @pytest.mark.parametrize('name', FILES)
 def test_each_test_is_known_by_its_fields(name, published):
-    assert read_pairs(published/name)==known(name)
+    assert_known(read_pairs(published/name), known(name))
 
 HUB = """---
 configs:
@@ -77,8 +81,8 @@ configs:
 def test_pairs_of_the_hub(published):
     "A dataset with two configurations, one of them with two splits, which `datasets` reads off the disk"
     (published/'README.md').write_text(HUB)
-    assert read_pairs(f'hf:{published}:irregular_past')==[PAIRS['irregular_past.jsonl']]
-    assert read_pairs(f'hf:{published}:wug:test')==[PAIRS['wug_adj.jsonl'] | dict(phenomenon='wug', set='wug')]
+    assert_known(read_pairs(f'hf:{published}:irregular_past'), [PAIRS['irregular_past.jsonl']])
+    assert_known(read_pairs(f'hf:{published}:wug:test'), [PAIRS['wug_adj.jsonl'] | dict(phenomenon='wug', set='wug')])
     with pytest.raises(InputError, match='needs a split.*wug has train, test'): read_pairs(f'hf:{published}')
     with pytest.raises(InputError, match='as in hf:.*:wug:train; wug has'): read_pairs(f'hf:{published}:wug:dev')
     assert len(read_pairs(f'hf:{published}::train'))==2
@@ -86,7 +90,7 @@ def test_pairs_of_the_hub(published):
 
 def test_a_folder_of_all(published):
     "Pairs of several tests are read, and refused where a mean is made"
-    assert read_pairs(published)==[p for o in sorted(PAIRS) for p in known(o)]
+    assert_known(read_pairs(published), [p for o in sorted(PAIRS) for p in known(o)])
     with pytest.raises(InputError, match='several tests .*2 of BLiMP'): score_pair_files('electric', published)
 
 def test_an_item_of_ewok_is_two_pairs(published):
@@ -125,9 +129,9 @@ def test_the_chance_of_each_test(name, published, monkeypatch, capsys):
     assert drawn==[dict(regular=20, wug_adj=0).get(name.removesuffix('.jsonl'), 50)]
 
 def test_two_models_by_one_way(published):
-    "Names are opened, and none is left out"
+    "Names are opened and stand in the table"
     found = score_pair_files(['electric', 'electric-baby'], published/'irregular_past.jsonl')
-    assert [*dict.fromkeys(found.columns.get_level_values(0))]==['', 'towers', 'towers of electric-baby']
+    assert [*dict.fromkeys(found.columns.get_level_values(0))]==['', 'towers of electric', 'towers of electric-baby']
 
 def test_options_follow_as_they_are(tmp_path):
     "Published options may begin with a space"
@@ -148,7 +152,9 @@ BAD = {'a.jsonl': ('{"Context1": "a", "Target1": "b"}', 'line 1 has no `Context2
        'e.jsonl': ('{"input_prefix": "a ", "options": ["b"], "numops": 0}', 'line 1 has the fields of entity tracking'),
        'f.txt': ('the cats sits .\nthe cats sit .\nthe cats sits .\n', 'has 3 lines, an odd number'),
        'g.txt': ('A story begins.\nAnd it goes on here.\n', "line 1 and .* are no minimal pair: 'A story"),
-       'h.csv': ('good,bad\n', 'allowed: .jsonl, .txt'), 'i.jsonl': ('', 'has no pairs'), 'j.jsonl': ('{', 'line 1')}
+       'h.csv': ('good,bad\n', 'ends in .csv; give pairs as .jsonl'),
+       'o.jsonl': ('{"sentence_good": "a", "sentence_bad": "b", "ratio": 1}', 'line 1 has a field `ratio`, as the'),
+       'i.jsonl': ('', 'has no pairs'), 'j.jsonl': ('{', 'line 1')}
 
 @pytest.mark.parametrize('name', BAD)
 def test_what_is_no_pair_is_refused_with_its_line(name, tmp_path):
@@ -245,6 +251,16 @@ def test_several_ways(home):
                        for o in ('energy', ['energies'], ['energy', 'energies']))
     assert old.equals(new) and twice.equals(new)
 
+def test_several_models(home):
+    "Each by its own default way; a row for each pair and model, whose fields of one's own stay"
+    lines = [dict(sentence_good='the cat sat', sentence_bad='sat the cat', UID='a', item=i) for i in (4, 7)]
+    (home/'own.jsonl').write_text('\n'.join(map(json.dumps, lines)))
+    said = typed('electra_score --pairs own.jsonl --model electric tt --out own.rows', home)
+    assert said.code==0 and 'towers of electric' in said.out and 'towers of tt' in said.out, said
+    rows = [json.loads(o) for o in (home/'own.rows').read_text().splitlines()]
+    assert [(r['model'], r['item'], r['line']) for r in rows]==[('electric', 4, 1), ('electric', 7, 2), ('tt', 4, 1),
+                                                                ('tt', 7, 2)]
+
 def test_sets(home):
     said = typed('electra_score --pairs pairs --model electric --per set', home)
     assert [o.split()[0] for o in said.out.splitlines()[2:4]]==['a', 'b'], said
@@ -256,7 +272,7 @@ def test_a_discriminator(home):
     assert said.code==0, said
     close(float(dict(reversed(o.split('\t')) for o in said.out.splitlines())['mat']), np.log1p(-probs[0]), 1e-3)
 
-TABLE = 'line\tstart\tend\tstring\ttokens\tsurprisal\tunknown'
+TABLE = 'line\tword\tstart\tend\tstring\ttokens\tsurprisal\tunknown'
 
 def test_surprisal(home):
     "A table on the screen or in a file, words of every line by their offsets"
@@ -266,11 +282,12 @@ def test_surprisal(home):
     assert said.err=='surprisal in nats by towers of electric, from the words before and after, 16 tokens at a time\n'
     first, *rows = shown.out.splitlines()
     lines = (home/'lines.txt').read_text().split('\n')
-    assert first==TABLE and [o.split('\t')[3] for o in rows]==[w for o in lines for w in o.split()]
-    for n,a,b,word,*_ in (o.split('\t') for o in rows): assert lines[int(n)-1][int(a):int(b)]==word
+    assert first==TABLE and [o.split('\t')[4] for o in rows]==[w for o in lines for w in o.split()]
+    for n,i,a,b,word,*_ in (o.split('\t') for o in rows):
+        assert lines[int(n)-1][int(a):int(b)]==word==lines[int(n)-1].split()[int(i)-1]
     bits = typed(f'{line} --unit bits --per sentence', home).out.splitlines()[1:]
     text = [o.split('\t')[0] for o in typed('electra_score --text lines.txt --model electric', home).out.splitlines()]
-    for a,b in zip((o.split('\t')[5] for o in bits), text, strict=True):
+    for a,b in zip((o.split('\t')[6] for o in bits), text, strict=True):
         assert a==b=='' or abs(float(a)*np.log(2)+float(b))<.01
 
 @pytest.mark.parametrize('name,table', [
@@ -292,7 +309,7 @@ def test_tables_of_texts(name, table, home):
     assert [int(o.pop('item')) for o in rows[0]]==[7, 8] and rows[0]==rows[1]
 
 @pytest.mark.parametrize('name,table,told', [
-    ('items.csv', 'item,sentence\n1,the cat\n', 'line 2 has no column `text`; its columns are item, sentence'),
+    ('items.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; give the column of the texts this'),
     ('items.csv', 'line,text\n1,the cat\n', 'has a column `line`, as the results have'),
     ('items.csv', 'item,text\n', 'only a header'), ('items.csv', 'item,text\n1\n', '1 columns instead of 2'),
     ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: `text` is 7'),
@@ -323,7 +340,8 @@ REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surpris
            '--text lines.txt --per word': '--per is for --surprisal and --pairs',
            '--text lines.txt --by towers energies': 'several are for --pairs',
            f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',
-           '--pairs bad.json': 'allowed: .jsonl, .txt'}
+           '--pairs bad.json': 'bad.json ends in .json; give pairs as .jsonl, a line such as',
+           '--text lines.txt --model electric tt': '--model has 2 names; several are for --pairs'}
 OUTS = {'--pairs pairs --out never.png': 'the name of its picture',
         '--pairs pairs --out pairs/never.jsonl': 'in the folder of', '--text lines.txt --out pairs': 'a folder',
         '--pairs pairs/a.jsonl --out pairs/a.jsonl': '--pairs reads',

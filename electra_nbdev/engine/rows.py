@@ -315,6 +315,7 @@ def check_columns(
     where, # What holds the rows, for the message
     known, # Its columns
     columns, # Those that are needed
+    cure:str='', # What to do about it; empty: the nearest name
 ):
     "Refuse a table that lacks a column"
     known = [str(o) for o in known]
@@ -322,7 +323,8 @@ def check_columns(
         if o in known: continue
         if len(known)==1 and ';' in known[0]:
             raise InputError(f"{where} has one column, `{known[0]}`; separate columns with commas, in a .tsv with tabs")
-        raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}.{suggest(o, known)}")
+        raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}"
+                         + (f'; {cure}' if cure else f'.{suggest(o, known)}'))
 
 # %% ../../nbs/engine/90_rows.ipynb #4a7d90b2
 def table_rows(
@@ -344,7 +346,7 @@ def text_rows(
     "Texts of a file with what stands beside them"
     for i,row in table_rows(path, BadRows(path, None)):
         where = f"{path} line {i}"
-        check_columns(where, row, ['text'])
+        check_columns(where, row, ['text'], 'give the column of the texts this name')
         if not isinstance(row['text'], str):
             raise InputError(f"{where}: `text` is {row['text']!r}; it has to be a string")
         if double := sorted({*row} & {*taken}):

@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 # %% ../../nbs/using/31_likelihood.ipynb #52433e87
-from ..data.tokenizer import check_pieces, special_token_ids, text_backend, warn_unknown, watched
+from ..data.tokenizer import (UNREAD, check_pieces, special_token_ids, text_backend, warn_unknown,
+                                          watched)
 from ..engine.checkpoint import unfinished
 from ..engine.fast_cpu import with_unread_masks
 from ..engine.files import InputError, atomic_file, build_lock, check_choice
@@ -192,7 +193,7 @@ def token_scores(
     size = model.max_length-sum(map(len, model.frame))
     encs = text_backend(model.tokenizer).encode_batch(texts, add_special_tokens=False)
     ids, words = [o.ids for o in encs], [_words(o, n) for o,n in zip(encs, given or [0]*len(texts))]
-    if model.tokenizer.mask_token_id is not None: warn_unknown(model.tokenizer, ids, 'the texts') # GPT-2 knows all
+    if model.tokenizer.mask_token_id is not None: warn_unknown(model.tokenizer, ids, 'the texts', UNREAD)
     cut = left_windows if model.by=='log-likelihood' else windows
     cuts, rows = [cut(len(o), size) for o in ids], []
     wanted = dict.fromkeys((i, starts[w]) for i,(starts,best) in enumerate(cuts) for w,o in zip(best, words[i]) if o>=0)
@@ -303,9 +304,10 @@ def _surprisals(i, text, tokens, scores, unknown, unit, per):
     if not spans: return
     own = [[] for _ in spans]
     for n,*o in zip(part, scores, unknown): own[n].append(o)
+    ends = [o.end() for o in re.finditer(r'\S+', text)]
     for (a,b),o in zip(spans, own):
         total = sum(-s for s,_ in o)/UNITS[unit] if o else math.nan
-        yield i, a, b, text[a:b], len(o), total, sum(unk for _,unk in o)
+        yield i, bisect_right(ends, a)+1, a, b, text[a:b], len(o), total, sum(unk for _,unk in o)
 
 # %% ../../nbs/using/31_likelihood.ipynb #018989ff
 def _before(contexts, texts):
@@ -330,11 +332,13 @@ def surprisal(
     unit:str='nats', # Or `bits`
     per:str='word', # Or `token` or `sentence`
     bs:int=64, # Sequences of a batch
-)->pd.DataFrame: # `text` (its number), `start`, `end` (characters), `string`, `tokens`, `surprisal`, `unknown`
+)->pd.DataFrame: # `text`, `word`, `start`, `end`, `string`, `tokens`, `surprisal`, `unknown`
     """Surprisal of each word, token or sentence
 
-    `unknown` counts tokens. NaN: a word without tokens. By a causal model that puts nothing before a text the first
-    token has no surprisal: its word is NaN too, and a sentence is the sum of the others."""
+    `text` is the number of the text, from 0, `word` that of the word where the row begins, from 1; `start` and `end`
+    are characters of the text, `unknown` counts tokens. NaN: a word without tokens. By a causal
+    model that puts nothing before a text the first token has no surprisal: its word is NaN too, and a sentence is
+    the sum of the others."""
     check_choice('unit', unit, UNITS)
     check_choice('per', per, PARTS['surprisal'])
     model = model if isinstance(model, Likelihood) else load_likelihood(model)
@@ -349,7 +353,7 @@ def surprisal(
         if bare and at[:1]==[0] and per!='sentence': scores[0] = math.nan
         places = [(max(0, offsets[t][0]-n), offsets[t][1]-n) for t in at]
         rows += _surprisals(i, text, places, scores, [ids[t]==unk for t in at], unit, per)
-    return pd.DataFrame(rows, columns=['text', 'start', 'end', 'string', 'tokens', 'surprisal', 'unknown'])
+    return pd.DataFrame(rows, columns=['text', *COLUMNS['surprisal'][1:]])
 
 # %% ../../nbs/using/31_likelihood.ipynb #eadbec09
 TIE = 1e-4 # Nats between scores that count as the same
@@ -519,6 +523,11 @@ def _about(pairs, chance):
     return f"{pairs[0]['test']}: {n}, {sets}, {what}"
 
 # %% ../../nbs/using/31_likelihood.ipynb #5daf1ae6
+def _named(found):
+    "{way: accuracies}, with the names of the models where there are several"
+    several = len({model for _,model,_ in found})>1
+    return {f'{by} of {model}' if several else by: o for by,model,o in found}
+
 def score_pair_files(
     models, # From `load_likelihood`, or what it opens: one, or an iterable of several
     path, # What `read_pairs` reads
@@ -526,7 +535,7 @@ def score_pair_files(
     per:str='phenomenon', # Or `set`
 )->pd.DataFrame:
     "Accuracy on the minimal pairs of a test, of each phenomenon and by each way to score"
-    pairs, found, ties = read_pairs(path), {}, []
+    pairs, found, ties = read_pairs(path), [], []
     check_one_test(pairs, path)
     chance = _chance(pairs)
     print(_about(pairs, chance), flush=True)
@@ -534,9 +543,9 @@ def score_pair_files(
         for model in [models] if isinstance(models, (Likelihood, str, Path)) else models:
             rows = score_pairs(model if isinstance(model, Likelihood) else load_likelihood(model), pairs)
             for r in rows: write(r)
-            by = rows[0]['by']
-            found[f"{by} of {rows[0]['model']}" if by in found else by] = accuracies(rows, per)
+            found.append((rows[0]['by'], rows[0]['model'], accuracies(rows, per)))
             ties.append(told_ties(rows))
+    found = _named(found)
     if out: plot_accuracies(found, Path(out).with_suffix('.png'), chance)
     table = compared(found)
     print(table.to_string(), *ties, sep='\n')

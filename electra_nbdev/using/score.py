@@ -21,8 +21,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
-from ..data.tokenizer import (check_pieces, fingerprint, load_tokenizer, special_token_ids, text_backend,
-                                          warn_unknown, word_starts)
+from ..data.tokenizer import (UNREAD, check_pieces, fingerprint, load_tokenizer, special_token_ids,
+                                          text_backend, warn_unknown, word_starts)
 from ..engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
 from ..engine.files import InputError, cache_dir
 from ..engine.models import (check_sizes, complete_network, device_of, load_pretrained, max_input,
@@ -161,7 +161,7 @@ def score_tokens(
         raise InputError(f"{scorer.source[0]} has no network that tells replaced tokens (electra_objective is false); "
                          "give a run that has, or ask this one for likelihoods with --text")
     ids, groups, spans = words_of(scorer.tokenizer, text)
-    warn_unknown(scorer.tokenizer, [ids], 'the text')
+    warn_unknown(scorer.tokenizer, [ids], 'the text', UNREAD)
     probs, (starts, ends) = replaced_probs(scorer, ids), zip(*spans)
     gaps = [text[a:b] for a,b in zip((0, *ends), (*starts, len(text)))]
     v = TokenScores([text[a:b] for a,b in spans], [probs[g].max().item() for g in groups], {}, gaps, threshold)

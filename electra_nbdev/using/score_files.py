@@ -57,6 +57,7 @@ FORMS = {'BLiMP': ('sentence_good sentence_bad', _whole), 'EWoK': ('Context1 Con
          'COMPS': ('prefix_acceptable prefix_unacceptable property_phrase', _comps),
          'entity tracking': ('input_prefix options numops', _entities),
          'WUG': ('sentences ratio', _wug)} # Fields by which a line is recognised, and what reads it
+_RESULTS = {*'good bad phenomenon set test line given ratio model by good_score bad_score right ties'.split()}
 
 def texts_of(
     pair:dict, # From `read_pairs`
@@ -77,13 +78,21 @@ def _form(o, where):
     known = '; '.join(f"{k}: {', '.join(fields)}" for k,fields in needed.items())
     raise InputError(f"{where} has the fields of no test ({known}); it has {has}")
 
+def _beside(o, form, where):
+    "Fields that no test has, to be kept"
+    found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), 'linguistics_term', 'UID')}
+    if double := sorted({*found} & _RESULTS):
+        raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
+    return found
+
 def _pair(o, name, where):
     "A pair of an object of any of the forms"
     form = _form(o, where)
+    beside = _beside(o, form, where)
     try:
         pair = FORMS[form][1](o, name)
-        texts = texts_of(pair)
-        if all(t[n:].strip() for t,n in zip(texts, pair.get('given', [0]*len(texts)))): return pair | dict(test=form)
+        texts, pair = texts_of(pair), beside | pair | dict(test=form)
+        if all(t[n:].strip() for t,n in zip(texts, pair.get('given', [0]*len(texts)))): return pair
     except (AttributeError, IndexError, TypeError, ValueError): pass
     raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; give the published file")
 
@@ -145,7 +154,9 @@ def _file_pairs(path):
         inner = ', '.join(o.name for o in sorted(path.iterdir()) if o.is_dir() and _files_in(o))
         raise InputError(f"there are no pairs in {path}; give {what}{inner and f'; it has the folders {inner}'}")
     for f in files:
-        check_choice(f'the ending of {f}', f.suffix, ['.jsonl', '.txt'])
+        if f.suffix not in ('.jsonl', '.txt'):
+            raise InputError(f"{f} ends in {f.suffix or 'nothing'}; give pairs as .jsonl, a line such as "
+                             '{"sentence_good": "The cats sit.", "sentence_bad": "The cats sits."}')
         if f.suffix=='.txt': yield from _line_pairs(f)
         else: yield from (_pair(o, f.stem, f'{f}, line {n}') | dict(line=n) for n,o in _both_directions(json_lines(f)))
 
@@ -174,7 +185,7 @@ def check_one_test(
 # %% ../../nbs/using/28_score_files.ipynb #abf7411a
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
 COLUMNS = dict(text=('score', 'tokens', 'scores'), # Of the results
-               surprisal=('line', 'start', 'end', 'string', 'tokens', 'surprisal', 'unknown'))
+               surprisal=('line', 'word', 'start', 'end', 'string', 'tokens', 'surprisal', 'unknown'))
 PARTS = dict(surprisal=('word', 'token', 'sentence'), pairs=('phenomenon', 'set')) # Rows of a table; defaults first
 
 def _text_context(context):
