@@ -74,6 +74,14 @@ def test_lists(home, file):
     assert 'Re-ranking changes the word error rate by' in said.out
     assert ('has no scores of the ASR system' in said.out)==(file=='lists.json')
 
+def test_references_in_another_form_are_named(tmp_path, capsys):
+    "Capitals and punctuation that no hypothesis has count as errors"
+    said = 'The cat sat.', 'the cat sat', 'a'
+    lists = [dict(reference=o, hypotheses=['the hat sat', 'the cat sat']) for o in said]
+    (tmp_path/'a.json').write_text(json.dumps(lists))
+    read_nbest(tmp_path/'a.json')
+    assert 'of 3 references 1 differ from a hypothesis in capitals or punctuation alone' in capsys.readouterr().out
+
 SCRAMBLED = 'dog', 'ship', 'captain', 'storm', 'house', 'river', 'road'
 
 @pytest.mark.parametrize('scale', [None, 1e-3, 1e3])

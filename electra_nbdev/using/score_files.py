@@ -339,6 +339,12 @@ def _nbest(o, where):
     return NBest(_reference(o, items, where), texts, _numbers(scores, len(texts), where), _first(o, IDS))
 
 # %% ../../nbs/using/28_score_files.ipynb #c820f678
+def _in_other_form(o):
+    "Whether only capitals or punctuation keep a hypothesis from being the reference"
+    def plain(text): return re.sub(r'[^\w\s]', '', text.casefold()).split()
+    if not o.reference or o.reference.split() in (h.split() for h in o.hypotheses): return False
+    return plain(o.reference) in map(plain, o.hypotheses)
+
 def read_nbest(
     path, # .json (a list), .jsonl or .tsv
 )->list: # Of `NBest`
@@ -357,6 +363,9 @@ def read_nbest(
     if lists[0].scores is None:
         print(f"{path} has no scores of the ASR system (its fields are {_came(raw[0][1])}; known are "
               f"{', '.join(SCORES)}): the place in the list stands for them", flush=True)
+    if other := sum(map(_in_other_form, lists)):
+        print(f"{path}: of {len(lists):,} references {other:,} differ from a hypothesis in capitals or punctuation "
+              "alone; such words count as wrong, so bring both to one form", flush=True)
     return lists
 
 # %% ../../nbs/using/28_score_files.ipynb #3f97162c
