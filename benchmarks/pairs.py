@@ -1,19 +1,21 @@
 """Minimal pairs by each way to score, and what a way costs: the models of the package, and minicons beside them.
 
-`--data` is a folder with blimp/ and zorro/. Beside the models of the package stand two of the same body, text and FLOPs
-(`tools/baby.py`): a masked language model, and what `electric-baby` was before its last stage. Seconds are for 1,000
-sentences of 20 words of the embedded novels by `electric-baby` and the masked language model, the least of `--rounds`
-in turns; minicons scores the latter too where it is installed. The last line is JSON, which `--out` keeps."""
+`--data` is a folder with blimp/ and zorro/. Beside the models of the package stand three of the same body, text and
+FLOPs (`tools/baby.py`): an ELECTRA, a masked language model, and what `electric-baby` was before its last stage.
+Seconds are for 1,000 sentences of 20 words of the embedded novels by the larger models, the least of `--rounds` in
+turns; minicons scores with the masked language model too where it is installed. The last line is JSON, which `--out`
+keeps."""
 import json, time
 from pathlib import Path
 
 from common import RESULTS, arguments, table
 
 BEST, BABY = 'electric-baby', RESULTS/'baby'
-BEFORE, MASKED = BABY/'electric-sentences-again', BABY/'masked-baby-en' # Of equal FLOPs
-LARGE = [(BEST, 'energies'), (BEST, 'towers'), (MASKED, 'pll'), (MASKED, 'word-l2r')]
-WAYS = [*LARGE, (BEFORE, 'energies'), (BEFORE, 'towers'), ('electric', 'energies'), ('electric', 'towers'),
-        ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
+# Of equal FLOPs
+BEFORE, ELECTRA, MASKED = BABY/'electric-sentences-again', BABY/'electra-baby-en', BABY/'masked-baby-en'
+LARGE = [(BEST, 'energies'), (BEST, 'towers'), (MASKED, 'pll'), (MASKED, 'word-l2r'), (ELECTRA, 'p-replaced')]
+WAYS = [*LARGE, (ELECTRA, 'pll'), (BEFORE, 'energies'), (BEFORE, 'towers'), ('electric', 'energies'),
+        ('electric', 'towers'), ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
 
 def accuracy(folder, model, by):
     "Accuracies by phenomenon, and how many pairs were ties"

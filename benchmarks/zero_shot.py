@@ -9,7 +9,8 @@ from common import arguments, table
 
 TEMPLATE = '{} it was ___ .'
 WORDS = {'0': 'terrible', '1': 'great'}
-WAYS = [('tiny', 'discriminator'), ('tiny', 'generator'), ('electric', 'energy'), ('electric', 'towers')]
+WAYS = [('tiny', 'p-replaced'), ('tiny', 'generator'), ('electric', 'energies'), ('electric', 'towers'),
+        ('electric-baby', 'towers')]
 
 def reviews(path):
     "Texts with a blank, and the word that fits the label"

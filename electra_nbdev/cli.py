@@ -356,7 +356,7 @@ def electra_score(
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
-    model:SomeNames=None, # Run, model or hf:name, with --pairs several (electric-baby; --show, --choices: tiny)
+    model:SomeNames=None, # Run, model or hf:name, with --pairs several (default electric-baby, of --show tiny)
     by:SomeNames=None, # towers (68 % of BLiMP), energies (68 %), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file: a row per text, with its tokens, or per pair and way; of --surprisal a TSV file
@@ -381,7 +381,7 @@ def electra_score(
 # %% ../nbs/99_cli.ipynb #6f5169c3
 def _models(asked, given):
     "Names of models, each once"
-    default = 'tiny' if asked in ('show', 'choices') else 'electric-baby'
+    default = 'tiny' if asked=='show' else 'electric-baby'
     return [*dict.fromkeys(given if isinstance(given, list|tuple) else [given or default])]
 
 def _as_list(by):

@@ -59,7 +59,8 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     assert [o['learning_rate'] for _,o in typed]==[1.5e-3, 1e-3, 7e-4, 7e-4]
     for o in baby.STAGES: (tmp_path/f'electric-{o[0]}').rmdir() # those before the last one may be deleted
     baby.train('electric', tmp_path/'work')
-    assert len(typed)==4 and baby.place('masked', 'sentences-again')==tmp_path/'masked-baby-en'
+    others = {baby.place(o, 'sentences-again') for o in ('masked', 'electra')}
+    assert len(typed)==4 and others=={tmp_path/'masked-baby-en', tmp_path/'electra-baby-en'}
 
 def test_a_shipped_model_names_no_place_of_a_machine(tmp_path):
     "And its weights are in half precision"

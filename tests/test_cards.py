@@ -85,15 +85,29 @@ def test_the_larger_models_card_has_every_phenomenon(judge):
 
 @pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'using/31_likelihood.ipynb'])
 def test_pages_have_the_pairs_of_the_larger_models(page):
-    "The model of the package, and both of equal compute: the means of both tests with intervals in one row"
+    "The models of the package, and both of equal compute: the means of both tests with intervals in one row"
     text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
-    ways = [o for o in PAIRS['blimp'] if o.startswith(('electric-baby', 'electric-sentences-again', 'masked-baby-en'))]
-    assert len(ways)==6
+    larger = 'electric-baby', 'electric-sentences-again', 'masked-baby-en', 'electra-baby-en'
+    ways = [o for o in PAIRS['blimp'] if o.startswith(larger)]
+    assert len(ways)==8
     runs = 'electric-sentences-again', 'electric-baby'
     before, after = (PAIRS['zorro'][f'{o}, towers']['mean over sets'] for o in runs)
     assert before['high']<after['low']
     for way in ways:
         assert ' | '.join(interval(PAIRS[o][way]['mean over sets']) for o in ('blimp', 'zorro')) in text, way
+
+def test_blanks_and_odd_words_are_measured_ones():
+    "Notebook 34 has the blanks, the card of `tiny` its odd words; `tiny` finds more of these than the larger ELECTRA"
+    found = json.loads((RESULTS/'odd_words.json').read_text())['found']
+    page = (ROOT/'nbs/using/34_ranking.ipynb').read_text(encoding='utf-8')
+    for way,o in found['blanks'].items():
+        assert way.startswith('electra-baby-en') or ' | '.join(map(interval, o.values())) in page, way
+    best = found['blanks']['electric-baby, towers']
+    assert all(best[k]['low']>o['high'] for k,o in found['blanks']['tiny, p-replaced'].items()) # the default before
+    odd = found['odd']['tiny']
+    assert all(o['low']>found['odd']['electra-baby-en'][k]['high'] for k,o in odd.items())
+    told = [f"{o['accuracy']:.0f} % [{o['low']:.0f}, {o['high']:.0f}]" for o in odd.values()]
+    assert all(o in (shipped('tiny')/'README.md').read_text() for o in told)
 
 @pytest.mark.parametrize('name', SHIPPED)
 def test_shipped_networks_say_what_they_are_for(name, tmp_path):

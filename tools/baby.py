@@ -3,9 +3,10 @@
 `python tools/baby.py --text folder --work folder` runs every step, each a command of the package. A step that is
 finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to
 `benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on; those of the
-stages before may then be deleted (their histories stay as NAME.jsonl). The last stage of Electric and of ELECTRA goes
-into the package, that of the masked language model stays among the results, where `benchmarks/pairs.py` reads it. All
-three models have the same examples and, in the stages that they share, the same FLOPs. Electric goes on after them.
+stages before may then be deleted (their histories stay as NAME.jsonl). The last stage of Electric goes into
+the package, those of ELECTRA and of the masked language model stay among the results, where `benchmarks/pairs.py` reads
+them. All three models have the same examples and, in the stages that they share, the same FLOPs. Electric goes on
+after them.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
@@ -140,7 +141,7 @@ def fresh_discriminator(run, out):
 def place(name, stage):
     "Folder of what a stage has learnt; the last stage's is the model"
     if stage!=stages(name)[-1][0]: return PROGRESS/f'{name}-{stage}'
-    return (PROGRESS if name=='masked' else MODELS)/f'{name}-baby-en'
+    return (MODELS if name=='electric' else PROGRESS)/f'{name}-baby-en'
 
 def train(name, work):
     "The stages of a model after the last one that is kept"

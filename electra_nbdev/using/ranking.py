@@ -50,7 +50,7 @@ def masked_scores(
 
 # %% ../../nbs/using/34_ranking.ipynb #9251ca34
 def load_chooser(
-    path='tiny', # What `load_likelihood` opens
+    path='electric-baby', # What `load_likelihood` opens
     by:str|None=None, # One of `CHOICE_WAYS`; the first that the model has if None, `generator` last
     vocab=None, # Vocabulary of a run that is still in training, if it is not the sample's
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one

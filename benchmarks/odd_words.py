@@ -1,0 +1,47 @@
+"""Odd words found and blanks filled, on text that no model of the package read: what `--show` and `--choices` do.
+
+A word of each sentence gives way to another one of the same text, drawn as often as the text has it; it is found if no
+word has a higher P(replaced). For a blank there are five words, one of them the author's. Sentences are those of
+`likelihoods.py`. The last line is JSON, which `--out` keeps."""
+import json
+from pathlib import Path
+
+from common import RESULTS, arguments, table
+from likelihoods import ONE_WORD, share, with_a_blank
+
+ELECTRA = str(RESULTS/'baby/electra-baby-en') # From `tools/baby.py`, of which `electric-baby` is the Electric
+SHOW = 'tiny', ELECTRA
+CHOOSE = [('tiny', 'p-replaced'), ('tiny', 'generator'), (ELECTRA, 'p-replaced'), (ELECTRA, 'generator'),
+          ('electric', 'towers'), ('electric-baby', 'towers')]
+
+def found(model, blanks):
+    "How often the odd word has the highest P(replaced)"
+    from electra_nbdev.using.score import load_scorer, score_tokens
+    scorer = load_scorer(model, device='cpu')
+    def highest(text):
+        v = score_tokens(scorer, text)
+        i = v.probs.index(max(v.probs))
+        return len(''.join(v.gaps[:i+1])+''.join(v.words[:i]))
+    return share([highest(text.replace('___', others[0]))==text.index('___') for text,_,others in blanks])
+
+def chosen(model, by, blanks):
+    "How often the author's word is chosen"
+    from electra_nbdev.using.ranking import choose, load_chooser
+    asked = [dict(text=text, choices=[word, *others], answer=word) for text,word,others in blanks]
+    return share([o['chosen']==o['answer'] for o in choose(load_chooser(model, by, device='cpu'), asked)])
+
+def main():
+    args = arguments(__doc__, data=('', 'folder with babylm/ and text/'),
+                     out=(str(RESULTS/'odd_words.json'), 'results'))
+    if not args.data: raise SystemExit('give the folder of the texts with --data')
+    texts = {k: list(with_a_blank(Path(args.data)/o)) for k,o in ONE_WORD.items()}
+    got = dict(odd={Path(m).name: {k: found(m, o) for k,o in texts.items()} for m in SHOW},
+               blanks={f'{Path(m).name}, {by}': {k: chosen(m, by, o) for k,o in texts.items()} for m,by in CHOOSE})
+    for what,rows in got.items():
+        table((what, *texts), [(k, *(f"{o['accuracy']} [{o['low']}, {o['high']}]" for o in r.values()))
+                               for k,r in rows.items()])
+    facts = dict(benchmark='odd_words', sentences={k: len(o) for k,o in texts.items()}, found=got)
+    Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
+    print(json.dumps(facts))
+
+if __name__=='__main__': main()
