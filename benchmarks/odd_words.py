@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from common import RESULTS, arguments, table
+from judge import found
 from likelihoods import ONE_WORD, share, with_a_blank
 
 ELECTRA = str(RESULTS/'baby/electra-baby-en') # From `tools/baby.py`, of which `electric-baby` is the Electric
@@ -14,15 +15,11 @@ SHOW = 'tiny', ELECTRA
 CHOOSE = [('tiny', 'p-replaced'), ('tiny', 'generator'), (ELECTRA, 'p-replaced'), (ELECTRA, 'generator'),
           ('electric', 'towers'), ('electric-baby', 'towers')]
 
-def found(model, blanks):
+def odd(model, blanks):
     "How often the odd word has the highest P(replaced)"
-    from electra_nbdev.using.score import load_scorer, score_tokens
-    scorer = load_scorer(model, device='cpu')
-    def highest(text):
-        v = score_tokens(scorer, text)
-        i = v.probs.index(max(v.probs))
-        return len(''.join(v.gaps[:i+1])+''.join(v.words[:i]))
-    return share([highest(text.replace('___', others[0]))==text.index('___') for text,_,others in blanks])
+    from electra_nbdev.using.score import load_scorer
+    cases = [(text.replace('___', others[0]), text.index('___')) for text,_,others in blanks]
+    return share(found(load_scorer(model, device='cpu'), cases))
 
 def chosen(model, by, blanks):
     "How often the author's word is chosen"
@@ -35,7 +32,7 @@ def main():
                      out=(str(RESULTS/'odd_words.json'), 'results'))
     if not args.data: raise SystemExit('give the folder of the texts with --data')
     texts = {k: list(with_a_blank(Path(args.data)/o)) for k,o in ONE_WORD.items()}
-    got = dict(odd={Path(m).name: {k: found(m, o) for k,o in texts.items()} for m in SHOW},
+    got = dict(odd={Path(m).name: {k: odd(m, o) for k,o in texts.items()} for m in SHOW},
                blanks={f'{Path(m).name}, {by}': {k: chosen(m, by, o) for k,o in texts.items()} for m,by in CHOOSE})
     for what,rows in got.items():
         table((what, *texts), [(k, *(f"{o['accuracy']} [{o['low']}, {o['high']}]" for o in r.values()))

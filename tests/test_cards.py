@@ -1,17 +1,19 @@
 "The numbers of the models' cards: a part on the embedded text, all of them where ELECTRA_DATA names the data"
 import json, os, re, shutil, sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from fastcore.docments import docments
 
-from electra_nbdev.cli import electra_score
+from electra_nbdev.cli import _models, electra_score
 from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.files import SHIPPED
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.pretraining.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.using.likelihood import load_likelihood
+from electra_nbdev.using.ranking import load_chooser
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,6 +110,10 @@ def test_blanks_and_odd_words_are_measured_ones():
     assert all(o['low']>found['odd']['electra-baby-en'][k]['high'] for k,o in odd.items())
     told = [f"{o['accuracy']:.0f} % [{o['low']:.0f}, {o['high']:.0f}]" for o in odd.values()]
     assert all(o in (shipped('tiny')/'README.md').read_text() for o in told)
+    shares = 'on WikiText-2 {:.0f} %, on film subtitles {:.0f} %'.format(*(o['accuracy'] for o in odd.values()))
+    assert shares in (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
+    assert (_models('show', None), _models('choices', None))==(['tiny'], ['electric-baby'])
+    assert signature(load_chooser).parameters['path'].default=='electric-baby'
 
 @pytest.mark.parametrize('name', SHIPPED)
 def test_shipped_networks_say_what_they_are_for(name, tmp_path):

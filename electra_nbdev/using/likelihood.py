@@ -336,9 +336,8 @@ def surprisal(
     """Surprisal of each word, token or sentence
 
     `text` is the number of the text, from 0, `word` that of the word where the row begins, from 1; `start` and `end`
-    are characters of the text, `unknown` counts tokens. NaN: a word without tokens. By a causal
-    model that puts nothing before a text the first token has no surprisal: its word is NaN too, and a sentence is
-    the sum of the others."""
+    are characters of the text, `unknown` counts tokens. NaN: a word without tokens. By a causal model that puts
+    nothing before a text the first token has no surprisal: its word is NaN too, a sentence the sum of the others."""
     check_choice('unit', unit, UNITS)
     check_choice('per', per, PARTS['surprisal'])
     model = model if isinstance(model, Likelihood) else load_likelihood(model)

@@ -79,7 +79,7 @@ def _form(o, where):
     raise InputError(f"{where} has the fields of no test ({known}); it has {has}")
 
 def _beside(o, form, where):
-    "Fields that no test has, to be kept"
+    "Fields that no test has, to be kept; the results have names of their own"
     found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), 'linguistics_term', 'UID')}
     if double := sorted({*found} & _RESULTS):
         raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
