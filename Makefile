@@ -20,7 +20,7 @@ demo: .venv/.installed ## pre-train the tiny model on the embedded sample for fi
 	@echo; echo "What five minutes of training make of it:"
 	@$(BIN)/electra_score --model runs/demo --show="$$TEXT"
 	@echo; $(BIN)/python -W ignore tools/odd_words.py runs/demo
-	@test ! -d electra_nbdev/models/electra-tiny-en || { echo; echo "What the model makes of it that comes with the package:"; $(BIN)/electra_score --show="$$TEXT"; }
+	@test ! -d electra_nbdev/models/electra-baby-en || { echo; echo "What the model makes of it that comes with the package:"; $(BIN)/electra_score --show="$$TEXT"; }
 
 test: .venv/.installed-dev ## run every check that CI runs; STAGES="export pages" picks some
 	@$(BIN)/python tools/check.py $(STAGES)

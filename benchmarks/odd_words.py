@@ -10,10 +10,9 @@ from common import RESULTS, arguments, table
 from judge import found
 from likelihoods import ONE_WORD, share, with_a_blank
 
-ELECTRA = str(RESULTS/'baby/electra-baby-en') # From `tools/baby.py`, of which `electric-baby` is the Electric
-SHOW = 'tiny', ELECTRA
-CHOOSE = [('tiny', 'p-replaced'), ('tiny', 'generator'), (ELECTRA, 'p-replaced'), (ELECTRA, 'generator'),
-          ('electric', 'towers'), ('electric-baby', 'towers')]
+SHOW = 'tiny', 'electra-baby'
+CHOOSE = [('tiny', 'p-replaced'), ('tiny', 'generator'), ('electra-baby', 'p-replaced'), ('electra-baby', 'generator'),
+          ('electra-baby', 'pll'), ('electric', 'towers'), ('electric-baby', 'towers')]
 
 def odd(model, blanks):
     "How often the odd word has the highest P(replaced)"
@@ -32,8 +31,8 @@ def main():
                      out=(str(RESULTS/'odd_words.json'), 'results'))
     if not args.data: raise SystemExit('give the folder of the texts with --data')
     texts = {k: list(with_a_blank(Path(args.data)/o)) for k,o in ONE_WORD.items()}
-    got = dict(odd={Path(m).name: {k: odd(m, o) for k,o in texts.items()} for m in SHOW},
-               blanks={f'{Path(m).name}, {by}': {k: chosen(m, by, o) for k,o in texts.items()} for m,by in CHOOSE})
+    got = dict(odd={m: {k: odd(m, o) for k,o in texts.items()} for m in SHOW},
+               blanks={f'{m}, {by}': {k: chosen(m, by, o) for k,o in texts.items()} for m,by in CHOOSE})
     for what,rows in got.items():
         table((what, *texts), [(k, *(f"{o['accuracy']} [{o['low']}, {o['high']}]" for o in r.values()))
                                for k,r in rows.items()])

@@ -1,28 +1,38 @@
 """Minimal pairs by each way to score, and what a way costs: the models of the package, and minicons beside them.
 
-`--data` is a folder with blimp/ and zorro/. Beside the models of the package stand three of the same body, text and
-FLOPs (`tools/baby.py`): an ELECTRA, a masked language model, and what `electric-baby` was before its last stage.
-Seconds are for 1,000 sentences of 20 words of the embedded novels by the larger models, the least of `--rounds` in
-turns; minicons scores with the masked language model too where it is installed. The last line is JSON, which `--out`
-keeps."""
+`--data` is a folder with blimp/ and zorro/. Beside the models of the package stand two of the same body, text and FLOPs
+(`tools/baby.py`): a masked language model, and what `electric-baby` was before its last stage; `electra-baby` is that
+masked language model after one more stage. Differences are those from it, pair by pair. Seconds are for 1,000 sentences
+of 20 words of the embedded novels by the larger models, the least of `--rounds` in turns; minicons scores with the
+masked language model too where it is installed. The last line is JSON, which `--out` keeps."""
 import json, time
 from pathlib import Path
 
 from common import RESULTS, arguments, table
 
-BEST, BABY = 'electric-baby', RESULTS/'baby'
-# Of equal FLOPs
-BEFORE, ELECTRA, MASKED = BABY/'electric-sentences-again', BABY/'electra-baby-en', BABY/'masked-baby-en'
-LARGE = [(BEST, 'energies'), (BEST, 'towers'), (MASKED, 'pll'), (MASKED, 'word-l2r'), (ELECTRA, 'p-replaced')]
-WAYS = [*LARGE, (ELECTRA, 'pll'), (BEFORE, 'energies'), (BEFORE, 'towers'), ('electric', 'energies'),
-        ('electric', 'towers'), ('tiny', 'p-replaced'), ('tiny', 'pll'), ('tiny', 'word-l2r')]
+BEST, ELECTRA = 'electric-baby', 'electra-baby'
+BEFORE, MASKED = (RESULTS/'baby'/o for o in ('electric-sentences-again', 'masked-baby-en')) # Of equal FLOPs
+TIMED = [(BEST, 'energies'), (BEST, 'towers'), (MASKED, 'pll'), (MASKED, 'word-l2r'), (ELECTRA, 'p-replaced')]
+LARGE = [*TIMED, (ELECTRA, 'pll'), (BEFORE, 'energies'), (BEFORE, 'towers')]
+SMALL = [('electric', 'energies'), ('electric', 'towers'), ('tiny', 'p-replaced'), ('tiny', 'pll'),
+         ('tiny', 'word-l2r')]
 
-def accuracy(folder, model, by):
+def named(model, by): return f'{Path(model).name}, {by}'
+
+def judged(pairs, model, by):
+    "Each pair, scored in one way"
+    from electra_nbdev.using.likelihood import load_likelihood, score_pairs
+    return score_pairs(load_likelihood(model, by, device='cpu'), pairs)
+
+def accuracy(rows):
     "Accuracies by phenomenon, and how many pairs were ties"
-    from electra_nbdev.using.likelihood import accuracies, load_likelihood, score_pairs
-    from electra_nbdev.using.score_files import read_pairs
-    rows = score_pairs(load_likelihood(model, by, device='cpu'), read_pairs(folder))
+    from electra_nbdev.using.likelihood import accuracies
     return accuracies(rows).to_dict('index') | dict(ties=sum(r['ties']>0 for r in rows))
+
+def from_masked(rows, masked):
+    "How far a way is from `pll` of the masked language model, in points"
+    from electra_nbdev.using.likelihood import difference
+    return dict(zip(('points', 'low', 'high'), (round(o, 2) for o in difference(rows, masked))))
 
 def sentences(n=1000, words=20):
     "Stretches of the embedded novels that were kept for evaluation"
@@ -36,7 +46,7 @@ def scorers():
     def ours(model, by):
         model = load_likelihood(model, by, device='cpu')
         return lambda texts: [o['score'] for o in pseudo_log_likelihood(model, texts)]
-    found = {by: ours(model, by) for model,by in LARGE}
+    found = {by: ours(model, by) for model,by in TIMED}
     try: from minicons.scorer import MaskedLMScorer
     except ImportError: return found
     theirs = MaskedLMScorer(str(MASKED/'generator'), 'cpu')
@@ -60,14 +70,19 @@ def seconds(rounds):
 def main():
     args = arguments(__doc__, data=('', 'folder with blimp/ and zorro/'), rounds=(2, 'of the seconds'),
                      out=(str(RESULTS/'pairs.json'), 'results'))
-    cost, found = seconds(args.rounds), {}
+    from electra_nbdev.using.score_files import read_pairs
+    cost, found, differences = seconds(args.rounds), {}, {}
     table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])
     for name in ('blimp', 'zorro') if args.data else ():
-        found[name] = {f'{Path(m).name}, {by}': accuracy(Path(args.data)/name, m, by) for m,by in WAYS}
+        pairs = read_pairs(Path(args.data)/name)
+        rows = {named(*o): judged(pairs, *o) for o in LARGE+SMALL}
+        found[name] = {k: accuracy(o) for k,o in rows.items()}
+        masked = rows[named(MASKED, 'pll')]
+        differences[name] = {k: from_masked(rows[k], masked) for k in (named(*o) for o in LARGE)}
         head = ['', *found[name]]
-        rows = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
-        table(head, [*rows, ['ties', *(o['ties'] for o in found[name].values())]])
-    facts = dict(benchmark='pairs', seconds=cost, found=found)
+        means = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
+        table(head, [*means, ['ties', *(o['ties'] for o in found[name].values())]])
+    facts = dict(benchmark='pairs', seconds=cost, found=found, differences=differences)
     if args.data: Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
     print(json.dumps(facts))
 

@@ -10,7 +10,7 @@ from common import arguments, table
 TEMPLATE = '{} it was ___ .'
 WORDS = {'0': 'terrible', '1': 'great'}
 WAYS = [('tiny', 'p-replaced'), ('tiny', 'generator'), ('electric', 'energies'), ('electric', 'towers'),
-        ('electric-baby', 'towers')]
+        ('electra-baby', 'p-replaced'), ('electra-baby', 'generator'), ('electric-baby', 'towers')]
 
 def reviews(path):
     "Texts with a blank, and the word that fits the label"

@@ -356,8 +356,8 @@ def electra_score(
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
-    model:SomeNames=None, # Run, model or hf:name, with --pairs several (default electric-baby, of --show tiny)
-    by:SomeNames=None, # towers (68 % of BLiMP), energies (68 %), p-replaced (tiny: 58 %), pll, word-l2r, log-likelihood
+    model:SomeNames=None, # Run, model, hf:name; --pairs several (default electric-baby; --show, --choices electra-baby)
+    by:SomeNames=None, # towers (68 % of BLiMP), energies (68 %), p-replaced (61 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file: a row per text, with its tokens, or per pair and way; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is
@@ -381,7 +381,7 @@ def electra_score(
 # %% ../nbs/99_cli.ipynb #6f5169c3
 def _models(asked, given):
     "Names of models, each once"
-    default = 'tiny' if asked=='show' else 'electric-baby'
+    default = 'electra-baby' if asked in ('show', 'choices') else 'electric-baby'
     return [*dict.fromkeys(given if isinstance(given, list|tuple) else [given or default])]
 
 def _as_list(by):
@@ -550,7 +550,7 @@ _FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_
 def electra_finetune(
     task:SomeNames=None, # cola, mnli ... of GLUE, chunk, squad, newsqa ... of MRQA; joined by + they share a network
     data_dir:str=None, # Folder with a folder for each task, or hf:glue, hf:rajpurkar/squad_v2, hf:mrqa ...
-    model:str='tiny', # A run, a Hugging Face folder, hf:name, or tiny, the model of the package
+    model:str='tiny', # A run, a Hugging Face folder, hf:name, or of the package tiny or electra-baby (64 tokens)
     out:str='runs/finetune', # Folder for the results, a folder for each task
     csv:str=None, # A table of your own in place of --data-dir: .csv, .tsv or .jsonl; --task may name it
     text_column:str=None, # With --csv: column of the text

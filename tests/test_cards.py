@@ -14,6 +14,7 @@ from electra_nbdev.pretraining.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.using.likelihood import load_likelihood
 from electra_nbdev.using.ranking import load_chooser
+from electra_nbdev.using.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,7 +67,7 @@ def test_the_default_is_the_way_that_was_better():
 
 def test_the_help_has_the_numbers_of_the_pairs():
     told = docments(electra_score)['by']
-    ways = 'electric-baby, towers', 'electric-baby, energies', 'tiny, p-replaced'
+    ways = 'electric-baby, towers', 'electric-baby, energies', 'electra-baby, p-replaced'
     right = [PAIRS['blimp'][o]['all pairs']['accuracy'] for o in ways]
     assert [f'{o:.0f}' for o in right]==re.findall(r'(\d+) %', told), told
 
@@ -87,9 +88,9 @@ def test_the_larger_models_card_has_every_phenomenon(judge):
 
 @pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'using/31_likelihood.ipynb'])
 def test_pages_have_the_pairs_of_the_larger_models(page):
-    "The models of the package, and both of equal compute: the means of both tests with intervals in one row"
+    "The larger models of the package and those before them: the means of both tests with intervals in one row"
     text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
-    larger = 'electric-baby', 'electric-sentences-again', 'masked-baby-en', 'electra-baby-en'
+    larger = 'electric-baby', 'electric-sentences-again', 'masked-baby-en', 'electra-baby'
     ways = [o for o in PAIRS['blimp'] if o.startswith(larger)]
     assert len(ways)==8
     runs = 'electric-sentences-again', 'electric-baby'
@@ -99,21 +100,31 @@ def test_pages_have_the_pairs_of_the_larger_models(page):
         assert ' | '.join(interval(PAIRS[o][way]['mean over sets']) for o in ('blimp', 'zorro')) in text, way
 
 def test_blanks_and_odd_words_are_measured_ones():
-    "Notebook 34 has the blanks, the card of `tiny` its odd words; `tiny` finds more of these than the larger ELECTRA"
+    "Notebook 34 has the blanks, the cards of both ELECTRAs their odd words; the larger one, the default, finds more"
     found = json.loads((RESULTS/'odd_words.json').read_text())['found']
     page = (ROOT/'nbs/using/34_ranking.ipynb').read_text(encoding='utf-8')
-    for way,o in found['blanks'].items():
-        assert way.startswith('electra-baby-en') or ' | '.join(map(interval, o.values())) in page, way
-    best = found['blanks']['electric-baby, towers']
-    assert all(best[k]['low']>o['high'] for k,o in found['blanks']['tiny, p-replaced'].items()) # the default before
-    odd = found['odd']['tiny']
-    assert all(o['low']>found['odd']['electra-baby-en'][k]['high'] for k,o in odd.items())
-    told = [f"{o['accuracy']:.0f} % [{o['low']:.0f}, {o['high']:.0f}]" for o in odd.values()]
+    for way,o in found['blanks'].items(): assert ' | '.join(map(interval, o.values())) in page, way
+    best = found['blanks'].pop('electra-baby, generator')
+    assert all(best[k]['low']>o[k]['high'] for o in found['blanks'].values() for k in best)
+    for model in ('tiny', 'electra-baby'): assert load_chooser(model, device='cpu').by=='generator'
+    small, large = found['odd']['tiny'], found['odd']['electra-baby']
+    assert all(o['low']>small[k]['high'] for k,o in large.items())
+    told = [f"{o['accuracy']:.0f} % [{o['low']:.0f}, {o['high']:.0f}]" for o in small.values()]
     assert all(o in (shipped('tiny')/'README.md').read_text() for o in told)
-    shares = 'on WikiText-2 {:.0f} %, on film subtitles {:.0f} %'.format(*(o['accuracy'] for o in odd.values()))
-    assert shares in (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
-    assert (_models('show', None), _models('choices', None))==(['tiny'], ['electric-baby'])
-    assert signature(load_chooser).parameters['path'].default=='electric-baby'
+    assert ' | '.join(map(interval, large.values())) in (shipped('electra-baby')/'README.md').read_text()
+    for odd in (small, large):
+        shares = 'on WikiText-2 {:.0f} %, on film subtitles {:.0f} %'.format(*(o['accuracy'] for o in odd.values()))
+        assert shares in (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
+    assert _models('show', None)==_models('choices', None)==['electra-baby']
+    defaults = [signature(o).parameters['path'].default for o in (load_scorer, load_chooser)]
+    assert defaults==['electra-baby']*2
+
+def test_the_card_says_how_it_fine_tunes():
+    "Every number of `benchmarks/encoders.py`, the row of each task in one line"
+    found = json.loads((RESULTS/'encoders.json').read_text())['found']
+    card = (shipped('electra-baby')/'README.md').read_text()
+    for task in next(iter(found.values())):
+        assert ' | '.join(f"{o[task]['mean']:.1f} ± {o[task]['sd']:.1f}" for o in found.values()) in card
 
 @pytest.mark.parametrize('name', SHIPPED)
 def test_shipped_networks_say_what_they_are_for(name, tmp_path):

@@ -128,10 +128,16 @@ def test_the_chance_of_each_test(name, published, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[0]==f'{TESTS[name]}: {ABOUT[name]}'
     assert drawn==[dict(regular=20, wug_adj=0).get(name.removesuffix('.jsonl'), 50)]
 
-def test_two_models_by_one_way(published):
-    "Names are opened and stand in the table"
+def test_two_models_by_one_way(published, capsys):
+    "Names are opened and stand in the table; how far the second is from the first stands below it"
     found = score_pair_files(['electric', 'electric-baby'], published/'irregular_past.jsonl')
-    assert [*dict.fromkeys(found.columns.get_level_values(0))]==['', 'towers of electric', 'towers of electric-baby']
+    ways = 'towers of electric', 'towers of electric-baby'
+    assert [*dict.fromkeys(found.columns.get_level_values(0))]==['', *ways]
+    gap = found.loc['mean over sets', (ways[1], 'accuracy')]-found.loc['mean over sets', (ways[0], 'accuracy')]
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.startswith(f'{ways[1]} less {ways[0]}, mean over sets on the same pairs: {gap:+.1f} [')
+    score_pair_files(['electric', 'electric-baby'], published/'wug_adj.jsonl')
+    assert 'same pairs' not in capsys.readouterr().out # where nothing is right or wrong
 
 def test_options_follow_as_they_are(tmp_path):
     "Published options may begin with a space"

@@ -10,6 +10,8 @@ from test_finetune import sentence
 from test_pages import pages
 from test_qa import squad
 
+from electra_nbdev.using.score import load_scorer, show_scores
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT/'README.md').read_text(encoding='utf-8')
 BLOCKS = re.findall(r'```\s*python\n(.*?)```', (ROOT/'nbs/guide.qmd').read_text(encoding='utf-8'), re.S)
@@ -33,6 +35,14 @@ def test_its_demo_is_a_recorded_one():
     assert '9 of 10 exchanged words found' in log and 'found 9 of ten exchanged words' in README
     shown = README.split('--model runs/demo --show')[1].splitlines()[1:3]
     assert '\n'.join(shown) in log
+
+def test_its_first_sentence_is_scored_so():
+    "By the model of the package, and the share of odd words that it finds is the measured one"
+    text, *shown = README.split('$ electra_score --show ')[1].splitlines()[:3]
+    assert str(show_scores(load_scorer(device='cpu'), text.strip('"'))).splitlines()==shown
+    found = json.loads((ROOT/'benchmarks/results/odd_words.json').read_text())
+    share, n = found['found']['odd']['electra-baby']['wikitext']['accuracy'], found['sentences']['wikitext']
+    assert f'{share:.0f} % of {n:,} Wikipedia sentences' in README
 
 def test_the_run_on_spanish_novels_is_a_recorded_one():
     log = (ROOT/'benchmarks/results/spanish.txt').read_text(encoding='utf-8')

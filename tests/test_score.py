@@ -77,8 +77,8 @@ def test_the_model_of_the_package(home, tmp_path, monkeypatch):
     "It is found by its name in the package"
     monkeypatch.setattr(models_of_the_package, 'files', lambda name: tmp_path)
     monkeypatch.chdir(home)
-    with pytest.raises(InputError, match='no model `tiny`'): score.load_scorer()
-    shutil.copytree(home/'run', tmp_path/'models/electra-tiny-en')
+    with pytest.raises(InputError, match='no model `electra-baby`'): score.load_scorer()
+    shutil.copytree(home/'run', tmp_path/'models/electra-baby-en')
     assert score.load_scorer().max_length==16
 
 def test_only_a_discriminator(home, tmp_path):
@@ -224,7 +224,7 @@ def test_demo_passes_the_sentence_on(tmp_path):
     assert demo()[-3:]==['--show=He opened the because and walked into the room.', '', 'runs/demo']
     odd = 'It\'s "odd": $5 $(x) `ls` \\ # % & ; don\'t'
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==1
-    (tmp_path/'electra_nbdev/models/electra-tiny-en').mkdir(parents=True)
+    (tmp_path/'electra_nbdev/models/electra-baby-en').mkdir(parents=True)
     assert demo(f'TEXT={odd}').count(f'--show={odd}')==2
 
 # Networks whose outputs are known

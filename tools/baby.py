@@ -3,10 +3,10 @@
 `python tools/baby.py --text folder --work folder` runs every step, each a command of the package. A step that is
 finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to
 `benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on; those of the
-stages before may then be deleted (their histories stay as NAME.jsonl). The last stage of Electric goes into
-the package, those of ELECTRA and of the masked language model stay among the results, where `benchmarks/pairs.py` reads
-them. All three models have the same examples and, in the stages that they share, the same FLOPs. Electric goes on
-after them.
+stages before may then be deleted (their histories stay as NAME.jsonl). Electric and the masked language model have the
+same examples and FLOPs in the stages that they share. Then Electric goes on for one more, and the masked model goes on
+as an ELECTRA that has one network in both parts. These two go into the package; the masked language model stays among
+the results, where `benchmarks/pairs.py` reads it.
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
@@ -21,7 +21,8 @@ from electra_nbdev.data.text import chunks, part_lines
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import atomic_folder
 from electra_nbdev.pretraining.plan import run_cost
-from electra_nbdev.pretraining.recipe import build_networks, load_hparams, load_networks, preset, save_networks
+from electra_nbdev.pretraining.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
+                                              save_networks)
 from models import END, run
 from ship import MODELS, ship
 
@@ -40,20 +41,24 @@ ALL = dict(model_hparam_overrides=BODY, embedding_size=128, vocab_size=VOCAB, ma
            num_eval_steps=24, iterations_per_loop=100, initializer_range=.02)
 NO_NOISE = dict(unigram_noise=0., unigram_noise_until=None)
 OBJECTIVES = {'electric': dict(electra_objective=False, electric_objective=True, generator_hidden_size=1.),
-              'electra': dict(residual_energies=False),
-              'masked': dict(electra_objective=False, residual_energies=False) | NO_NOISE}
+              'masked': dict(electra_objective=False, residual_energies=False) | NO_NOISE,
+              'electra': dict(residual_energies=False, untied_generator=False, disc_weight=50., unigram_noise=.25,
+                              unigram_noise_until=None)}
 GROWING = [[8, .25], [16, .15], [32, .3], [64, .3]]
 ALONE = dict(train_batch_size=48, learning_rate=1e-3, mask_prob=.15, length_schedule=[], copy_positions=False,
              length_window=50) | NO_NOISE
 ROWS = dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING, unigram_noise=.5,
             unigram_noise_until=.6)
+LAST_PASS = ALONE | dict(learning_rate=7e-4, residual_energies=True)
 SHORT = [[8, .5], [16, .2], [32, .3]]
 # Name, examples, how often Electric reads them, recipe
 STAGES = [('rows', 'rows', .8, ROWS),
           ('discriminator', 'rows', .17, ROWS | dict(length_schedule=SHORT)),
           ('sentences', 'alone', .75, ALONE | dict(unigram_noise=.25, unigram_noise_until=.5)),
-          ('sentences-again', 'alone', .9, ALONE | dict(learning_rate=7e-4, residual_energies=True))]
-MORE = {'electric': [('sentences-more', 'alone', 1., ALONE | dict(learning_rate=7e-4, residual_energies=True))]}
+          ('sentences-again', 'alone', .9, LAST_PASS)]
+MODEL_STAGES = {'electric': [*STAGES, ('sentences-more', 'alone', 1., LAST_PASS)],
+                'masked': STAGES,
+                'electra': [('shared', 'alone', .7814, LAST_PASS)]} # After those of `masked`, to ten passes
 FRESH, RANGE = 'discriminator', .07 # The stage that begins with a new discriminator, its weights' standard deviation
 PASSES = 10 # At most, of any model
 
@@ -117,11 +122,11 @@ def operations(hparams):
     hp = preset('tiny', **hparams)
     return run_cost(hp, bf16=True).flops/hp.num_train_steps/hp.train_batch_size
 
-def stages(name): return STAGES + MORE.get(name, [])
-
 def passes(name):
     "How often a model reads the examples of each stage, from as many FLOPs as Electric takes"
-    return [n*operations(recipe('electric', stage))/operations(recipe(name, stage)) for _,_,n,stage in stages(name)]
+    before = passes('masked') if name=='electra' else []
+    return before + [n*operations(recipe('electric', stage))/operations(recipe(name, stage))
+                     for _,_,n,stage in MODEL_STAGES[name]]
 
 def fresh_discriminator(run, out):
     """Copy a model with new weights for its discriminator, but for those that it shares with the generator or towers
@@ -138,20 +143,30 @@ def fresh_discriminator(run, out):
     shutil.copy(run/'hparams.json', out)
     return out
 
+def shared_network(run, out):
+    "An ELECTRA of one network with the weights of a masked language model; only the discriminator's head is new"
+    hp = preset('tiny', **recipe('electra', LAST_PASS))
+    model = build_networks(hp)
+    model.generator.load_state_dict(load_networks(run, load_hparams(run/'hparams.json')).generator.state_dict())
+    save_networks(model, hp, out, load_tokenizer(run/'generator'))
+    save_hparams(hp, out/'hparams.json')
+    return out
+
 def place(name, stage):
     "Folder of what a stage has learnt; the last stage's is the model"
-    if stage!=stages(name)[-1][0]: return PROGRESS/f'{name}-{stage}'
-    return (MODELS if name=='electric' else PROGRESS)/f'{name}-baby-en'
+    if stage!=MODEL_STAGES[name][-1][0]: return PROGRESS/f'{name}-{stage}'
+    return (PROGRESS if name=='masked' else MODELS)/f'{name}-baby-en'
 
 def train(name, work):
     "The stages of a model after the last one that is kept"
-    kept = [place(name, stage) for stage,*_ in stages(name)]
+    kept = [place(name, stage) for stage,*_ in MODEL_STAGES[name]]
     done = max((i+1 for i,o in enumerate(kept) if o.is_dir()), default=0)
-    for i,(stage,examples,_,hparams) in [*enumerate(stages(name))][done:]:
+    for i,(stage,examples,_,hparams) in [*enumerate(MODEL_STAGES[name])][done:]:
         data, out, init = work/f'{examples}-64', work/f'{name}-{stage}', '--preset tiny'
         if i: init = f'--init {kept[i-1]}'
         if stage==FRESH: init = f"--init {fresh_discriminator(kept[i-1], work/f'{name}-fresh')}"
-        steps = round(passes(name)[i]*len(load_examples(data))/hparams['train_batch_size'])
+        if name=='electra': init = f"--init {shared_network(place('masked', 'sentences-again'), work/f'{name}-begin')}"
+        steps = round(passes(name)[i-len(kept)]*len(load_examples(data))/hparams['train_batch_size'])
         run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
             **recipe(name, hparams))
         ship(out, kept[i].name, kept[i].parent)

@@ -97,7 +97,8 @@ def pages(tmp):
     sh(sys.executable, 'tools/pages.py', cwd=tmp)
     return 1, f"{len(notebooks(names))} pages of the site"
 
-MODELS = {'electra-tiny-en': 8, 'electric-tiny-en': 5, 'electric-baby-en': 15} # Megabytes that each model may have
+# Megabytes that each model may have
+MODELS = {'electra-tiny-en': 8, 'electric-tiny-en': 5, 'electra-baby-en': 13, 'electric-baby-en': 15}
 
 PROBE = '''
 import importlib, json, pkgutil, sys

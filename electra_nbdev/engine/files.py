@@ -91,7 +91,8 @@ def read_json(
     raise InputError(f"{path} holds {type(found).__name__} instead of an object")
 
 # %% ../../nbs/engine/86_files.ipynb #18955bb4
-SHIPPED = {'tiny': 'electra-tiny-en', 'electric': 'electric-tiny-en', 'electric-baby': 'electric-baby-en'} # Short names
+SHIPPED = {'tiny': 'electra-tiny-en', 'electric': 'electric-tiny-en', 'electra-baby': 'electra-baby-en',
+           'electric-baby': 'electric-baby-en'} # Short names
 
 # %% ../../nbs/engine/86_files.ipynb #cc3b4eca
 def _neighbour(path, kind):

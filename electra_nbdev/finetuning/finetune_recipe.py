@@ -8,9 +8,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune_recipe.h
 __all__ = ['REFUSED', 'FINETUNE_PRESETS', 'OPENERS', 'KINDS', 'FORMATS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SHARE',
            'FREE', 'FinetuneHParams', 'task_defaults', 'finetune_preset', 'register', 'find_task', 'official_name',
            'task_folder', 'check_task', 'encoder_folder', 'finetuned_folder', 'check_finetuned', 'task_named',
-           'open_encoder', 'encoder_tokenizer', 'open_model', 'settle_recipe', 'check_table', 'is_question_table',
-           'read_table', 'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of', 'TextExample',
-           'labelled_texts', 'shared_settings', 'trial_records', 'check_facts', 'check_trials']
+           'open_encoder', 'encoder_tokenizer', 'open_model', 'model_size', 'settle_recipe', 'check_table',
+           'is_question_table', 'read_table', 'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of',
+           'TextExample', 'labelled_texts', 'shared_settings', 'trial_records', 'check_facts', 'check_trials']
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #8be9fdf2
 import csv, json, math, re
@@ -332,6 +332,12 @@ def open_model(
     return encoder, encoder_tokenizer(model, encoder.config.vocab_size)
 
 # %% ../../nbs/finetuning/39_finetune_recipe.ipynb #2299bd5b
+def model_size(
+    width:int, # Of the hidden states
+)->str: # One of `SIZES`
+    "The largest size that is no wider than a model; `tiny` if there is none"
+    return [o for o in SIZES if o=='tiny' or SIZES[o]['hidden_size']<=width][-1]
+
 def settle_recipe(
     encoder, # `nn.Module`
     tok, # Its tokenizer
@@ -341,7 +347,7 @@ def settle_recipe(
 )->FinetuneHParams:
     "The recipe for a model and its tasks"
     c = encoder.config
-    size = given.get('model_size') or min(SIZES, key=lambda o: abs(SIZES[o]['hidden_size']-c.hidden_size))
+    size = given.get('model_size') or model_size(c.hidden_size)
     facts = dict(vocab_size=c.vocab_size, embedding_size=getattr(c, 'embedding_size', c.hidden_size),
                  do_lower_case=getattr(tok, 'do_lower_case', None) is not False)
     for k,v in facts.items():

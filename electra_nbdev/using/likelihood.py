@@ -7,8 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/likelihood.html.md"""
 # %% auto #0
 __all__ = ['PASS_TOKENS', 'CAUSAL_TOKENS', 'MANY', 'TIE', 'Z', 'tower_scores', 'energy_scores', 'pass_scores', 'causal_scores',
            'original_scores', 'Likelihood', 'window_scores', 'left_windows', 'token_scores', 'pseudo_log_likelihood',
-           'load_likelihood', 'surprisal', 'score_pairs', 'wilson', 'accuracies', 'told_ties', 'whole_file',
-           'jsonl_rows', 'score_text', 'compared', 'plot_accuracies', 'score_pair_files', 'score_surprisal']
+           'load_likelihood', 'surprisal', 'score_pairs', 'wilson', 'accuracies', 'told_ties', 'difference',
+           'whole_file', 'jsonl_rows', 'score_text', 'compared', 'plot_accuracies', 'told_differences',
+           'score_pair_files', 'score_surprisal']
 
 # %% ../../nbs/using/31_likelihood.ipynb #1afd3e20
 import json, math, re
@@ -388,9 +389,13 @@ def wilson(
     middle, reach = (right+Z*Z/2)/(n+Z*Z), Z*math.sqrt(right*(n-right)/n + Z*Z/4)/(n+Z*Z)
     return 100*right/n, 100*max(0, middle-reach), 100*min(1, middle+reach)
 
+def _credit(row):
+    "1 for a pair that is right, 0 for a wrong one, of a tie what a guess gets"
+    return float(row['right']) or (row['ties']>0)/(1+row['ties'])
+
 def _accuracy(rows):
     "Of all rows, with its interval"
-    return wilson(sum(r['right'] or (r['ties']>0)/(1+r['ties']) for r in rows), len(rows))
+    return wilson(sum(map(_credit, rows)), len(rows))
 
 def _mean_over(found):
     "Mean of independent accuracies, with its interval"
@@ -433,6 +438,22 @@ def told_ties(
     n = sum(r['ties']>0 for r in judged)
     share = 'half' if all(isinstance(r['bad'], str) for r in judged) else 'a guess among them'
     return f"ties, counted as {share}: {n:,} of {len(judged):,} pairs by {who}"
+
+# %% ../../nbs/using/31_likelihood.ipynb #d1ffe4e6
+def _paired(gaps):
+    "Mean of paired differences with Agresti and Min's 95 % interval, in points"
+    n, total = len(gaps)+2, sum(gaps)
+    middle, reach = total/n, Z*math.sqrt(sum(o*o for o in gaps) + 1 - total*total/n)/n
+    return 100*total/len(gaps), 100*(middle-reach), 100*(middle+reach)
+
+def difference(
+    rows:list, # From `score_pairs`
+    others:list, # The same pairs, scored by another model or in another way
+)->tuple: # Points, low, high
+    "How much better `rows` are in the mean over sets, with a 95 % interval, pair by pair"
+    gaps = [dict(set=a['set'], gap=_credit(a)-_credit(b)) for a,b in zip(rows, others) if 'ratio' not in a]
+    return _mean_over([_paired([o['gap'] for o in g]) for g in _grouped(gaps, 'set').values()])
+
 
 # %% ../../nbs/using/31_likelihood.ipynb #49b43317
 @contextmanager
@@ -523,10 +544,21 @@ def _about(pairs, chance):
 
 # %% ../../nbs/using/31_likelihood.ipynb #5daf1ae6
 def _named(found):
-    "{way: accuracies}, with the names of the models where there are several"
+    "{way: rows}, with the names of the models where there are several"
     several = len({model for _,model,_ in found})>1
     return {f'{by} of {model}' if several else by: o for by,model,o in found}
 
+def told_differences(
+    found:dict, # {way: rows}
+)->list: # Empty of one way, or where nothing is right or wrong
+    "How far each way is from the first"
+    first, *others = found
+    if all('ratio' in r for r in found[first]): return []
+    return ["{} less {}, mean over sets on the same pairs: {:+.1f} [{:+.1f}, {:+.1f}]".format(
+            o, first, *difference(found[o], found[first])) for o in others]
+
+
+# %% ../../nbs/using/31_likelihood.ipynb #5daf1ae7
 def score_pair_files(
     models, # From `load_likelihood`, or what it opens: one, or an iterable of several
     path, # What `read_pairs` reads
@@ -534,7 +566,7 @@ def score_pair_files(
     per:str='phenomenon', # Or `set`
 )->pd.DataFrame:
     "Accuracy on the minimal pairs of a test, of each phenomenon and by each way to score"
-    pairs, found, ties = read_pairs(path), [], []
+    pairs, found = read_pairs(path), []
     check_one_test(pairs, path)
     chance = _chance(pairs)
     print(_about(pairs, chance), flush=True)
@@ -542,12 +574,12 @@ def score_pair_files(
         for model in [models] if isinstance(models, (Likelihood, str, Path)) else models:
             rows = score_pairs(model if isinstance(model, Likelihood) else load_likelihood(model), pairs)
             for r in rows: write(r)
-            found.append((rows[0]['by'], rows[0]['model'], accuracies(rows, per)))
-            ties.append(told_ties(rows))
-    found = _named(found)
+            found.append((rows[0]['by'], rows[0]['model'], rows))
+    rows = _named(found)
+    found = {k: accuracies(o, per) for k,o in rows.items()}
     if out: plot_accuracies(found, Path(out).with_suffix('.png'), chance)
     table = compared(found)
-    print(table.to_string(), *ties, sep='\n')
+    print(table.to_string(), *map(told_ties, rows.values()), *told_differences(rows), sep='\n')
     return table
 
 # %% ../../nbs/using/31_likelihood.ipynb #3042c6b4

@@ -50,15 +50,14 @@ def masked_scores(
 
 # %% ../../nbs/using/34_ranking.ipynb #9251ca34
 def load_chooser(
-    path='electric-baby', # What `load_likelihood` opens
-    by:str|None=None, # One of `CHOICE_WAYS`; the first that the model has if None, `generator` last
+    path='electra-baby', # What `load_likelihood` opens
+    by:str|None=None, # One of `CHOICE_WAYS`; the first that the model has if None
     vocab=None, # Vocabulary of a run that is still in training, if it is not the sample's
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Likelihood:
     "Open a trained model that ranks candidates"
     ways = likelihood_ways(model_folder(path))
-    known = [o for o in CHOICE_WAYS if o in ways]
-    if 'pll' in ways: known.append('generator')
+    known = [o for o in CHOICE_WAYS if o in ways or o=='generator' and 'pll' in ways]
     if not known: raise InputError(f"{path} reads from left to right, so it ranks no candidates; give another model")
     by = way_of(by, known, f'--by for {path}') if by else known[0]
     if by!='generator': return load_likelihood(path, by, vocab, device)

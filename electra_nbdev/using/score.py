@@ -295,7 +295,7 @@ def open_in_training(
 
 # %% ../../nbs/using/30_score.ipynb #1071b7de
 def load_scorer(
-    path='tiny', # Folder of a run or of a discriminator, or `tiny`, the model of the package
+    path='electra-baby', # Folder of a run or of a discriminator, or a model of the package
     vocab=None, # Vocabulary of a run that is still in training, if it is not the sample's
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Scorer:
