@@ -77,10 +77,12 @@ def main():
         pairs = read_pairs(Path(args.data)/name)
         rows = {named(*o): judged(pairs, *o) for o in LARGE+SMALL}
         found[name] = {k: accuracy(o) for k,o in rows.items()}
-        masked = rows[named(MASKED, 'pll')]
-        differences[name] = {k: from_masked(rows[k], masked) for k in (named(*o) for o in LARGE)}
+        masked = named(MASKED, 'pll')
+        others = [k for k in (named(*o) for o in LARGE) if k!=masked]
+        differences[name] = {k: from_masked(rows[k], rows[masked]) for k in others}
         head = ['', *found[name]]
         means = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
+        table((f'minus {masked}', 'points', 'low', 'high'), [(k, *o.values()) for k,o in differences[name].items()])
         table(head, [*means, ['ties', *(o['ties'] for o in found[name].values())]])
     facts = dict(benchmark='pairs', seconds=cost, found=found, differences=differences)
     if args.data: Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')

@@ -49,7 +49,7 @@ def _next(*words): return 'Next: ' + shlex.join(map(str, words))
 @command(places='corpus vocab replace_with device', again=CONTINUES)
 def electra_data(
     corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
-    vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or tiny: that of the model of the package
+    vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or a model of the package, tiny say
     out:Required, # Folder for the examples
     max_length:int=128, # Tokens of an example
     num_proc:int=1, # Processes; has no influence on the result
@@ -354,10 +354,10 @@ def electra_score(
     pairs:str=None, # Minimal pairs (BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy, by one way or several
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
-    choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; --by may be generator too
+    choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; default --by: generator
     candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
     model:SomeNames=None, # Run, model, hf:name; --pairs several (default electric-baby; --show, --choices electra-baby)
-    by:SomeNames=None, # towers (68 % of BLiMP), energies (68 %), p-replaced (61 %), pll, word-l2r, log-likelihood
+    by:SomeNames=None, # towers, energies (68 % of BLiMP), p-replaced (electra-baby 61 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
     out:str=None, # JSONL file: a row per text, with its tokens, or per pair and way; of --surprisal a TSV file
     color:bool=False, # Colours also where no terminal is

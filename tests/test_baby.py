@@ -33,7 +33,7 @@ def test_no_more_words_than_allowed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('name', baby.OBJECTIVES)
 def test_no_model_reads_its_text_more_than_ten_times(name):
-    assert 1<=sum(baby.passes(name))<=baby.PASSES
+    assert 1<=sum(baby.all_passes(name))<=baby.PASSES
 
 def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     "With the first stage among the results, on another machine, the others are left, each from the one before"
@@ -77,7 +77,8 @@ def test_electra_goes_on_from_the_masked_language_model(tmp_path, monkeypatch):
     (line, hparams), shipped = typed
     assert shipped=='electra-baby-en' and hparams['disc_weight']==50 and not hparams['untied_generator']
     begun = tmp_path/'electra-begin'
-    assert line[line.index('--init')+1]==str(begun) and line[line.index('--steps')+1]=='1348'
+    left = baby.PASSES-sum(baby.passes('masked'))
+    assert line[line.index('--init')+1]==str(begun) and .95*left<=int(line[line.index('--steps')+1])/1000<=left
     model = load_networks(begun, load_hparams(begun/'hparams.json'))
     assert model.generator.electra.encoder is model.discriminator.electra.encoder
     learnt, now = before.generator.state_dict(), model.generator.state_dict()

@@ -135,9 +135,9 @@ def test_two_models_by_one_way(published, capsys):
     assert [*dict.fromkeys(found.columns.get_level_values(0))]==['', *ways]
     gap = found.loc['mean over sets', (ways[1], 'accuracy')]-found.loc['mean over sets', (ways[0], 'accuracy')]
     told = capsys.readouterr().out.splitlines()[-1]
-    assert told.startswith(f'{ways[1]} less {ways[0]}, mean over sets on the same pairs: {gap:+.1f} [')
+    assert told.startswith(f'{ways[1]} minus {ways[0]}, mean over sets, pair by pair: {gap:+.1f} points [')
     score_pair_files(['electric', 'electric-baby'], published/'wug_adj.jsonl')
-    assert 'same pairs' not in capsys.readouterr().out # where nothing is right or wrong
+    assert 'pair by pair' not in capsys.readouterr().out # where nothing is right or wrong
 
 def test_options_follow_as_they_are(tmp_path):
     "Published options may begin with a space"

@@ -10,6 +10,7 @@ from test_finetune import sentence
 from test_pages import pages
 from test_qa import squad
 
+from electra_nbdev.using.ranking import load_chooser, rank_choices
 from electra_nbdev.using.score import load_scorer, show_scores
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +44,12 @@ def test_its_first_sentence_is_scored_so():
     found = json.loads((ROOT/'benchmarks/results/odd_words.json').read_text())
     share, n = found['found']['odd']['electra-baby']['wikitext']['accuracy'], found['sentences']['wikitext']
     assert f'{share:.0f} % of {n:,} Wikipedia sentences' in README
+
+def test_the_guides_candidates_are_ranked_as_they_stand():
+    guide = (ROOT/'nbs/guide.qmd').read_text(encoding='utf-8')
+    text, named = re.search('electra_score --choices "(.*)" --candidates (.*) #', guide).groups()
+    found = rank_choices(load_chooser(device='cpu'), text, named.split()[::-1])
+    assert [o for o,_ in found]==named.split()
 
 def test_the_run_on_spanish_novels_is_a_recorded_one():
     log = (ROOT/'benchmarks/results/spanish.txt').read_text(encoding='utf-8')

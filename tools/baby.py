@@ -58,7 +58,7 @@ STAGES = [('rows', 'rows', .8, ROWS),
           ('sentences-again', 'alone', .9, LAST_PASS)]
 MODEL_STAGES = {'electric': [*STAGES, ('sentences-more', 'alone', 1., LAST_PASS)],
                 'masked': STAGES,
-                'electra': [('shared', 'alone', .7814, LAST_PASS)]} # After those of `masked`, to ten passes
+                'electra': [('shared', 'alone', .7814, LAST_PASS)]} # After those of `masked`; ten passes in all
 FRESH, RANGE = 'discriminator', .07 # The stage that begins with a new discriminator, its weights' standard deviation
 PASSES = 10 # At most, of any model
 
@@ -124,9 +124,12 @@ def operations(hparams):
 
 def passes(name):
     "How often a model reads the examples of each stage, from as many FLOPs as Electric takes"
-    before = passes('masked') if name=='electra' else []
-    return before + [n*operations(recipe('electric', stage))/operations(recipe(name, stage))
-                     for _,_,n,stage in MODEL_STAGES[name]]
+    return [n*operations(recipe('electric', stage))/operations(recipe(name, stage))
+            for _,_,n,stage in MODEL_STAGES[name]]
+
+def all_passes(name):
+    "Those of the masked language model, from which ELECTRA goes on, among them"
+    return passes('masked')+passes(name) if name=='electra' else passes(name)
 
 def fresh_discriminator(run, out):
     """Copy a model with new weights for its discriminator, but for those that it shares with the generator or towers
@@ -166,7 +169,7 @@ def train(name, work):
         if i: init = f'--init {kept[i-1]}'
         if stage==FRESH: init = f"--init {fresh_discriminator(kept[i-1], work/f'{name}-fresh')}"
         if name=='electra': init = f"--init {shared_network(place('masked', 'sentences-again'), work/f'{name}-begin')}"
-        steps = round(passes(name)[i-len(kept)]*len(load_examples(data))/hparams['train_batch_size'])
+        steps = round(passes(name)[i]*len(load_examples(data))/hparams['train_batch_size'])
         run(f'electra_pretrain {init} --data {data} --out {out} --steps {steps} --device cpu --precision auto',
             **recipe(name, hparams))
         ship(out, kept[i].name, kept[i].parent)
@@ -183,8 +186,9 @@ def main():
     args.work.mkdir(parents=True, exist_ok=True)
     prepare(args.text, args.work)
     for o in args.models:
-        if sum(passes(o))>PASSES: raise SystemExit(f'{o} would read its examples {sum(passes(o)):.1f} times')
-        print(f'{o}: {" and ".join(f"{n:.1f}" for n in passes(o))} passes', flush=True)
+        read = all_passes(o)
+        if sum(read)>PASSES: raise SystemExit(f'{o} would read its examples {sum(read):.1f} times')
+        print(f'{o}: {" and ".join(f"{n:.1f}" for n in read)} passes', flush=True)
         train(o, args.work)
 
 if __name__=='__main__': main()

@@ -33,7 +33,7 @@ from ..method.masking import scatter_update
 
 # %% ../../nbs/data/17_replacements.ipynb #43cfb66a
 def open_generator(
-    model, # Finished run, folder of a masked language model, `hf:name`, or `tiny`, the model of the package
+    model, # Finished run, folder of a masked language model, `hf:name`, or `tiny`, a model of the package
 )->tuple: # Network in evaluation mode, tokenizer
     "The masked language model that replacements are taken from"
     folder = model_folder(model)

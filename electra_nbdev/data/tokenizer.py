@@ -184,7 +184,7 @@ def vocab_place(
     if path.suffix=='.json': raise InputError(f"{path} is no vocab.txt; give its folder")
     if path.is_file(): return path
     raise InputError(f"there is no vocabulary at {path}; give a vocab.txt, a folder that "
-                     "electra_vocab wrote, a run, or tiny, the model of the package")
+                     "electra_vocab wrote, a run, or tiny, a model of the package")
 
 # %% ../../nbs/data/11_tokenizer.ipynb #a65bbb64
 def vocab_pieces(

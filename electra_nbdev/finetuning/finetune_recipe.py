@@ -336,7 +336,8 @@ def model_size(
     width:int, # Of the hidden states
 )->str: # One of `SIZES`
     "The largest size that is no wider than a model; `tiny` if there is none"
-    return [o for o in SIZES if o=='tiny' or SIZES[o]['hidden_size']<=width][-1]
+    fit = [o for o in SIZES if SIZES[o]['hidden_size']<=width]
+    return max(fit, key=lambda o: SIZES[o]['hidden_size'], default='tiny')
 
 def settle_recipe(
     encoder, # `nn.Module`

@@ -50,7 +50,7 @@ class Origin:
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #4277e8cb
 def open_origin(
-    folder, # What `open_pretrained` opens: a run, a Hugging Face folder, `hf:name`, or `tiny`, the model of the package
+    folder, # What `open_pretrained` opens: a run, a Hugging Face folder, `hf:name`, or `tiny`, a model of the package
 )->Origin:
     "Open trained networks to begin with"
     found = open_pretrained(folder)

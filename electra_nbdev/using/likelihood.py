@@ -444,14 +444,14 @@ def _paired(gaps):
     "Mean of paired differences with Agresti and Min's 95 % interval, in points"
     n, total = len(gaps)+2, sum(gaps)
     middle, reach = total/n, Z*math.sqrt(sum(o*o for o in gaps) + 1 - total*total/n)/n
-    return 100*total/len(gaps), 100*(middle-reach), 100*(middle+reach)
+    return 100*total/len(gaps), 100*max(-1, middle-reach), 100*min(1, middle+reach)
 
 def difference(
     rows:list, # From `score_pairs`
-    others:list, # The same pairs, scored by another model or in another way
+    others:list, # The same pairs in the same order, scored by another model or in another way
 )->tuple: # Points, low, high
     "How much better `rows` are in the mean over sets, with a 95 % interval, pair by pair"
-    gaps = [dict(set=a['set'], gap=_credit(a)-_credit(b)) for a,b in zip(rows, others) if 'ratio' not in a]
+    gaps = [dict(set=a['set'], gap=_credit(a)-_credit(b)) for a,b in zip(rows, others, strict=True) if 'ratio' not in a]
     return _mean_over([_paired([o['gap'] for o in g]) for g in _grouped(gaps, 'set').values()])
 
 
@@ -554,7 +554,7 @@ def told_differences(
     "How far each way is from the first"
     first, *others = found
     if all('ratio' in r for r in found[first]): return []
-    return ["{} less {}, mean over sets on the same pairs: {:+.1f} [{:+.1f}, {:+.1f}]".format(
+    return ["{} minus {}, mean over sets, pair by pair: {:+.1f} points [{:+.1f}, {:+.1f}]".format(
             o, first, *difference(found[o], found[first])) for o in others]
 
 

@@ -379,7 +379,7 @@ def check_references(
 
 # %% ../../nbs/using/28_score_files.ipynb #a1e6cc4d
 WAYS = 'towers', 'energies', 'pll', 'word-l2r', 'log-likelihood', 'p-replaced'
-CHOICE_WAYS = 'generator', 'p-replaced', 'towers', 'energies', 'pll' # To rank candidates for a blank, the best first
+CHOICE_WAYS = 'generator', 'p-replaced', 'towers', 'energies', 'pll' # For a blank; a model's first is its default
 BEFORE = dict(energy='energies', passes='pll', discriminator='p-replaced') # Their names in 0.2
 
 def way_of(
