@@ -10,6 +10,7 @@ from electra_nbdev.cli import _models, electra_score
 from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.files import SHIPPED
 from electra_nbdev.engine.models import shipped
+from electra_nbdev.finetuning.finetune_recipe import open_model
 from electra_nbdev.pretraining.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.using.likelihood import load_likelihood
@@ -19,7 +20,7 @@ from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/'benchmarks'))
-import likelihoods
+import encoders, likelihoods
 
 RESULTS = ROOT/'benchmarks/results'
 ELECTRICS = 'electric', 'electric-baby'
@@ -147,6 +148,7 @@ def test_blanks_and_odd_words_are_measured_ones():
 def test_the_card_says_how_it_fine_tunes():
     "Every number of `benchmarks/encoders.py`, the row of each task in one line"
     found = json.loads((RESULTS/'encoders.json').read_text())['found']
+    assert [*found]==[*encoders.SIDES] and all(open_model(o) for o in encoders.SIDES.values())
     card = (shipped('electra-baby')/'README.md').read_text()
     for task in next(iter(found.values())):
         assert ' | '.join(f"{o[task]['mean']:.1f} ± {o[task]['sd']:.1f}" for o in found.values()) in card

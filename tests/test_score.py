@@ -309,7 +309,7 @@ def test_context_decides(toy):
     assert v.probs==pytest.approx([.1]*5 + [.8, .1]) and loves.probs==pytest.approx([.1]*5)
     assert str(v).splitlines()==['The cat sat on the mathematics [80 %].',
                                  '  mathematics 80 %; the generator would write mat 50 % · floor 33 % · cat 17 %']
-    assert str(replace(toy, generator=None)('The mat.'))=='The mat.\n  no word reaches 50 %; the highest is The 10 %'
+    assert str(replace(toy, generator=None)('The mat.'))=='The mat.\n  no word reaches 50 %; highest: The 10 %'
     assert '<sub>80 %</sub>' in v._repr_html_() and '<sub>' not in toy('The mat.')._repr_html_()
 
 def test_colours():

@@ -182,7 +182,7 @@ def _stands_out(v, i): return v.probs[i]>=v.threshold
 def _notes(v):
     "A line for each flagged word"
     for i in v.flagged:
-        high = '' if _stands_out(v, i) else f'no word reaches {_percent(v.threshold)}; the highest is '
+        high = '' if _stands_out(v, i) else f'no word reaches {_percent(v.threshold)}; highest: '
         others = ' · '.join(f'{w} {_percent(p)}' for w,p in v.alternatives.get(i, ()))
         others = f'; the generator would write {others}' if others else ''
         yield f'{high}{v.words[i]} {_percent(v.probs[i])}{others}'
