@@ -429,7 +429,7 @@ def _check_pairs(source, out):
 def _ways(asked, model, by):
     "By what a model scores; a folder without a model is refused, and a way that it does not have"
     from electra_nbdev.engine import models
-    from electra_nbdev.using.score_files import CHOICE_WAYS, WAYS, likelihood_ways, way_of
+    from electra_nbdev.using.score_files import CHOICE_WAYS, WAYS, choice_ways, likelihood_ways, way_of
     by = [way_of(o, dict(choices=CHOICE_WAYS, surprisal=WAYS[:-1]).get(asked, WAYS)) for o in by if o]
     if str(model).startswith('hf:'): return ()
     models.check_source(folder := models.model_path(model))
@@ -437,8 +437,8 @@ def _ways(asked, model, by):
     ways = likelihood_ways(folder)
     if asked=='surprisal' and ways==WAYS[-1:]:
         raise InputError(f"{model} is a discriminator, which gives no surprisal; give a model with likelihoods")
-    for o in by:
-        if o!='generator': way_of(o, ways, f'--by for {model}')
+    if asked=='choices': ways = choice_ways(ways) or ways
+    for o in by: way_of(o, ways, f'--by for {model}')
     return ways
 
 def _check_parts(asked, source, context, unit, per):

@@ -137,6 +137,7 @@ def test_choices(home):
 BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'": 'no file',
        f"--choices '{'the cat sat on ___ . '*30}'": 'no file',
        "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
+       "--choices 'the ___' --candidates a b --by towers --model tiny": 'allowed: generator, p-replaced, pll',
        '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
        f"--text '{'the cat '*60}'": 'where there is nothing',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',

@@ -30,7 +30,7 @@ from ..engine.models import model_folder
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from .likelihood import (Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood, wilson,
                                             window_scores)
-from .score_files import (BLANK, CHOICE_WAYS, Weights, check_by, check_kind, check_references,
+from .score_files import (BLANK, Weights, check_by, check_kind, check_references, choice_ways,
                                              likelihood_ways, read_choices, read_nbest, way_of, weights_path)
 
 # %% ../../nbs/using/34_ranking.ipynb #d460bdb8
@@ -56,8 +56,7 @@ def load_chooser(
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Likelihood:
     "Open a trained model that ranks candidates"
-    ways = likelihood_ways(model_folder(path))
-    known = [o for o in CHOICE_WAYS if o in ways or o=='generator' and 'pll' in ways]
+    known = choice_ways(likelihood_ways(model_folder(path)))
     if not known: raise InputError(f"{path} reads from left to right, so it ranks no candidates; give another model")
     by = way_of(by, known, f'--by for {path}') if by else known[0]
     if by!='generator': return load_likelihood(path, by, vocab, device)

@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/using/score_files.html.md"""
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
            'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'check_one_test', 'line_contexts',
-           'read_choices', 'NBest', 'read_nbest', 'check_references', 'way_of', 'likelihood_ways', 'Weights',
-           'weights_path', 'read_weights', 'check_by', 'check_kind']
+           'read_choices', 'NBest', 'read_nbest', 'check_references', 'way_of', 'likelihood_ways', 'choice_ways',
+           'Weights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
 
 # %% ../../nbs/using/28_score_files.ipynb #9a35aced
 import csv, json, math, os, re
@@ -412,6 +412,13 @@ def likelihood_ways(
     if recipe.is_file(): return scoring_ways(load_hparams(recipe))
     if not (folder/'generator').is_dir(): return _ways_of_network(folder)
     return ('pll', 'word-l2r', *(['p-replaced'] if (folder/'discriminator').is_dir() else []))
+
+def choice_ways(
+    ways:tuple, # From `likelihood_ways`
+)->tuple: # Some of `CHOICE_WAYS`, the default first
+    "By what a model ranks candidates; what fills masks is a generator"
+    return tuple(o for o in CHOICE_WAYS if o in ways or o=='generator' and 'pll' in ways)
+
 
 # %% ../../nbs/using/28_score_files.ipynb #eb7be1ff
 @dataclass
