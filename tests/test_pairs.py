@@ -13,8 +13,8 @@ import electra_nbdev.using.likelihood as likelihood
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.using.likelihood import Likelihood, accuracies, compared, score_pair_files, score_pairs, told_ties
-from electra_nbdev.using.likelihood import wilson
+from electra_nbdev.using.likelihood import (Likelihood, accuracies, compared, difference, score_pair_files, score_pairs,
+                                            told_differences, told_ties, wilson)
 from electra_nbdev.using.score_files import read_pairs, texts_of
 from test_commands import bad, typed
 from test_likelihood import TOK, home # noqa: F401, a fixture
@@ -138,6 +138,12 @@ def test_two_models_by_one_way(published, capsys):
     assert told.startswith(f'{ways[1]} minus {ways[0]}, mean over sets, pair by pair: {gap:+.1f} points [')
     score_pair_files(['electric', 'electric-baby'], published/'wug_adj.jsonl')
     assert 'pair by pair' not in capsys.readouterr().out # where nothing is right or wrong
+
+def test_a_difference_is_the_later_way_minus_the_first():
+    def rows(*right): return [dict(set='a', right=o, ties=0) for o in right]
+    told, = told_differences(dict(one=rows(*[False]*4), other=rows(*[True]*4)))
+    assert told.startswith('other minus one, mean over sets, pair by pair: +100.0 points [+')
+    with pytest.raises(ValueError): difference(rows(True), rows(True, False)) # not the same pairs
 
 def test_options_follow_as_they_are(tmp_path):
     "Published options may begin with a space"
