@@ -91,9 +91,9 @@ def test_house(rule):
     idle = sorted(allowed.keys()-found.keys())
     assert not idle, f'no longer needed in house.json, `python tests/test_house.py` takes them out: {idle}'
 
-def test_at_most_50_notebooks():
+def test_at_most_52_notebooks():
     "A new subject takes the place of another, or a section of a notebook that is there"
-    assert len(NOTEBOOKS)<=50
+    assert len(NOTEBOOKS)<=52
 
 def test_words_are_found_wherever_they_stand():
     code = "def f(x): # Share of holes\n    'Mended halves'\n    raise ValueError(f'the verdict is {x}')"

@@ -79,6 +79,15 @@ def order(self:PretrainDL,
         self._order = epoch, self.grouped(order, epoch) if self.window else order
     return self._order[1]
 
+# %% ../../nbs/data/13_batches.ipynb #582c0557
+@patch(as_prop=True)
+def no_padding(self:PretrainDL)->bool:
+    "Whether every example fills its row"
+    if not hasattr(self, '_no_padding'):
+        lengths = getattr(self.dataset, 'lengths', None)
+        self._no_padding = bool(lengths and (lengths()==self.dataset.width).all())
+    return self._no_padding
+
 # %% ../../nbs/data/13_batches.ipynb #b7372302
 @patch
 def numbers(self:PretrainDL,

@@ -26,7 +26,7 @@ from ..engine.command import check_candidates
 from ..engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of, one_line
 from ..engine.models import check_fitting, complete_network, device_of, max_input, model_folder
 from ..engine.ranks import KeyedRandom
-from ..method.generator import Prediction, hidden_states, in_parts, masked_logits, predict_masked
+from ..method.generator import Prediction, hidden_states, in_parts, masked_logits
 from ..method.generator import sample_inverse_cdf
 from ..method.masking import EVAL_MASK_PROB, MaskedBatch, MaskTokens, candidates, make_inputs, mask_batch
 from ..method.masking import scatter_update
@@ -304,7 +304,8 @@ class MaskFromTable(MaskTokens):
             raise InputError("these DataLoaders give no replacements; make them from SampledExamples")
         ids, a, slots, *table, shown = columns
         inp = make_inputs(ids, a, self.special_ids.pad)
-        rand = self.random_of_step(ids) if self.training else self.random_of_evaluation(ids)
+        keyed = KeyedRandom(self.seed, 0, first=self.places(ids), device=ids.device)
+        rand = keyed if self.training else self.random_of_evaluation(ids)
         slots = slots[:, :ids.numel()//len(slots)].reshape(ids.shape)
         width, n = min(ids.shape[1], table[0].shape[1]), len(ids)//len(table[0])
         slot, positions = slots.sort(dim=1, descending=True, stable=True)
@@ -319,9 +320,16 @@ class MaskFromTable(MaskTokens):
         self.learn.xb = tuple(self.masked)
 
 # %% ../../nbs/data/17_replacements.ipynb #0fa3204b
-@predict_masked.register
-def _(generator:Candidates, mb, training, step=None, temperature=1., disallow_correct=False):
-    probs = candidate_probs(generator, temperature, mb.targets if disallow_correct else None)
-    sampled = generator.ids.gather(-1, sample_inverse_cdf(probs, mb.u)[...,None]).squeeze(-1)
-    nll, entropy = -generator.original, torch.special.entr(probs).sum(-1)
-    return Prediction((nll*mb.weights).sum(), mb.weights.sum(), nll, sampled, generator.ids[...,0], entropy)
+@patch
+def predict_masked(self:Candidates,
+    mb:MaskedBatch, # Masked batch
+    training:bool, # Not used: nothing is learnt
+    step=None, # Not used
+    temperature:float=1., # Of the softmax that is sampled from
+    disallow_correct:bool=False, # Never sample the original token
+)->Prediction:
+    "What the table proposes"
+    probs = candidate_probs(self, temperature, mb.targets if disallow_correct else None)
+    sampled = self.ids.gather(-1, sample_inverse_cdf(probs, mb.u)[...,None]).squeeze(-1)
+    nll, entropy = -self.original, torch.special.entr(probs).sum(-1)
+    return Prediction((nll*mb.weights).sum(), mb.weights.sum(), nll, sampled, self.ids[...,0], entropy)

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
+from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -155,17 +156,37 @@ class KeyedRandom:
         first:int|Tensor=0, # Place of the first row, or of each row, (rows,)
         device='cpu', # Of the numbers
     ):
-        self.key, self.first, self.device, self.calls = key, first, device, 0
+        self.key, self.first, self.device = key, first, device
+        self.calls, self.drawn = 0, []
 
     def __call__(self,
         rows:int, # How many rows
         cols:int, # Numbers of each
     )->Tensor: # float32 in [0, 1), (rows, cols)
         "Numbers of the next call; those of a row depend on its place, not on how many rows there are"
-        z = 0
-        for o in (*self.key, self.calls): z = _mixed(_signed(z + _GOLDEN*(o+1)), _signed)
-        self.calls += 1
-        places = self.first
-        if isinstance(places, int): places = torch.arange(places, places+rows, device=self.device)
-        for o in (places[:,None], torch.arange(cols, device=self.device)): z = _mixed((o+1)*_signed(_GOLDEN) + z)
-        return ((z >> 40) & (2**24-1)).float() * 2**-24
+        if not self.drawn: self.ahead(rows, cols)
+        return self.drawn.pop(0)
+
+# %% ../../nbs/engine/97_ranks.ipynb #cdb80f41
+@patch
+def ahead(self:KeyedRandom,
+    rows:int, # How many rows
+    *cols:int, # Numbers of each, in the next calls
+):
+    "Draw the numbers of several calls together: one third of the kernels for three calls"
+    places = self.first
+    if isinstance(places, int): places = torch.arange(places, places+rows, device=self.device)
+    places = (places[:,None]+1)*_signed(_GOLDEN)
+    z = _mixed(torch.cat([places + self._next_key() for _ in cols], 1))
+    z = torch.cat([z[:,i:i+1].expand(-1, n) for i,n in enumerate(cols)], 1)
+    at = torch.cat([torch.arange(n, device=self.device) for n in cols])
+    z = _mixed((at+1)*_signed(_GOLDEN) + z)
+    self.drawn = list((((z >> 40) & (2**24-1)).float() * 2**-24).split(cols, 1))
+
+@patch
+def _next_key(self:KeyedRandom):
+    "Of a call"
+    z = 0
+    for o in (*self.key, self.calls): z = _mixed(_signed(z + _GOLDEN*(o+1)), _signed)
+    self.calls += 1
+    return z

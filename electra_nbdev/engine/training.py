@@ -14,6 +14,7 @@ __all__ = ['CountUpdates', 'end_fit', 'finder_of', 'has_own_schedule', 'batches_
 # %% ../../nbs/engine/95_training.ipynb #fcee7909
 import math, weakref
 from contextlib import nullcontext, suppress
+from functools import partial
 
 import torch
 from fastai.callback.core import Callback, CancelFitException, TrainEvalCallback
@@ -36,6 +37,7 @@ from .models import check_precision
 class CountUpdates(Callback):
     "Count completed updates in `learn.n_updates`, batches since the last one in `learn.n_accumulated`"
     order, run_valid = TrainEvalCallback.order+1, False
+    on_host = 'before_step', 'after_step' # a count is no work of the device
     def after_create(self):
         "Start at zero, or where a callback that was removed stopped counting"
         self.learn.n_updates, self.learn.n_accumulated = getattr(self.learn, 'n_updates', 0), 0
@@ -212,6 +214,45 @@ class DeviceLearner(Learner):
             self.one_batch(*o)
             if self.training and self.n_updates>=self.last_update: break
 
+# %% ../../nbs/engine/95_training.ipynb #4c57bd2f
+DeviceLearner.around, DeviceLearner.captured = (), None # Around the forward pass; in place of a step
+DeviceLearner.on_device = False # Whether a step leaves out what belongs to the host
+
+@patch
+def _do_one_batch(self:DeviceLearner):
+    "A batch; in training with what stands around the forward pass, by another object if there is one"
+    if not self.training: return super(DeviceLearner, self)._do_one_batch()
+    if self.captured: self.captured(self)
+    else: self.train_batch()
+
+@patch
+def train_batch(self:DeviceLearner):
+    "A training step of fastai"
+    network = forward = self.model
+    for wrap in self.around: forward = partial(wrap, forward)
+    def once(*xb):
+        self.model = network
+        return forward(*xb)
+    if self.around: self.model = once
+    super(DeviceLearner, self)._do_one_batch()
+
+# %% ../../nbs/engine/95_training.ipynb #13045df3
+@patch
+def _call_one(self:DeviceLearner,
+    event_name:str, # Event of fastai
+):
+    "Call it in every callback; of a step that is captured, only what works on the device"
+    for cb in self.cbs.sorted('order'):
+        if not (self.on_device and event_name in getattr(type(cb), 'on_host', ())): cb(event_name)
+
+@patch
+def call_host(self:DeviceLearner,
+    event_name:str, # Event of a step
+):
+    "Call an event where callbacks have declared it as work of the host"
+    for cb in self.cbs.sorted('order'):
+        if event_name in getattr(type(cb), 'on_host', ()): cb(event_name)
+
 # %% ../../nbs/engine/95_training.ipynb #0806e286
 @patch
 def fit_until(self:DeviceLearner,
@@ -308,15 +349,16 @@ class CompileBodies(Callback):
 def compile_callbacks(
     wanted:bool, # Whether bodies are to be compiled
     device:torch.device, # Where the training takes place
+    kind:type=CompileBodies, # Callback that compiles
     **how, # As for `compile_bodies`
 )->list: # Callbacks
-    "What makes a learner train with compiled bodies, where torch compiles for its device"
+    "What makes a learner compile, where torch does so for its device"
     if not wanted: return []
     try: torch.compile(lambda x: x+1)(torch.ones(2, device=device))
     except Exception as e:
         why = one_line(getattr(e, 'inner_exception', e))
         raise InputError(f"--compile does not work here on {device}; leave it out ({why})") from None
-    return [CompileBodies(**how)]
+    return [kind(**how)]
 
 # %% ../../nbs/engine/95_training.ipynb #98085283
 def copy_batch(

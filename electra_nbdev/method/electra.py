@@ -417,6 +417,7 @@ def step_loss(
 class ObjectiveStep(Callback):
     "A step of an objective, as fastai sees it"
     order = MixedPrecision.order-1 # the first to see what the network returns
+    on_host = () # its part of a step is done on the device
     def __init__(self,
         n_updates:int|None=None, # Updates of the whole run; None: of this fit
     ): self.n_updates = n_updates

@@ -21,7 +21,7 @@ from .discriminator import IGNORE, corrupt, disc_labels, disc_nll
 from .electra import Objective, ObjectiveStep
 from .electra import ReplacedTokenDetection, StepOutput
 from .generator import Prediction, gather_positions, in_parts, mlm_nll
-from .generator import predict_masked, sample_tokens, top_and_entropy
+from .generator import sample_tokens, top_and_entropy
 from .masking import EVAL_MASK_PROB, Inputs, MaskedBatch
 
 # %% ../../nbs/method/05_electric.ipynb #c62e4776
@@ -182,9 +182,15 @@ def predict(self:TwoTowers,
     own = nll.gather(1, mb.positions)
     return Prediction(total, mb.candidates.sum(), own, sampled, *extra), state, nll
 
-@predict_masked.register
-def _(generator:TwoTowers, mb, training, step=None, **sampling):
-    return generator.predict(mb, training, step, **sampling)[0]
+@patch
+def predict_masked(self:TwoTowers,
+    mb:MaskedBatch, # Batch with candidates and positions
+    training:bool, # Whether this is a training step
+    step=None, # As for `predict`
+    **sampling, # `temperature`, `disallow_correct`
+)->Prediction:
+    "The prediction alone, as every generator gives it"
+    return self.predict(mb, training, step, **sampling)[0]
 
 # %% ../../nbs/method/05_electric.ipynb #cb359081
 @torch.no_grad()

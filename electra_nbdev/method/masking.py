@@ -147,6 +147,7 @@ def mask_batch(
     width = min(sl, max(1, int((mask_prob+.005) * sl)))
     n = num_masked((inp.input_ids!=special_ids.pad).sum(1), mask_prob, width)
     available = cand.sum(1)
+    if hasattr(rand, 'ahead'): rand.ahead(bs, sl if duplicates=='distinct' else width, width, width)
     if duplicates=='distinct':
         n, positions = n.minimum(available), draw_distinct(cand, rand(bs, sl), width, begins)
     else: n, positions = n*(available>0), draw_with_replacement(cand, rand(bs, width))
@@ -173,14 +174,16 @@ def make_inputs(
     input_ids:Tensor, # Token ids padded on the right, (bs, sl)
     segment_a_length:Tensor|None, # Tokens up to the first [SEP], included, (bs,); None: one segment
     pad:int, # Id of [PAD]
+    full:bool=False, # Whether it is known that there is no padding
 )->Inputs: # On the same device
-    "Derive padding mask and segment ids"
+    "Derive padding mask and segment ids; a CPU looks for padding, a GPU would wait for the answer"
     real = input_ids!=pad
     if segment_a_length is None: in_b = torch.zeros_like(real)
     else:
         at = torch.arange(real.shape[1], device=real.device)
         in_b = (at >= segment_a_length[:,None]) & real
-    full = input_ids.device.type=='cpu' and bool(real.all())
+    read = input_ids.device.type=='cpu' and not torch.compiler.is_compiling()
+    full = full or read and bool(real.all())
     return Inputs(input_ids, None if full else real, in_b.long())
 
 # %% ../../nbs/method/01_masking.ipynb #0f688aa9
@@ -194,12 +197,13 @@ def mask_examples(
     duplicates:str='distinct', # As in `mask_batch`
     rand:Callable=torch.rand, # As in `mask_batch`
     word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
+    full:bool=False, # Whether it is known that there is no padding
 )->MaskedBatch:
     "A masked batch of examples as they are stored"
     if ids.ndim!=2:
         raise InputError(f"token ids have shape {tuple(ids.shape)}, not (examples, length); "
                          "let each example of the DataLoaders be a tuple, for example (ids,)")
-    inp = make_inputs(ids, segment_a_length, special_ids.pad)
+    inp = make_inputs(ids, segment_a_length, special_ids.pad, full)
     begins = None if word_starts is None else word_starts[ids]
     return mask_batch(inp, special_ids, mask_prob, duplicates, rand, begins)
 
@@ -216,34 +220,44 @@ class MaskTokens(Callback):
     ): store_attr()
 
     def before_fit(self):
-        "Updates have to be counted"
+        "Updates have to be counted; a compiled step may mask by itself"
         count_updates(self.learn)
+        self.learn.mask_step, self.learn.masks_in_step = self.mask_at, False
 
     def before_batch(self):
         "Mask token ids, alone or followed by the lengths of their first segments"
-        ids, *rest = (*self.xb, *self.yb)
-        self.learn.masked = self.mask(ids, rest[0] if rest else None)
+        ids, *rest = (*self.xb, *self.yb)[:2]
+        self.no_padding = getattr(self.dl, 'no_padding', False)
+        starts = self.word_starts
+        if starts is not None: self.word_starts = starts.to(ids.device) # copied once
+        if not self.training: self.learn.masked = self.mask_held_out(ids, *rest)
+        elif getattr(self.learn, 'masks_in_step', False):
+            self.learn.masked, self.learn.xb = None, (self.places(ids), ids, *rest)
+            return
+        else: self.learn.masked = self.mask_at(self.places(ids), ids, *rest)
         self.learn.xb = tuple(self.masked)
-
-    def mask(self, ids, segment_a_length): # As for `mask_examples`
-        "Mask a batch, held-out text at its own rate"
-        how, starts = [ids, segment_a_length, self.special_ids], self.word_starts
-        if not self.training:
-            rand = self.random_of_evaluation(ids)
-            return mask_examples(*how, EVAL_MASK_PROB, self.duplicates, rand)
-        if starts is not None: starts = self.word_starts = starts.to(ids.device) # copied once
-        rand = self.random_of_step(ids)
-        return mask_examples(*how, self.mask_prob, self.duplicates, rand, starts)
 
 # %% ../../nbs/method/01_masking.ipynb #6a67852d
 @patch
-def random_of_step(self:MaskTokens,
+def places(self:MaskTokens,
     ids:Tensor, # Token ids of this process, (bs, sl)
-)->KeyedRandom:
-    "Uniform numbers for the places of the examples in the stream of all examples"
+)->Tensor: # (bs,) int64
+    "Places of a training batch's examples in the stream of all examples"
     batches = batches_per_update(self.learn)*getattr(self.learn, 'parts', 1)
     batch = self.learn.n_updates*batches + self.learn.n_accumulated
-    return KeyedRandom(self.seed, 0, first=(batch*n_processes()+rank())*len(ids), device=ids.device)
+    first = (batch*n_processes()+rank())*len(ids)
+    return torch.arange(first, first+len(ids), device=ids.device)
+
+@patch
+def mask_at(self:MaskTokens,
+    places:Tensor, # From `places`, (bs,)
+    ids:Tensor, # Token ids, (bs, sl)
+    segment_a_length:Tensor|None=None, # As for `mask_examples`
+)->MaskedBatch:
+    "Mask a training batch; the same places have the same masks and samples"
+    how = self.special_ids, self.mask_prob, self.duplicates
+    rand = KeyedRandom(self.seed, 0, first=places, device=ids.device)
+    return mask_examples(ids, segment_a_length, *how, rand, self.word_starts, self.no_padding)
 
 # %% ../../nbs/method/01_masking.ipynb #83c13327
 @patch
@@ -253,6 +267,16 @@ def random_of_evaluation(self:MaskTokens,
     "Uniform numbers for the examples of a held-out batch, the same in every evaluation"
     first = getattr(self.dl, 'first', 0)
     return KeyedRandom(self.seed, 1, self.iter, first=first, device=ids.device)
+
+@patch
+def mask_held_out(self:MaskTokens,
+    ids:Tensor, # Token ids of this process, (bs, sl)
+    segment_a_length:Tensor|None=None, # As for `mask_examples`
+)->MaskedBatch:
+    "Mask a held-out batch, at a rate of its own"
+    how = self.special_ids, EVAL_MASK_PROB, self.duplicates
+    return mask_examples(ids, segment_a_length, *how, self.random_of_evaluation(ids),
+                         full=self.no_padding)
 
 # %% ../../nbs/method/01_masking.ipynb #03918d19
 class MaskCollator:

@@ -46,6 +46,7 @@ def clip_by_global_norm(
 class ClipNorm(Callback):
     "Clip the gradients by their global norm, which `learn.grad_norm` keeps, before every step"
     order,run_valid = MixedPrecision.order+2,False # after what drops gradients
+    on_host = () # all it does is done on the device
     def __init__(self,
         max_norm:float|None=1., # Longest that all gradients together may be; None: any length
     ): self.max_norm = max_norm
@@ -58,6 +59,7 @@ class ClipNorm(Callback):
 class LinearWarmupDecay(Callback):
     "Raise the rate linearly, then lower it linearly to zero"
     order,run_valid = ClipNorm.order+1,False
+    on_host = 'before_step', # only a number is set
     def __init__(self,
         warmup:int|float=0.1, # Updates of linear warmup (int), or a fraction of all updates (float)
         n_updates:int|None=None, # Updates of the whole run; None: of this fit

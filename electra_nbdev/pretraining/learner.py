@@ -22,7 +22,7 @@ import fastai.callback.all # schedules, finder, accumulation: what a fastai user
 import pandas as pd
 import torch
 from fastai.callback.core import Callback
-from fastai.callback.fp16 import MixedPrecision
+from fastai.callback.fp16 import AMPMode, MixedPrecision
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import display_df
@@ -36,6 +36,7 @@ from ..data.replacements import examples_for
 from ..data.text import sample_corpus
 from ..data.tokenizer import special_token_ids, train_vocab, watched
 from ..engine.files import InputError, build_lock, cache_dir
+from ..engine.gpu import WorkingWeights
 from ..engine.ranks import AverageGradients, OwnDropout, largest, n_processes, rank
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
                                            count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
@@ -221,6 +222,18 @@ def _known_tokenizer(self:ElectraLearner):
 
 class _NoData(DataLoaders):
     def new_empty(self): return self
+
+# %% ../../nbs/pretraining/22_learner.ipynb #eaad5b16
+@patch
+def add_cb(self:ElectraLearner,
+    cb, # Callback, or its class
+):
+    "Add a callback; bfloat16 on an NVIDIA GPU becomes weights in bfloat16"
+    cb = cb() if isinstance(cb, type) else cb
+    half = isinstance(cb, MixedPrecision) and cb.amp_mode==AMPMode.BF16 and not isinstance(cb, WorkingWeights)
+    gpu = torch.device(self.dls.device or 'cpu').type=='cuda'
+    if half and gpu and n_processes()==1: cb = WorkingWeights()
+    return super(ElectraLearner, self).add_cb(cb)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #d94c1ffc
 def electra_learner(

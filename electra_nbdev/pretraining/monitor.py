@@ -349,6 +349,7 @@ OVERFLOWS = 50 # Overflows of half precision in a row that end a run
 class SkipBadGradients(Callback):
     "Skip updates that would spoil the weights; stop after too many"
     order = JSONLLogger.order+1 # after the clipping, and after the metrics
+    on_host = 'after_step', # the decision itself is made on the device
     def __init__(self,
         spike_factor:float|None=100., # Skip a gradient so many times as long as usual; None: only if it is not finite
         max_skipped:int=10, # Updates that may be skipped
@@ -363,9 +364,8 @@ class SkipBadGradients(Callback):
         norm = self.grad_norm if hasattr(self, 'clip_norm') else loss # without clipping there is no norm
         usual, bad = self.usual, ~(norm.isfinite() & loss.isfinite())
         if self.spike_factor: bad |= (usual>0) & (norm>self.spike_factor*usual)
-        self.usual = torch.where(bad, usual, torch.where(usual>0, usual + (norm-usual)/USUAL, norm))
-        place = getattr(self.dls.train, 'position', 0)-1
-        self.unseen.append((self.n_updates+1, place, torch.stack([bad.float(), norm, loss])))
+        usual.copy_(torch.where(bad, usual, torch.where(usual>0, usual + (norm-usual)/USUAL, norm)))
+        self.learn.update_facts = torch.stack([bad.float(), norm, loss])
         if isinstance(self.opt, ElectraOptimizer): self.opt.opt.found_inf = bad.float()
         elif bad: raise CancelStepException()
 
@@ -374,6 +374,10 @@ class SkipBadGradients(Callback):
 def after_step(self:SkipBadGradients):
     "Look at what was left out, when it is due"
     if isinstance(self.opt, ElectraOptimizer): self.opt.opt.found_inf = None
+    if (facts := getattr(self.learn, 'update_facts', None)) is not None:
+        place = getattr(self.dls.train, 'position', 0)-1
+        self.unseen.append((self.n_updates+1-self.completed, place, facts.clone()))
+    self.learn.update_facts = None
     self.overflows = 0 if self.completed else self.overflows+1
     if self.loss.device.type=='cpu' or self.n_updates%self.every==0: self.look()
 

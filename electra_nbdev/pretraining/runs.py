@@ -21,25 +21,28 @@ from fastai.callback.core import Callback
 from fastai.torch_core import no_random, set_seed
 from fastcore.basics import patch
 
+# %% ../../nbs/pretraining/23_runs.ipynb #03358d8c
 from ..data.replacements import examples_for
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
 from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, file_name, remove_leftovers, suggest, versions
+from ..engine.gpu import WorkingWeights
 from ..engine.models import check_examples, check_place_of_run, check_run, device_of
 from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
-from ..engine.training import (compile_callbacks, end_fit, finder_of, is_compiled, precision_callbacks,
-                                           print_line, progress_bars)
+from ..engine.training import (compile_callbacks, end_fit, finder_of, precision_callbacks, print_line,
+                                           progress_bars)
 from ..method.electra import Objective
 from ..method.masking import EVAL_MASK_PROB
+from .graph import CompileStep
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe, check_init,
-                                              check_longer, check_objective, check_trained_on, check_vocabulary,
-                                              load_hparams, load_weights, preset, reads_table, refuse_other, run_facts,
-                                              save_hparams, save_networks, shortened, with_steps)
+from .recipe import LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe, check_init
+from .recipe import check_longer, check_objective, check_trained_on, check_vocabulary
+from .recipe import load_hparams, load_weights, preset, reads_table, refuse_other, run_facts
+from .recipe import save_hparams, save_networks, shortened, with_steps
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -173,9 +176,10 @@ def resume_conditions(
     else: name = f'{device.type} {torch.backends.cpu.get_cpu_capability()}'
     precision = getattr(amp.amp_mode, 'value', amp.amp_mode) if amp else 'fp32'
     order = {} if device.type=='cpu' else dict(deterministic=torch.are_deterministic_algorithms_enabled())
+    order |= dict(weights='bf16') if isinstance(amp, WorkingWeights) else {}
     order |= dict(parts=learn.hp.grad_accumulation) if learn.hp.grad_accumulation>1 else {}
     return dict(device=name, precision=precision, threads=torch.get_num_threads(),
-                processes=n_processes(), torch=torch.__version__ + ' compiled'*is_compiled(learn.model), **order)
+                processes=n_processes(), torch=torch.__version__ + ' compiled'*hasattr(learn, 'compile_step'), **order)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #6192383d
 def restore(
@@ -316,7 +320,7 @@ def run_pretraining(
     extend:bool=False, # Train a finished run longer
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None, # `fp32`, `bf16`, `fp16`, `auto`: the faster on a CPU; `default_precision` if None
-    compile:bool=False, # Compile the bodies
+    compile:bool=False, # Compile the step
     log=(), # `tensorboard`, `wandb`
     model:Objective|None=None, # Networks to begin with, in their objective; new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
@@ -341,9 +345,9 @@ def run_pretraining(
 
 # %% ../../nbs/pretraining/23_runs.ipynb #ddd97b46
 def _compiled(compile, precision, device):
-    "What compiles the bodies; what the machine lacks is refused"
+    "What compiles the step; what the machine lacks is refused"
     precision_callbacks(precision, device)
-    return compile_callbacks(compile, device, dynamic=False)
+    return compile_callbacks(compile, device, CompileStep, dynamic=False)
 
 def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective):
     "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
