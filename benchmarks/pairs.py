@@ -7,12 +7,11 @@ masked language model after one more stage. The weights of that earlier Electric
 its two ways are left out. Differences are those from the masked language model, pair by pair. Seconds are for 1,000
 sentences of 20 words of the embedded novels by the larger models, the least of `--rounds` in turns; minicons scores
 with the masked language model too where it is installed. The last line is JSON, which `--out` keeps."""
-import json, time
+import time
 from pathlib import Path
 
-from common import RESULTS, arguments, table
+from common import RESULTS, ROOT, arguments, report, table
 
-ROOT = RESULTS.parents[1]
 BEST, ELECTRA = 'electric-baby', 'electra-baby'
 BEFORE, MASKED = (RESULTS/'baby'/o for o in ('electric-sentences-again', 'masked-baby-en')) # Of equal FLOPs
 TIMED = [(BEST, 'energies'), (BEST, 'towers'), (MASKED, 'pll'), (MASKED, 'word-l2r'), (ELECTRA, 'p-replaced')]
@@ -95,7 +94,6 @@ def main():
         table((f'minus {masked}', 'points', 'low', 'high'), [(k, *o.values()) for k,o in differences[name].items()])
         table(head, [*means, ['ties', *(o['ties'] for o in found[name].values())]])
     facts = dict(benchmark='pairs', seconds=cost, found=found, differences=differences)
-    if args.data: Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
-    print(json.dumps(facts))
+    report(facts, args.out if args.data else None)
 
 if __name__=='__main__': main()
