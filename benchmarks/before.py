@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 
-from common import ratio, serve, table
+from common import commit, ratio, serve, table, write_result
 from pretrain import CLS, PAD, SEP, VOCAB, FullExamples, step_times
 
 HERE = Path(__file__).resolve().parents[1]
@@ -120,4 +120,4 @@ if __name__=='__main__':
         found = {k: compare(k, args) for k in args.kinds}
         table(['', 'noise', 'spread', 'speed', 'spread', 's'],
               [[k, *v['noise'].values(), *v['speed'].values(), v['seconds']] for k,v in found.items()])
-        if args.out: Path(args.out).write_text(json.dumps(found, indent=1)+'\n')
+        if args.out: write_result(found | dict(old=commit(Path(args.old).resolve())), args.out)

@@ -1,10 +1,11 @@
 """Whether bfloat16 costs learning: `tiny` from the same seeds in fp32 and in bf16, evaluated in fp32 on held-out text.
 
 A difference counts where it is larger than what seeds make among runs of the same precision."""
-import argparse, json
+import argparse
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean, stdev
+
+from common import write_result
 
 METRICS = 'gen_loss', 'disc_loss', 'disc_auc', 'auc_unigram'
 
@@ -43,7 +44,7 @@ def main():
     setting = f'tiny, {args.steps} steps, {args.seeds} seeds; mean and standard deviation'
     result = dict(benchmark='bf16', setting=setting,
                   **{k: summed(v) for k,v in found.items()}, runs=found)
-    Path(args.out).write_text(json.dumps(result, indent=1)+'\n')
+    write_result(result, args.out)
     for k in METRICS: print(f'{k:<12}', '  '.join('{} {:.4f} ± {:.4f}'.format(n, *result[n][k]) for n in found))
 
 if __name__=='__main__': main()

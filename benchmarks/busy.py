@@ -7,7 +7,7 @@ with that of the commands. Each measurement is a process of its own and lasts `-
 import json, os, subprocess, sys, time
 from statistics import median
 
-from common import arguments, cores, ratio, table
+from common import arguments, cores, ratio, report, table
 from electra_nbdev.engine.command import SPINS
 
 def score():
@@ -60,6 +60,6 @@ def main():
             rows.append((f'{o}, {place}', median(own), median(ours)))
             found[f'{o}, {place}'] = dict(own=own, ours=ours) | (ratio(ours, own) if all(own) else {})
     table(('', "a second, torch's own", "commands'"), rows)
-    print(json.dumps(dict(benchmark='busy', cores=cores(), **found)))
+    report(dict(benchmark='busy', cores=cores(), **found))
 
 if __name__=='__main__': main()

@@ -3,7 +3,35 @@ import argparse, json, os, platform, re, resource, subprocess, sys
 from pathlib import Path
 from statistics import median
 
-RESULTS = Path(__file__).parent/'results'
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT/'benchmarks'/'results'
+
+def commit(root=ROOT):
+    "Short hash of a checkout, with `+changes` if it differs in more than results; `unknown` without git"
+    env = {k: v for k,v in os.environ.items() if not k.startswith('GIT_')}
+    env['GIT_CEILING_DIRECTORIES'] = str(root.parent) # not of a repository around it
+    def git(*words): return subprocess.run(['git', *words], cwd=root, env=env, capture_output=True, text=True)
+    try: head = git('rev-parse', '--short', 'HEAD')
+    except FileNotFoundError: return 'unknown'
+    if head.returncode: return 'unknown'
+    return head.stdout.strip() + '+changes'*bool(git('status', '--porcelain', '--', '.', ':!benchmarks/results').stdout)
+
+# What is measured, as it is before; a copy without .git is told by the variable
+COMMIT = os.environ.get('ELECTRA_COMMIT') or commit()
+
+def with_commit(facts):
+    "A result with the commit that was measured, after those of what was in its file before"
+    before = facts['commit'].split(', ') if 'commit' in facts else []
+    return facts | dict(commit=', '.join(dict.fromkeys([*before, COMMIT])))
+
+def write_result(facts, path):
+    "Write a result, which names the commit"
+    Path(path).write_text(json.dumps(with_commit(facts), indent=1)+'\n')
+
+def report(facts, path=None):
+    "Print a result, which names the commit, as the last line; keep it if there is a path"
+    if path: write_result(facts, path)
+    print(json.dumps(with_commit(facts)))
 
 def arguments(doc, **options):
     "Command line of a benchmark; with `--side` the process measures"

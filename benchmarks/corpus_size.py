@@ -10,7 +10,7 @@ import argparse, json, os, resource, sys, tempfile, time
 from pathlib import Path
 from subprocess import run
 
-from common import cpu, table, text_folder
+from common import cpu, table, text_folder, write_result
 from data import peak_during
 
 VOCAB = Path(__file__).parents[1]/'electra_nbdev/models/electra-tiny-en/discriminator'
@@ -109,7 +109,8 @@ def main():
 def keep(args, found):
     "Write results; those of forms stand beside those of sizes"
     there = json.loads(args.out.read_text()) if args.out.is_file() else {}
-    found = there | dict(forms=found) if args.forms else found | {k: there[k] for k in ('forms',) if k in there}
-    args.out.write_text(json.dumps(found, indent=1)+'\n')
+    kept = {k: there[k] for k in ('forms', 'commit') if k in there}
+    found = there | dict(forms=found) if args.forms else found | kept
+    write_result(found, args.out)
 
 if __name__=='__main__': main()

@@ -5,12 +5,12 @@ building reads the file, makes examples and writes them, in one process. In all 
 `--threads` cores. `ratio` compares their speed;
 `fast` compares with `encode_batch_fast`, which keeps no offsets into the text and which building calls.
 `memory` compares the most memory of a process that builds from the largest and from the smallest text of `--sizes`."""
-import json, os, re, tempfile, time
+import os, re, tempfile, time
 from pathlib import Path
 from statistics import median
 from threading import Event, Thread
 
-from common import arguments, cores, memory_of, ratio, rounds, serve, table, text_folder
+from common import arguments, cores, memory_of, ratio, report, rounds, serve, table, text_folder
 
 def write_text(source, path, mb):
     "The text files of a folder, repeated until they make a file of so many megabytes"
@@ -105,6 +105,6 @@ def main():
         peak_mb={f'{k:.0f}': round(o) for k,o in peak.items()},
         mb_per_s={k: round(median(v), 2) for k,v in speed.items()},
         setting=f"{args.mb:.0f} MB of {'text' if args.text else 'the sample'}, {args.threads} cores")
-    print(json.dumps(found))
+    report(found)
 
 if __name__=='__main__': main()

@@ -7,7 +7,7 @@ import json, os, subprocess, sys, tempfile
 from pathlib import Path
 from statistics import median
 
-from common import arguments, ratio, table, text_folder
+from common import arguments, ratio, report, table, text_folder
 
 BIN = Path(sys.executable).parent
 
@@ -47,8 +47,8 @@ def main():
                 with tempfile.TemporaryDirectory(dir=work) as out: found.append(speed(args, data, Path(out)/'run', n))
                 print(f'round {i+1}  {n} process{"es" if n>1 else ""}  {found[-1]:8,.0f} tokens/s', flush=True)
     table(('processes', 'tokens/s'), [(str(n), round(median(o))) for n,o in got.items()])
-    print(json.dumps(dict(benchmark='distributed', **ratio(got[args.processes], got[1]),
-        tokens_per_s={n: round(median(o)) for n,o in got.items()},
-        setting=f'ELECTRA-Small, {args.bs} x {args.sl}, float32, {args.threads} threads in all')))
+    report(dict(benchmark='distributed', **ratio(got[args.processes], got[1]),
+                tokens_per_s={n: round(median(o)) for n,o in got.items()},
+                setting=f'ELECTRA-Small, {args.bs} x {args.sl}, float32, {args.threads} threads in all'))
 
 if __name__=='__main__': main()

@@ -3,10 +3,9 @@
 Beside them stand the masked language model from which `electra-baby` began, of the same body and text, and random
 weights of that body. Texts are cut at 64 tokens. Finished trials in `--out` stay, so a stopped command goes on, and
 `--sides` names some of them. The last line is JSON; `--results` keeps it when all are there."""
-import json
 from pathlib import Path
 
-from common import RESULTS, arguments, table
+from common import RESULTS, arguments, report, table
 
 TASKS = dict(chunk='conll_f1', cola='matthews', mrpc='f1', sst='accuracy') # Each with its measure
 SIDES = {'electra-baby': 'electra-baby', 'masked-baby-en': str(RESULTS/'baby/masked-baby-en/generator'),
@@ -31,7 +30,6 @@ def main():
     shown = [(t, m, *(f"{o[t]['mean']:.1f} ± {o[t]['sd'] or 0:.1f}" for o in found.values())) for t,m in TASKS.items()]
     table(('task', 'measure', *found), shown)
     facts = dict(benchmark='encoders', setting=f'{args.trials} seeds, at most {args.rows} rows', found=found)
-    if [*found]==[*SIDES]: Path(args.results).write_text(json.dumps(facts, indent=1)+'\n')
-    print(json.dumps(facts))
+    report(facts, args.results if [*found]==[*SIDES] else None)
 
 if __name__=='__main__': main()

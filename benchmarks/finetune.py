@@ -5,10 +5,10 @@ float32 with dropout 0.1 and batches of 32, once through all of them in every ro
 classifier with `torch.optim.AdamW`, sequences padded to 128 with a mask, as Google's code and many scripts do.
 `longest` is the same loop padded to the longest sequence of each batch drawn at random.
 `ratio` compares examples a second with the loop that pads to 128."""
-import json, time
+import time
 from statistics import median
 
-from common import arguments, memory, ratio, rounds, serve, table
+from common import arguments, memory, ratio, report, rounds, serve, table
 
 VOCAB, PAD, CLS, SEP = 30522, 0, 101, 102
 
@@ -109,6 +109,6 @@ def main():
                  examples_per_s={k: round(median(v), 1) for k,v in speed.items()},
                  width={k: round(v, 1) for k,v in wide.items()},
                  setting=f'ELECTRA-Small, batches of {args.bs}, up to {args.sl} tokens, fp32, {args.threads} threads')
-    print(json.dumps(facts))
+    report(facts)
 
 if __name__=='__main__': main()

@@ -6,7 +6,7 @@ last line is JSON."""
 import json
 from pathlib import Path
 
-from common import arguments, table
+from common import arguments, report, table
 
 def compare(a, b):
     "Mean and standard deviation of both sides, and their difference in standard deviations"
@@ -37,6 +37,6 @@ def main():
             facts[t] = dict(measure=a.main(t), pretrained=x, random=y, gap=round(gap, 2), sds=sds)
     table(('task', 'measure', 'pre-trained', 'random', 'difference', 'in sds', 'won'), rows)
     setting = f'{args.model}, {args.trials} seeds, {args.hparams}'
-    print(json.dumps(dict(benchmark='glue', won=[r[0] for r in rows if r[-1]=='yes'], tasks=facts, setting=setting)))
+    report(dict(benchmark='glue', won=[r[0] for r in rows if r[-1]=='yes'], tasks=facts, setting=setting))
 
 if __name__=='__main__': main()

@@ -5,11 +5,10 @@ compiled bodies, and the plain loop over Hugging Face's models of `pretrain`. Th
 that loop, and under `...-a100` of Base to what NVIDIA reports for one A100 (DeepLearningExamples, TensorFlow 2, mixed
 precision): 955 and 171 sequences a second. The sides of a size take turns and stay on the GPU: less than 60 GB are
 not enough."""
-import json
 from functools import partial
 from statistics import median
 
-from common import arguments, gpu, ratio, rounds, serve, table
+from common import arguments, gpu, ratio, report, rounds, serve, table
 from pretrain import ours, plain
 
 A100 = {'base-128': 955, 'base-512': 171}
@@ -37,7 +36,7 @@ def measure(args, steps):
 def main():
     args = arguments(__doc__, rounds=(5, 'rounds'), steps=(50, 'steps of a side in a round'))
     if args.side: return serve(lambda: build(args), lambda steps: measure(args, steps))
-    if not fits(): return print(json.dumps(dict(benchmark='gpu', skipped='there is no GPU of 60 GB here')))
+    if not fits(): return report(dict(benchmark='gpu', skipped='there is no GPU of 60 GB here'))
     def show(o): return f"{o['per_s']:8,.0f} sequences/s  {o['peak_mib']:7,} MiB"
     rows, found = [], {}
     for size in SIZES: # those of one size take turns; all of them at once may not fit
@@ -48,7 +47,7 @@ def main():
             found[f'{size}-{k}'] = ratio(speed[k], speed['plain'])
             if size in A100: found[f'{size}-{k}-a100'] = ratio(speed[k], [A100[size]]*args.rounds)
     table((gpu(), 'sequences/s', 'memory, MiB'), rows)
-    print(json.dumps(dict(benchmark='gpu', **found, sequences_per_s={o[0]: o[1] for o in rows},
-        peak_mib={o[0]: o[2] for o in rows}, setting=f'{gpu()}, bf16, batches of {SIZES}')))
+    report(dict(benchmark='gpu', **found, sequences_per_s={o[0]: o[1] for o in rows},
+                peak_mib={o[0]: o[2] for o in rows}, setting=f'{gpu()}, bf16, batches of {SIZES}'))
 
 if __name__=='__main__': main()

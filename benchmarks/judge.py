@@ -3,11 +3,11 @@
 In each sentence one word is replaced by another word of the same documents, drawn as often as the text has it; now and
 then it fits. The sentence counts if the highest P(replaced) is there. `p` compares a model with the first one, sentence
 by sentence (McNemar's exact test). The last line is JSON, with 95 % intervals for the sentences."""
-import json, random, re
+import random, re
 from dataclasses import replace
 from pathlib import Path
 
-from common import arguments, table
+from common import arguments, report, table
 
 SENTENCE = re.compile(r"[a-z' ,;-]+[.!?]")
 WORD = re.compile(r"(?<![\w'])[a-z]{3,}(?![\w'])")
@@ -88,6 +88,6 @@ def main():
                         found=round(sum(o)/len(o), 4), interval=[round(ci.low, 4), round(ci.high, 4)],
                         p=binomtest(won, won+lost).pvalue if won+lost else 1.)
     table(('model', 'tokens', *MEASURES, 'odd words found', 'p'), [o for k,f in facts.items() for o in lines(k, f)])
-    print(json.dumps(dict(benchmark='judge', models=facts, sentences=len(cases), seed=args.seed)))
+    report(dict(benchmark='judge', models=facts, sentences=len(cases), seed=args.seed))
 
 if __name__=='__main__': main()

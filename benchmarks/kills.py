@@ -17,7 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 import hostile
-from common import table
+from common import COMMIT, table
 
 TOLERANCE, MOST = .01, 8 # of held-out losses; kills of one run before it is left alone
 RECIPE = dict(max_seq_length=16, length_schedule=[[8, .3], [16, .7]], train_batch_size=8, eval_batch_size=8,
@@ -212,6 +212,7 @@ def kill(args, d, scripts):
         equal[name] += 0 if wrong else more
     table(('', 'runs', 'kills', 'equal'), [(o, runs[o], kills[o], equal[o]) for o in found])
     print(f'{sum(equal.values())} of {sum(kills.values())} kills: the run ended like the one that was left alone')
+    print(f'commit {COMMIT}')
     if equal!=kills: raise SystemExit(1)
 
 if __name__=='__main__': main()

@@ -3,13 +3,13 @@
 Word order is measured on the embedded novels always, which the model of the package was trained on; with `--data` (a
 folder with blimp/, nbest/, babylm/ and text/) also on English of another kind, and with it words, pairs and lists. The
 last line is JSON, which `--out` keeps."""
-import json, random, re
+import random, re
 from pathlib import Path
 from zlib import crc32
 
 from scipy.stats import binomtest
 
-from common import RESULTS, arguments, table
+from common import RESULTS, arguments, report, table
 
 WAYS = 'energy', 'towers'
 ONE_WORD = dict(wikitext='text/wikitext2.valid.detok.txt', subtitles='babylm/open_subtitles.dev')
@@ -125,7 +125,6 @@ def main():
     found = {by: measure(load_likelihood(args.model, by, device='cpu'), data) for by in WAYS}
     table(('by', 'what', 'number', '95 %'), rows(found))
     facts = dict(benchmark='likelihoods', model=args.model, found=found)
-    if data: Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
-    print(json.dumps(facts))
+    report(facts, args.out if data else None)
 
 if __name__=='__main__': main()

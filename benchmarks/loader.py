@@ -1,11 +1,11 @@
 """Examples of 128 tokens a second that the loader alone gives, and a plain `torch` loader over a `datasets` folder.
 
 Both read the same examples from disk in shuffled batches, padded, on one core. `ratio` compares their speed."""
-import json, os, tempfile, time
+import os, tempfile, time
 from pathlib import Path
 from statistics import median
 
-from common import arguments, ratio, rounds, serve, table, text_folder
+from common import arguments, ratio, report, rounds, serve, table, text_folder
 
 def ours(args):
     "Batches of `PretrainDL`"
@@ -63,7 +63,7 @@ def main():
     speed = {k: [o['examples_per_s'] for o in v] for k,v in got.items()}
     table(('', 'examples/s', 'least'), [(k, round(median(v)), round(min(v))) for k,v in speed.items()])
     spread = {k: [round(min(v)), round(median(v)), round(max(v))] for k,v in speed.items()}
-    print(json.dumps(dict(benchmark='loader', **ratio(speed['ours'], speed['plain']), examples_per_s=spread,
-        setting=f'batches of {args.bs} examples of up to 128 tokens, 1 core')))
+    report(dict(benchmark='loader', **ratio(speed['ours'], speed['plain']), examples_per_s=spread,
+                setting=f'batches of {args.bs} examples of up to 128 tokens, 1 core'))
 
 if __name__=='__main__': main()

@@ -10,7 +10,7 @@ does nothing else."""
 import argparse, json, subprocess, sys, time
 from pathlib import Path
 
-from common import RESULTS, table
+from common import RESULTS, table, write_result
 from ngram import ORDERS, likelihood
 from pairs import sentences
 
@@ -75,7 +75,7 @@ def kept(args):
     if found['setting']!=setting: raise SystemExit(f'{args.out} has {found["setting"]}; give another --out')
     return found
 
-def keep(found, args): args.out.write_text(json.dumps(found, indent=1)+'\n')
+def keep(found, args): write_result(found, args.out)
 
 def measure(args):
     "Add the rows that are not there yet"

@@ -5,13 +5,13 @@ no context crosses the beginning of an example. Modified Kneser-Ney smoothing, i
 n-grams that begin an example keep their counts in every order, and an order in which none occurs once, twice, three or
 four times is discounted by 0.5, 1 and 1.5. `--data` is a folder with blimp/ and zorro/. The last line is JSON, which
 `--out` keeps."""
-import json, time
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from common import RESULTS, arguments, memory, table
+from common import RESULTS, arguments, memory, report, table
 
 ORDERS = {'unigram': 1, '5-gram': 5}
 
@@ -105,7 +105,6 @@ def main():
     peak = round(memory()[1])
     table(('', 'seconds to count', 'MiB at most'), [(by, o, peak) for by,o in seconds.items()])
     facts = dict(benchmark='ngram', examples=examples.counts, seconds=seconds, peak=peak, found=found)
-    Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
-    print(json.dumps(facts))
+    report(facts, args.out)
 
 if __name__=='__main__': main()

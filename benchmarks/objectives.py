@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import run_mlm
-from common import cpu
+from common import cpu, write_result
 
 PARTS = 1/8, 1/4, 1/2, 1.
 OBJECTIVES = {
@@ -233,7 +233,7 @@ def main():
         found = json.loads(args.out.read_text())
         if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
         return found
-    def keep(found): args.out.write_text(json.dumps(found, indent=1)+'\n')
+    def keep(found): write_result(found, args.out)
     chosen = json.loads(args.choices.read_text())['choices'] if args.choices else {}
     for name in args.objectives:
         if name in chosen or name=='random weights': continue

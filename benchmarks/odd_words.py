@@ -3,10 +3,9 @@
 A word of each sentence gives way to another one of the same text, drawn as often as the text has it; it is found if no
 word has a higher P(replaced). For a blank there are five words, one of them the author's. Sentences are those of
 `likelihoods.py`. The last line is JSON, which `--out` keeps."""
-import json
 from pathlib import Path
 
-from common import RESULTS, arguments, table
+from common import RESULTS, arguments, report, table
 from judge import found
 from likelihoods import ONE_WORD, share, with_a_blank
 
@@ -37,7 +36,6 @@ def main():
         table((what, *texts), [(k, *(f"{o['accuracy']} [{o['low']}, {o['high']}]" for o in r.values()))
                                for k,r in rows.items()])
     facts = dict(benchmark='odd_words', sentences={k: len(o) for k,o in texts.items()}, found=got)
-    Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
-    print(json.dumps(facts))
+    report(facts, args.out)
 
 if __name__=='__main__': main()

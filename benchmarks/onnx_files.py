@@ -2,10 +2,10 @@
 
 The first held-out chapters of the embedded sample, in rows of 64 tokens, 15 % of them masked. The same replacements for
 all: samples of the generator in torch, and draws from the unigram distribution. Seconds are of one row at a time."""
-import argparse, json, tempfile, time
+import argparse, tempfile, time
 from pathlib import Path
 
-from common import RESULTS, cpu
+from common import RESULTS, cpu, write_result
 
 def replaced_rows(model, rows, seed):
     "{kind: (rows with replacements, what was replaced)} at the same positions"
@@ -64,6 +64,6 @@ def main():
             found[name] = areas(logits, kinds)
     for k,o in found.items(): print(f'{k:22}', o)
     result = dict(setting=f'electra-tiny-en, {len(rows)} rows of 64 tokens', cpu=cpu(), found=found)
-    args.out.write_text(json.dumps(result, indent=1)+'\n')
+    write_result(result, args.out)
 
 if __name__=='__main__': main()

@@ -2,13 +2,15 @@
 
 `--data` is a folder with blimp/ and zorro/. Beside the models of the package stand two of the same body, text and FLOPs
 (`tools/baby.py`): a masked language model, and what `electric-baby` was before its last stage; `electra-baby` is that
-masked language model after one more stage. Differences are those from it, pair by pair. Seconds are for 1,000 sentences
-of 20 words of the embedded novels by the larger models, the least of `--rounds` in turns; minicons scores with the
-masked language model too where it is installed. The last line is JSON, which `--out` keeps."""
-import json, time
+masked language model after one more stage. The weights of that earlier Electric were in the repository at commit
+5dc23a0; `git checkout 5dc23a0 -- benchmarks/results/baby/electric-sentences-again` brings them back, and without them
+its two ways are left out. Differences are those from the masked language model, pair by pair. Seconds are for 1,000
+sentences of 20 words of the embedded novels by the larger models, the least of `--rounds` in turns; minicons scores
+with the masked language model too where it is installed. The last line is JSON, which `--out` keeps."""
+import time
 from pathlib import Path
 
-from common import RESULTS, arguments, table
+from common import RESULTS, ROOT, arguments, report, table
 
 BEST, ELECTRA = 'electric-baby', 'electra-baby'
 BEFORE, MASKED = (RESULTS/'baby'/o for o in ('electric-sentences-again', 'masked-baby-en')) # Of equal FLOPs
@@ -16,6 +18,12 @@ TIMED = [(BEST, 'energies'), (BEST, 'towers'), (MASKED, 'pll'), (MASKED, 'word-l
 LARGE = [*TIMED, (ELECTRA, 'pll'), (BEFORE, 'energies'), (BEFORE, 'towers')]
 SMALL = [('electric', 'energies'), ('electric', 'towers'), ('tiny', 'p-replaced'), ('tiny', 'pll'),
          ('tiny', 'word-l2r')]
+
+def present(ways):
+    "Those whose model is here; without the weights of `BEFORE` a line tells how to get them"
+    if BEFORE.is_dir(): return ways
+    print(f'{BEFORE.name} is left out; `git checkout 5dc23a0 -- {BEFORE.relative_to(ROOT)}` brings its weights')
+    return [o for o in ways if o[0]!=BEFORE]
 
 def named(model, by): return f'{Path(model).name}, {by}'
 
@@ -71,21 +79,21 @@ def main():
     args = arguments(__doc__, data=('', 'folder with blimp/ and zorro/'), rounds=(2, 'of the seconds'),
                      out=(str(RESULTS/'pairs.json'), 'results'))
     from electra_nbdev.using.score_files import read_pairs
+    large = present(LARGE) if args.data else []
     cost, found, differences = seconds(args.rounds), {}, {}
     table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])
     for name in ('blimp', 'zorro') if args.data else ():
         pairs = read_pairs(Path(args.data)/name)
-        rows = {named(*o): judged(pairs, *o) for o in LARGE+SMALL}
+        rows = {named(*o): judged(pairs, *o) for o in large+SMALL}
         found[name] = {k: accuracy(o) for k,o in rows.items()}
         masked = named(MASKED, 'pll')
-        others = [k for k in (named(*o) for o in LARGE) if k!=masked]
+        others = [k for k in (named(*o) for o in large) if k!=masked]
         differences[name] = {k: from_masked(rows[k], rows[masked]) for k in others}
         head = ['', *found[name]]
         means = [[k, *(o[k]['accuracy'] for o in found[name].values())] for k in ('all pairs', 'mean over sets')]
         table((f'minus {masked}', 'points', 'low', 'high'), [(k, *o.values()) for k,o in differences[name].items()])
         table(head, [*means, ['ties', *(o['ties'] for o in found[name].values())]])
     facts = dict(benchmark='pairs', seconds=cost, found=found, differences=differences)
-    if args.data: Path(args.out).write_text(json.dumps(facts, indent=1)+'\n')
-    print(json.dumps(facts))
+    report(facts, args.out if args.data else None)
 
 if __name__=='__main__': main()

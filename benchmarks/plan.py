@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from subprocess import run
 
-from common import cpu, table
+from common import cpu, table, write_result
 
 RECIPES = dict(tiny=('tiny', 1500, {}), small=('small', 40, dict(train_batch_size=16, eval_batch_size=32)),
                electric=('small', 25, dict(electra_objective=False, electric_objective=True, generator_hidden_size=.5,
@@ -56,7 +56,7 @@ def main():
     rows = {o: {w: apart(w, o) for w in ('planned', 'measured')} for o in RECIPES}
     for o in rows.values():
         o['ratio'] = {k: round(o['planned'][k]/o['measured'][k], 3) for k in ('seconds', 'memory')}
-    args.out.write_text(json.dumps(dict(cpu=cpu(), rows=rows), indent=1)+'\n')
+    write_result(dict(cpu=cpu(), rows=rows), args.out)
     table(('', 'planned s', 'measured s', 'planned MiB', 'measured MiB'),
           [(n, *(round(o[w][k], 1) for k in ('seconds', 'memory') for w in ('planned', 'measured')))
            for n,o in rows.items()])

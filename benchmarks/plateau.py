@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from common import cpu, table
+from common import cpu, table, write_result
 from tiny import FIRST, sized
 
 OFFICIAL = dict(bias_correction=False, max_grad_norm=1.) # The Adam of the official code
@@ -60,8 +60,8 @@ def main():
             steps = args.tokens//(hp.train_batch_size*hp.max_seq_length)
             hp = replace(sized(hp, steps), save_checkpoints_steps=-(-steps//6))
             found[name][str(seed)] = curve(hp)
-            facts = dict(setting=f'{args.tokens:,} tokens of the embedded sample', cpus=cpus, found=found)
-            args.out.write_text(json.dumps(facts, indent=1)+'\n')
+            before |= dict(setting=f'{args.tokens:,} tokens of the embedded sample', cpus=cpus, found=found)
+            write_result(before, args.out)
             print(f'{name}, seed {seed}: {found[name][str(seed)][-1]}, {time.process_time()-start:.0f} s', flush=True)
     table(('', 'AUC on unigram replacements', 'own samples', 'nats', 'seeds'), summary(found))
 

@@ -4,13 +4,13 @@ All train on full examples with dropout 0.1 and the same recipe; `electra_learne
 loop in float32. The plain loop is what one would write with `transformers` and `torch` as they come: logits at all
 positions, `torch.multinomial`, `torch.optim.AdamW`. `ratio` compares tokens a second; `above_imports` compares the most
 memory of a process, less what it had when the libraries were imported."""
-import json, time
+import time
 from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 
-from common import arguments, has_amx, memory, ratio, rounds, serve, table
+from common import arguments, has_amx, memory, ratio, report, rounds, serve, table
 
 VOCAB, PAD, CLS, SEP, MASK = 30522, 0, 101, 102, 103
 
@@ -154,9 +154,9 @@ def compare(doc, name, what, **sides):
     table(('', 'tokens/s', 'memory above imports, MB'), [(k, round(median(speed[k])), mb[k]) for k in got])
     def against(k): return ratio(speed[k], speed[other]) | dict(above_imports=round(mb[k]/mb[other], 3))
     more = {k: against(k) for k in sides if k not in (other, 'ours')}
-    print(json.dumps(dict(benchmark=name, **against('ours'), **more, amx=has_amx(),
-        tokens_per_s={k: round(median(v)) for k,v in speed.items()}, above_imports_mb=mb,
-        setting=f'{what}, {args.bs} x {args.sl}, {args.threads} threads')))
+    report(dict(benchmark=name, **against('ours'), **more, amx=has_amx(),
+                tokens_per_s={k: round(median(v)) for k,v in speed.items()}, above_imports_mb=mb,
+                setting=f'{what}, {args.bs} x {args.sl}, {args.threads} threads'))
 
 if __name__=='__main__': compare(__doc__, 'pretrain', 'ELECTRA-Small', plain=plain, ours=ours,
                                  bf16=partial(ours, precision='bf16'))

@@ -1,13 +1,13 @@
 """Run the benchmarks, add what came out to benchmarks/results, and print it as a table for the README.
 
-Each kind of machine has a JSON file there and its figure; a run carries the versions that it measured, and earlier
-runs stay. `--only` takes names of benchmarks; what needs a GPU says so where there is none."""
+Each kind of machine has a JSON file there and its figure; a run carries the commit and the versions that it
+measured, and earlier runs stay. `--only` takes names of benchmarks; what needs a GPU says so where there is none."""
 import argparse, json, platform, subprocess, sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from common import RESULTS, cores, cpu, gpu, has_amx, machine
+from common import COMMIT, RESULTS, cores, cpu, gpu, has_amx, machine
 
 HERE = Path(__file__).parent
 LIBRARIES = 'electra_nbdev', 'torch', 'transformers', 'tokenizers', 'datasets', 'fastai'
@@ -45,7 +45,7 @@ def result(name):
             print(line, end='', flush=True)
             lines.append(line)
     if p.returncode: raise SystemExit(f'{name} ended with status {p.returncode}')
-    return json.loads(lines[-1])
+    return {k: v for k,v in json.loads(lines[-1]).items() if k!='commit'} # that of the run
 
 def spread(row, run):
     "Lowest, median and highest of what a row is about; None if the run has not measured it"
@@ -102,7 +102,7 @@ def main():
     p.add_argument('--out', type=Path, default=RESULTS, help='folder for the results')
     args = p.parse_args()
     path = args.out/f'{machine()}.json'
-    run = dict(versions=dict(python=platform.python_version(), **{o: version(o) for o in LIBRARIES}))
+    run = dict(commit=COMMIT, versions=dict(python=platform.python_version(), **{o: version(o) for o in LIBRARIES}))
     run |= {o: found for o in args.only if 'skipped' not in (found := result(o))}
     runs = [*(json.loads(path.read_text())['runs'] if path.exists() else []), run]
     args.out.mkdir(exist_ok=True)

@@ -4,12 +4,12 @@ Both sides train on the same examples of the embedded sample, in turns, on the t
 `tiny`, one network that plays both parts, and `small` with its two networks. The replacements are those of an
 untrained generator: what they are has no influence on the speed, only where they come from. Writing them once is not in
 these numbers; `written_tokens_per_s` is how fast that goes."""
-import json, shutil, tempfile, time
+import shutil, tempfile, time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from common import arguments, ratio, rounds, serve, table
+from common import arguments, ratio, report, rounds, serve, table
 
 RECIPES = dict(tiny=dict(), small=dict(max_seq_length=128, train_batch_size=8, eval_batch_size=8, vocab_size=4000))
 NAMES = [f'{r}, {s}' for r in RECIPES for s in ('both networks', 'sampled once')]
@@ -60,7 +60,7 @@ def main():
     table(('', 'tokens/s'), [(name, round(median(o))) for name,o in speeds.items()])
     found = {r: ratio(speeds[f'{r}, sampled once'], speeds[f'{r}, both networks']) for r in RECIPES}
     written = {r: round(got[f'{r}, sampled once'][0]['written']) for r in RECIPES}
-    print(json.dumps(dict(benchmark='sampled', **found, written_tokens_per_s=written,
-                          tokens_per_s={name: round(median(o)) for name,o in speeds.items()})))
+    report(dict(benchmark='sampled', **found, written_tokens_per_s=written,
+                tokens_per_s={name: round(median(o)) for name,o in speeds.items()}))
 
 if __name__=='__main__': main()

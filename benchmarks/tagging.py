@@ -7,7 +7,7 @@ with every seed. Finished trials in `--out` are kept, so a stopped run goes on. 
 import json
 from pathlib import Path
 
-from common import arguments, table
+from common import arguments, report, table
 
 BAR = 8.
 F1S = ('f1', 'conll_f1')
@@ -40,7 +40,7 @@ def main():
     table(('', *MEASURES, 'seconds'), rows)
     passed = min(above['pre-trained'].values())>=BAR
     setting = f'{args.model}, {args.trials} seeds, {args.hparams}'
-    print(json.dumps(dict(benchmark='tagging', baseline=base, **sides, worst_above_baseline=above, passed=passed,
-                          setting=setting)))
+    report(dict(benchmark='tagging', baseline=base, **sides, worst_above_baseline=above, passed=passed,
+                setting=setting))
 
 if __name__=='__main__': main()

@@ -8,6 +8,8 @@ import argparse, json, time
 from dataclasses import replace
 from pathlib import Path
 
+from common import write_result
+
 FIRST = dict(untied_generator=False, generator_hidden_size=.25, unigram_noise=0., max_grad_norm=1.,
              bias_correction=False, train_batch_size=16, length_schedule=((8, .3), (16, .2), (32, .5)),
              copy_positions=False) # The preset `tiny` of version 0.2
@@ -60,6 +62,6 @@ def main():
         last = found[name][-1]
         reached = f"{last['below_unigram']:6.2f} nats  AUC {last['disc_auc']:.3f} {last['auc_unigram']:.3f}"
         print(f'{name:<34} {reached}  {time.perf_counter()-start:.0f} s', flush=True)
-        out.write_text(json.dumps(found)+'\n')
+        write_result(found, out)
 
 if __name__=='__main__': main()

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
-from common import arguments, cores, memory_of, ratio, rounds, serve, table, text_folder
+from common import arguments, cores, memory_of, ratio, report, rounds, serve, table, text_folder
 from data import peak_during
 
 def write_questions(source, path, n, seed=0):
@@ -98,7 +98,7 @@ def main():
     medians = {k: round(median(v), 2) for k,v in speed.items()}
     kind = 'text' if args.text else 'the sample'
     setting = f'{args.passages} passages of {kind}, five questions each, {args.threads} cores'
-    print(json.dumps(dict(benchmark='windows', **ratio(speed['ours'], speed['tokenizer']), fast=fast, memory=memory,
-                          peak_mb=peaks, rows=rows, mb_per_s=medians, setting=setting)))
+    report(dict(benchmark='windows', **ratio(speed['ours'], speed['tokenizer']), fast=fast, memory=memory,
+                peak_mb=peaks, rows=rows, mb_per_s=medians, setting=setting))
 
 if __name__=='__main__': main()

@@ -2,10 +2,10 @@
 
 The template and the words are the usual ones (Gao et al. 2021); nothing was chosen on the data. Half of the reviews
 are good, so a guess is right for half of them. The last line is JSON."""
-import csv, json
+import csv
 from pathlib import Path
 
-from common import arguments, table
+from common import arguments, report, table
 
 TEMPLATE = '{} it was ___ .'
 WORDS = {'0': 'terrible', '1': 'great'}
@@ -31,6 +31,6 @@ def main():
         numbers = dict(accuracy=accuracy, low=low, high=high, great=great)
         found[f'{model}, {by}'] = {k: round(v, 1) for k,v in numbers.items()}
     table(('', 'accuracy', 'low', 'high', 'said to be great'), [(k, *v.values()) for k,v in found.items()])
-    print(json.dumps(dict(benchmark='zero_shot', reviews=len(rows), ways=found)))
+    report(dict(benchmark='zero_shot', reviews=len(rows), ways=found))
 
 if __name__=='__main__': main()

@@ -20,7 +20,7 @@ from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/'benchmarks'))
-import encoders, likelihoods
+import encoders, likelihoods, pairs
 
 RESULTS = ROOT/'benchmarks/results'
 ELECTRICS = 'electric', 'electric-baby'
@@ -99,6 +99,16 @@ def test_pages_have_the_pairs_of_the_larger_models(page):
     assert before['high']<after['low']
     for way in ways:
         assert ' | '.join(interval(PAIRS[o][way]['mean over sets']) for o in ('blimp', 'zorro')) in text, way
+
+def test_pairs_without_the_weights_of_the_model_before(monkeypatch, tmp_path, capsys):
+    "Every other way stays, and one line says which commit has them"
+    before = pairs.ROOT/'absent'
+    ways = [*pairs.TIMED, (before, 'energies'), (before, 'towers')]
+    monkeypatch.setattr(pairs, 'BEFORE', before)
+    assert pairs.present(ways)==pairs.TIMED and len(lines := capsys.readouterr().out.splitlines())==1
+    assert 'git checkout 5dc23a0 -- absent' in lines[0]
+    monkeypatch.setattr(pairs, 'BEFORE', tmp_path)
+    assert pairs.present([(tmp_path, 'towers')])==[(tmp_path, 'towers')] and not capsys.readouterr().out
 
 def test_pages_have_the_differences():
     "From the masked language model, pair by pair: of the towers of equal compute, and of P(replaced), which are losses"

@@ -2,12 +2,15 @@
 
 What is larger today is in house.json with its number. Numbers only go down, and an entry that is no longer needed
 fails the test too; `python tests/test_house.py` writes the numbers of today where they are lower."""
-import ast, json, re
+import ast, json, re, sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT/'tools'))
+from check import listing
+
 LIB, NBS = ROOT/'electra_nbdev', ROOT/'nbs'
 ALLOWED = Path(__file__).with_name('house.json')
 NOTEBOOKS = sorted(NBS.rglob('[0-9i]*.ipynb'))
@@ -94,6 +97,26 @@ def test_house(rule):
 def test_at_most_52_notebooks():
     "A new subject takes the place of another, or a section of a notebook that is there"
     assert len(NOTEBOOKS)<=52
+
+MIB = 2**20
+BUDGET = dict(everything=55, models=36, results=4) # MiB: it is sent to machines that are there for minutes
+
+def mebibytes(files):
+    "MiB of all files, of models (folders with weights of a megabyte), and of results of benchmarks without models"
+    homes = {Path(k).parent for k,n in files.items() if k.endswith('.safetensors') and n>1e6}
+    models = {k for k in files if k.startswith('electra_nbdev/models/') or homes & {*Path(k).parents}}
+    results = {k for k in files if k.startswith('benchmarks/results/')}-models
+    parts = dict(everything=files, models=models, results=results)
+    return {k: sum(files[o] for o in names)/MIB for k,names in parts.items()}
+
+def test_light_enough_to_travel():
+    found = mebibytes({o: (ROOT/o).stat().st_size for o in listing(ROOT)})
+    assert not [f'{k} has {n:.1f} MiB, allowed {BUDGET[k]}' for k,n in found.items() if n>BUDGET[k]]
+
+def test_a_model_is_counted_with_its_folder_wherever_it_is():
+    files = {'electra_nbdev/models/a/card.md': MIB, 'benchmarks/results/b.json': 2*MIB, 'README.md': 8*MIB,
+             'benchmarks/results/m/model.safetensors': 4*MIB, 'benchmarks/results/m/more/vocab.txt': MIB}
+    assert mebibytes(files)==dict(everything=16, models=6, results=2)
 
 def test_words_are_found_wherever_they_stand():
     code = "def f(x): # Share of holes\n    'Mended halves'\n    raise ValueError(f'the verdict is {x}')"

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.models import shipped
+from electra_nbdev.engine.models import shipped, weight_files
 from electra_nbdev.finetuning.finetune_recipe import open_model
 from electra_nbdev.pretraining.interop import open_pretrained
 from electra_nbdev.using.score import load_scorer
@@ -180,8 +180,8 @@ def test_no_such_model(hub, capsys):
 def test_a_repository_of_one_network(hub, tmp_path):
     "As others publish it: at the top, here in the older format of torch, beside weights of other frameworks"
     source = shipped()/'discriminator'
-    files = {o.name: o.read_bytes() for o in source.iterdir() if o.suffix=='.json'}
-    torch.save(load_file(source/'model.safetensors'), tmp_path/'weights')
+    files = {o.name: o.read_bytes() for o in source.iterdir() if o.suffix=='.json' and 'index' not in o.name}
+    torch.save({k: v for o in weight_files(source) for k,v in load_file(o).items()}, tmp_path/'weights')
     files |= {'pytorch_model.bin': (tmp_path/'weights').read_bytes(), 'tf_model.h5': b'x', 'onnx/model.onnx': b'x'}
     hub.repos['they/theirs'] = files
     scorer = load_scorer('hf:they/theirs', device='cpu')

@@ -1,6 +1,8 @@
 "Bit-exact round trips, resumed training, and damaged, foreign and lying files"
-import json, random, shutil, time, tracemalloc
+import json, random, shutil, sys, time, tracemalloc
+from functools import partial
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,20 +10,25 @@ import torch
 from fastcore.script import _cli_func, set_ctx
 from huggingface_hub import ModelCard
 from torch import tensor
-from transformers import BertConfig, BertModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import (AutoModelForMaskedLM, AutoModelForPreTraining, BertConfig, BertModel, ElectraConfig,
+                          ElectraForMaskedLM, ElectraForPreTraining)
 
 import electra_nbdev.cli as cli
 from electra_nbdev.engine.weights import Weights, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.using.convert import convert_weights
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.models import shipped
+from electra_nbdev.engine.models import complete_network, shipped
 from electra_nbdev.pretraining.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
 from electra_nbdev.pretraining.interop import joined, open_pretrained
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import load_tokenizer
+from electra_nbdev.using.ranking import load_chooser
 from conftest import GOLDEN
 from test_pretrain import made
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]/'tools'))
+from ship import share_encoder
 
 KINDS = dict(shared=dict(untied_generator=False), towers=dict(electric_objective=True, electra_objective=False),
              halves=dict(untied_generator=True, generator_hidden_size=.5),
@@ -168,6 +175,42 @@ def test_a_card_says_the_longest_sequence_of_the_training(tmp_path, lengths, lon
     assert f'sequences of up to {longest} tokens' in ModelCard.load(tmp_path/'out/README.md').text
 
 # What is no ELECTRA, or not all of it
+
+NETWORKS = dict(discriminator=AutoModelForPreTraining, generator=AutoModelForMaskedLM)
+
+@pytest.mark.parametrize('name', ['electra-baby', 'tiny'])
+def test_an_encoder_that_is_stored_once_opens_in_both_folders(name):
+    "In plain `transformers`, with nothing missing or left over, also as a folder in the model"
+    opened = {o: cls.from_pretrained(shipped(name)/o, output_loading_info=True) for o,cls in NETWORKS.items()}
+    assert not any(v for _,info in opened.values() for v in info.values())
+    encoders = [net.electra.state_dict() for net,_ in opened.values()]
+    assert len([*shipped(name).rglob('encoder.safetensors')])==1 and not [*shipped(name).rglob('model.safetensors')]
+    assert encoders[0].keys()==encoders[1].keys() and all(v.equal(encoders[1][k]) for k,v in encoders[0].items())
+    assert all(v.std()>.01 for k,v in encoders[0].items() if k.endswith('dense.weight'))
+    inside = AutoModelForMaskedLM.from_pretrained(shipped(name), subfolder='generator').state_dict()
+    assert all(v.equal(inside[k]) for k,v in opened['generator'][0].state_dict().items())
+
+@pytest.mark.parametrize('damage', ['alone', 'index'])
+def test_a_generator_without_the_encoder_says_what_is_missing(damage, tmp_path):
+    "The folder alone, and an index that is no index; the message is one line that names the file"
+    shutil.copytree(shipped('tiny')/'generator', tmp_path/'generator')
+    if damage=='index': (tmp_path/'generator/model.safetensors.index.json').write_text('{"weight_map": {"a": ["b"]}}')
+    told = 'names ../discriminator/encoder.safetensors.*copy the model' if damage=='alone' else 'is damaged'
+    for act in (partial(complete_network, ElectraForMaskedLM), open_pretrained, load_chooser):
+        with pytest.raises(InputError, match=f'^[^\n]*{told}[^\n]*$'): act(tmp_path/'generator')
+
+def test_one_encoder_is_shared_and_another_is_not(tmp_path):
+    "What `tools/ship.py` stores once gives the tensors of before"
+    for name in ('shared', 'halves'):
+        a_run(tmp_path/name, **KINDS[name])
+        before = {o: open_as(o, tmp_path/name) for o in NETWORKS}
+        share_encoder(tmp_path/name)
+        assert (tmp_path/name/'generator/model.safetensors').is_file()==(name=='halves')
+        for o,old in before.items():
+            new = open_as(o, tmp_path/name)
+            assert old.keys()==new.keys() and all(v.equal(new[k]) for k,v in old.items())
+
+def open_as(part, folder): return NETWORKS[part].from_pretrained(folder/part).state_dict()
 
 def test_foreign_networks_are_refused(tmp_path):
     sizes = dict(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16)

@@ -171,7 +171,8 @@ def test_weights_without_a_tokenizer(tmp_path):
     from electra_nbdev.engine.models import shipped
     from electra_nbdev.finetuning.finetune_recipe import open_model
     from electra_nbdev.using.score import load_scorer
-    for o in ('config.json', 'model.safetensors'): shutil.copy(shipped('tiny')/'discriminator'/o, tmp_path)
+    source = shipped('tiny')/'discriminator'
+    shutil.copytree(source, tmp_path, ignore=shutil.ignore_patterns('tokenizer*'), dirs_exist_ok=True)
     for act in (load_tokenizer, load_scorer):
         with refused('has no vocabulary; put the tokenizer.json'): act(tmp_path)
     (tmp_path/'tokenizer_config.json').write_text('{}')

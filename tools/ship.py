@@ -1,12 +1,31 @@
 """Copy a finished run into the package as a model: recipe, history and networks, with weights in half precision.
 
-`config.json` says float32, and that is what `from_pretrained` makes of them. README.md, the model's card, is written
-by hand."""
+`config.json` says float32, and that is what `from_pretrained` makes of them. An encoder that both networks have is
+stored once, in `discriminator/`. README.md, the model's card, is written by hand."""
 import json, shutil, sys
 from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 MODELS = Path(__file__).resolve().parents[1]/'electra_nbdev'/'models'
+
+def save_weights(tensors, path):
+    "Tensors in a file that others may read"
+    save_file(tensors, path, metadata=dict(format='pt'))
+    path.chmod(0o644)
+
+def share_encoder(model):
+    "Store the encoder once if it is the same in both networks; each has an index that says which file a weight is in"
+    parts = [model/o for o in ('discriminator', 'generator') if (model/o/'model.safetensors').is_file()]
+    found = [load_file(o/'model.safetensors') for o in parts]
+    both = set.intersection(*map(set, found)) if len(found)==2 else set()
+    if not both or not all(found[0][k].equal(found[1][k]) for k in both): return
+    save_weights({k: found[0][k] for k in sorted(both)}, parts[0]/'encoder.safetensors')
+    for folder,tensors,encoder in zip(parts, found, ('encoder.safetensors', '../discriminator/encoder.safetensors')):
+        save_weights({k: v for k,v in tensors.items() if k not in both}, folder/'head.safetensors')
+        index = dict(metadata=dict(total_size=sum(o.nbytes for o in tensors.values())),
+                     weight_map={k: encoder if k in both else 'head.safetensors' for k in sorted(tensors)})
+        (folder/'model.safetensors.index.json').write_text(json.dumps(index, indent=2)+'\n', encoding='utf-8')
+        (folder/'model.safetensors').unlink()
 
 def ship(run, name, models=MODELS):
     "Replace the model of that name; its card stays"
@@ -21,9 +40,8 @@ def ship(run, name, models=MODELS):
     (dest/'hparams.json').write_text(json.dumps(recipe, indent=2)+'\n', encoding='utf-8')
     for o in networks:
         shutil.copytree(run/o.parent, dest/o.parent, dirs_exist_ok=True)
-        for w in (dest/o.parent).rglob('*.safetensors'):
-            save_file({k: v.half() for k,v in load_file(w).items()}, w, metadata=dict(format='pt'))
-            w.chmod(0o644)
+        for w in (dest/o.parent).rglob('*.safetensors'): save_weights({k: v.half() for k,v in load_file(w).items()}, w)
+    share_encoder(dest)
     size = sum(o.stat().st_size for o in dest.rglob('*') if o.is_file())
     print(f'{size/1e6:.2f} MB in {dest}')
 

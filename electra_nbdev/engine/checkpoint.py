@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from .files import (InputError, atomic_folder, file_facts, one_line, read_json, remove_leftovers,
                                         take_lock)
+from .models import weight_files
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #27d6d481
 def checkpoint_path(
@@ -147,7 +148,7 @@ def newest_state(
     if last := latest_checkpoint(run): return load_checkpoint(last)
     if saved_networks(run):
         raise InputError(f"{run} has its networks, but no checkpoint; give the folder with `checkpoints` in it")
-    if (Path(run)/'model.safetensors').is_file():
+    if weight_files(Path(run)):
         raise InputError(f"{run} has weights, but no checkpoint; if it is a part of a run, give the folder above it")
     raise InputError(f"{run} has no checkpoint yet; wait for the end of its first evaluation interval")
 

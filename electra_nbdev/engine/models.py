@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 # %% auto #0
 __all__ = ['HUB_FILES', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path', 'model_folder', 'check_run',
            'check_examples', 'check_fitting', 'check_place_of_run', 'check_source', 'check_missing', 'read_tasks',
-           'devices', 'check_device', 'device_of', 'check_precision', 'quiet_loading', 'check_sizes', 'check_folder',
-           'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'check_body', 'body_of']
+           'devices', 'check_device', 'device_of', 'check_precision', 'quiet_loading', 'weight_files', 'check_sizes',
+           'check_folder', 'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'check_body', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 import os, sys
@@ -209,6 +209,22 @@ def quiet_loading():
         if shown: logging.enable_progress_bar()
         logging.set_verbosity(level)
 
+# %% ../../nbs/engine/91_models.ipynb #5c0f9d13
+def weight_files(
+    folder:Path, # Of a network
+)->list: # Paths, which may be in another folder
+    "Files with the weights of a network: those of its index if there is one"
+    index = folder/'model.safetensors.index.json'
+    if (folder/'model.safetensors').is_file() or not index.is_file():
+        return [o for end in ('safetensors', 'bin') for o in sorted(folder.glob(f'*.{end}'))]
+    places = read_json(index).get('weight_map')
+    if not (isinstance(places, dict) and all(isinstance(o, str) for o in places.values())):
+        raise InputError(f"{index} is damaged: its `weight_map` does not say which file a weight is in")
+    for o in sorted({*places.values()}):
+        if not (folder/o).is_file():
+            raise InputError(f"{index} names {o}, which is not there; copy the model with all of its folders")
+    return [folder/o for o in sorted({*places.values()})]
+
 # %% ../../nbs/engine/91_models.ipynb #5265c1d7
 _PARTS = 'hidden_size embedding_size num_hidden_layers intermediate_size max_position_embeddings type_vocab_size'
 
@@ -236,7 +252,7 @@ def check_folder(
         if o.suffix in ('.json', '.txt', '.safetensors', '.bin', '.model') and not o.is_file():
             raise InputError(f"{o} is no file; put the one of the model there")
     if not weights or not (folder/'config.json').is_file(): return
-    size = sum(o.stat().st_size for o in folder.iterdir() if o.suffix in ('.safetensors', '.bin'))
+    size = sum(o.stat().st_size for o in weight_files(folder))
     if size: check_sizes(read_json(folder/'config.json'), size, folder/'config.json')
 
 # %% ../../nbs/engine/91_models.ipynb #6883d1b2
