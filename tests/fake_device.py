@@ -10,6 +10,7 @@ from unittest.mock import patch
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 GPU = torch.device('cuda', 0)
@@ -40,6 +41,45 @@ class Watch(TorchDispatchMode):
 
     def on_gpu(self): return [o for o in self.seen if o[3]!='cpu']
     def dtypes(self): return {o[2] for o in self.on_gpu()}
+
+VIEWS = {'view', 't', 'transpose', '_unsafe_view', 'expand', 'unsqueeze', 'detach', 'split', 'slice', 'squeeze', 'alias',
+         'select', 'permute', 'unbind', 'split_with_sizes', 'as_strided', 'scalar_tensor', 'empty', 'empty_like',
+         'new_empty', 'empty_strided'} # Operations without a kernel
+TOGETHER = {getattr(torch, o): o for o in ('_foreach_copy_', '_foreach_mul_', '_foreach_add_', '_foreach_sub_',
+                                           '_fused_adamw_')}
+
+class _OneKernel(TorchFunctionMode):
+    "What a GPU does in one kernel and a pretended one in several"
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in TOGETHER:
+            self.calls.append(TOGETHER[func])
+            return args[0]
+        if func is not torch.nn.functional.scaled_dot_product_attention: return func(*args, **(kwargs or {}))
+        self.calls.append('attention')
+        bs, heads, sl, d = args[0].shape
+        return args[0].new_empty(bs, sl, heads, d).transpose(1, 2)
+
+class _Kernels(TorchDispatchMode):
+    "Operations with a result on the GPU; of norms in a row, which are one kernel for all gradients, the first"
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
+        again = name=='linalg_vector_norm' and self.calls[-1:]==[name]
+        on_gpu = any(o.device.type!='cpu' for o in tensors(out))
+        if on_gpu and name not in VIEWS and not again: self.calls.append(name)
+        return out
+
+@contextmanager
+def counted_kernels():
+    "Names of the kernels that a GPU would start, in the context of `pretended_gpu`"
+    with _Kernels() as kernels, _OneKernel(kernels.calls): yield kernels.calls
 
 @contextmanager
 def pretended_gpu(copies=0):

@@ -23,6 +23,7 @@ from electra_nbdev.pretraining import continue_pretraining, learner as pretrain
 from electra_nbdev.using import score
 from electra_nbdev.data.batches import PretrainDL
 from electra_nbdev.method.electric import cloze_step
+from electra_nbdev.engine.gpu import WorkingWeights
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner
@@ -38,7 +39,7 @@ from electra_nbdev.pretraining.recipe import body_config, build_networks, preset
 from electra_nbdev.using.score import generator_choices, load_scorer, replaced_probs
 from electra_nbdev.finetuning.tagging import chunk_task
 from electra_nbdev.finetuning.tasks import read_rows
-from fake_device import GPU, HostCopy, Watch, pretended_gpu, tensors, to_gpu
+from fake_device import GPU, HostCopy, Watch, counted_kernels, pretended_gpu, tensors, to_gpu
 from official import SPECIAL_IDS, loaders
 from test_finetune import electra_folder, glue_files
 from test_qa import squad
@@ -169,6 +170,26 @@ def test_a_step_of_base_holds_little(monkeypatch, change, precision):
     products = {o[2] for o in watch.seen if o[0]=='aten.addmm.default' and hp.vocab_size in o[1]}
     assert products=={torch.float32 if precision=='fp32' else torch.bfloat16}
     assert 0<of_words<=generator.GPU_LOGITS and largest<=max(FEED_FORWARD, generator.GPU_LOGITS)
+
+class Marks(Callback):
+    "How many kernels there were after each batch"
+    order = 999
+    def __init__(self, calls): self.calls, self.at = calls, []
+    def after_batch(self): self.at.append(len(self.calls))
+
+@pytest.mark.parametrize('padded,most', [(False, 560), (True, 590)])
+def test_a_step_of_base_starts_few_kernels(monkeypatch, padded, most):
+    "Half of the 1,144 operations, 428 of them casts, that the step had with autocast, 28 groups and three parts"
+    monkeypatch.setattr(generator, 'official_init_', lambda net, *args: net) # there are no values
+    rows = torch.ones(2, WIDTH, dtype=torch.long), tensor([10]*2)
+    with pretended_gpu(copies=1), counted_kernels() as calls:
+        learn = electra_learner(loaders(rows), BASE, special_ids=SPECIAL_IDS, cbs=[WorkingWeights(), Marks(calls)])
+        put(learn, 128)
+        monkeypatch.setattr(Batches, 'no_padding', not padded, raising=False)
+        with learn.no_bar(): train(learn, 2)
+    step = calls[learn.marks.at[0]:]
+    assert 500<len(step)<=most and step.count('_to_copy')<=20 and step.count('_fused_adamw_')==2
+    assert step.count('attention')==24 and step.count('addmm')==149
 
 @pytest.mark.parametrize('kind', ['mlm', 'cloze'])
 def test_the_backward_pass_of_base_holds_little(kind):

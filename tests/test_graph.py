@@ -7,6 +7,7 @@ from fastai.torch_core import no_random
 from torch._dynamo.utils import counters
 
 from electra_nbdev.data.batches import LengthSchedule
+from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.gpu import WorkingWeights, works_in_step
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.electra import ReplacedTokenDetection
@@ -14,11 +15,14 @@ from electra_nbdev.method.masking import MaskTokens
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.monitor import SkipBadGradients
+from electra_nbdev.pretraining import runs
 from electra_nbdev.pretraining.recipe import build_networks
+from electra_nbdev.pretraining.runs import run_pretraining
 from official import SPECIAL_IDS, loaders
 from tape import Tape
 from test_bodies import CONFIGS
-from test_fake_device import VARIANTS, recipe
+from test_fake_device import DIMS, VARIANTS, recipe
+from test_pretrain import made, no_curves # made: a folder with examples, and a recipe
 
 MODERN = dict(body=CONFIGS['modernbert'].to_diff_dict(), untied_generator=True)
 KINDS = {'RTD': VARIANTS['tied'], 'MLM': VARIANTS['BERT'], 'Electric': VARIANTS['Electric'],
@@ -40,7 +44,8 @@ class Taped(CompileStep):
     def __init__(self): super().__init__(**EAGER)
     def before_fit(self):
         super().before_fit()
-        self.masked_step, self.steps.graph = getattr(self.masked_step, '_torchdynamo_orig_callable'), Tape
+        self.masked_step = getattr(self.masked_step, '_torchdynamo_orig_callable', self.masked_step)
+        self.steps.graph = Tape
         self.choose_capture()
 
 def rows(n):
@@ -88,7 +93,8 @@ def test_a_replayed_step_is_the_eager_step(kind, half):
 
 def test_updates_that_are_skipped_stay_skipped():
     "The decision is made on the device, at each step anew, and the history says the same"
-    def run(*cbs): return trained('RTD', *cbs, grad_spike_factor=1.02, max_skipped_updates=10**6)
+    how = dict(grad_spike_factor=1.02, max_skipped_updates=10**6, learning_rate=.1, num_warmup_steps=1)
+    def run(*cbs): return trained('RTD', *cbs, **how)
     taped, eager = run(Taped()), run()
     skipped = [o['step'] for o in eager.history.rows if 'skipped' in o]
     assert 3<len(skipped)<18
@@ -128,22 +134,55 @@ class Breaks(ReplacedTokenDetection):
     "An objective that reads a number in its step"
     def step(self, mb):
         out = super().step(mb)
-        self.last = out.sums['gen'].item()
+        if out.sums['gen'].item()<0: raise ValueError
         return out
 
+def with_breaks(hp, *cbs, epochs=1):
+    "A learner of that objective after some updates"
+    with no_random(0):
+        model = build_networks(hp, Breaks)
+        learn = electra_learner(loaders(rows(12), bs=4), hp, model, special_ids=SPECIAL_IDS, cbs=cbs)
+        with learn.no_logging(), learn.no_bar(): learn.fit(epochs)
+    return learn
+
+@pytest.mark.filterwarnings('ignore:The .grad attribute') # torch's own, where it goes on after a break
 def test_an_objective_with_a_break_is_compiled_in_parts(capsys):
-    hp = recipe(**KINDS['RTD'])
-    def run(*cbs):
-        with no_random(0):
-            learn = electra_learner(loaders(rows(12), bs=4), hp, build_networks(hp, Breaks), special_ids=SPECIAL_IDS,
-                                    cbs=cbs)
-            with learn.no_logging(), learn.no_bar(): learn.fit(2)
-        return learn
+    def run(*cbs): return with_breaks(recipe(**KINDS['RTD']), *cbs, epochs=2)
     learn = run(CompileStep(**EAGER))
     said = capsys.readouterr().out
     assert said.count('Breaks cannot be compiled as one graph, so it is compiled in parts (')==1
     assert counters['graph_break']
     assert_same(learn, run())
+
+def test_a_step_that_cannot_be_captured_runs_on(capsys):
+    "A number that is read is an error of CUDA; nothing of the batch is lost"
+    still = DIMS | dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.) # a Tape has drawn when it fails
+    def run(*cbs): return with_breaks(recipe(**KINDS['RTD'], model_hparam_overrides=still), *cbs)
+    learn = run(Taped())
+    assert capsys.readouterr().out.count('The update cannot be replayed as a CUDA graph (RuntimeError')==1
+    assert_same(learn, run())
+
+class Signal(Callback):
+    "As on a signal, after five updates"
+    def after_batch(self):
+        if self.training and self.n_updates==5: self.learn.stop_on_signal.came = 15
+
+@pytest.mark.parametrize('half', [False, True], ids=['fp32', 'bf16'])
+def test_a_replayed_run_continues(monkeypatch, made, tmp_path, half):
+    "Bit for bit, though the first steps after the start are not replayed"
+    d, hp = made
+    no_curves(monkeypatch)
+    monkeypatch.setattr(runs, 'compile_callbacks', lambda wanted, device, kind, **how: [Taped()]*wanted)
+    def run(out, *cbs):
+        amp = [WorkingWeights()] if half else []
+        return run_pretraining(d/'examples', tmp_path/out, hp, device='cpu', compile=True, cbs=[*amp, *cbs])
+    def tensors(out): return load_checkpoint(latest_checkpoint(tmp_path/out))[0]
+    run('whole')
+    assert run('stopped', Signal()).stopped
+    learn = run('stopped')
+    assert learn.n_updates==hp.num_train_steps and learn.compile_step.steps.steps
+    a, b = tensors('whole'), tensors('stopped')
+    assert list(a)==list(b) and all(torch.equal(a[k], b[k]) for k in a if k.startswith(('model', 'optimizer')))
 
 def test_a_subclass_has_to_say_again_what_belongs_to_the_host():
     "Or Python of its own would run once, silently"

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_map_only
 
-from .training import DeviceLearner, DeviceMixedPrecision
+from .files import one_line
+from .training import DeviceLearner, DeviceMixedPrecision, print_line
 
 # %% ../../nbs/engine/96_gpu.ipynb #1fd4f814
 class _InHalf(torch.autograd.Function):
@@ -153,8 +154,10 @@ class CapturedSteps:
         self.seen[key] += 1
         if self.seen[key]<=WARM_UP: self.graph.before(lambda: on_device(learn))
         else: self.replay(learn, key)
+        learn.opt.opt.rates = None # what is not captured has numbers
         learn.call_host('after_step')
 
+# %% ../../nbs/engine/96_gpu.ipynb #9335cdf3
 def on_device(
     learn:DeviceLearner, # With a batch in `xb`
 ):
@@ -166,13 +169,24 @@ def on_device(
 # %% ../../nbs/engine/96_gpu.ipynb #1f618acf
 @patch
 def replay(self:CapturedSteps, learn, key):
-    "Replay a step, captured before if it is the first one"
-    if key not in self.steps: self.steps[key] = self.capture(learn)
+    "Replay a step, captured before if it is the first one; what cannot be captured runs on as it did"
+    if key not in self.steps:
+        try: self.steps[key] = self.capture(learn)
+        except RuntimeError as e: return self.without(learn, e)
     graph, left = self.steps[key]
     graph.replay()
     single = {k: o.clone() for k,o in left.items() if isinstance(o, Tensor) and not o.ndim}
     vars(learn).update(left | single) # numbers may be kept by a callback
 
+@patch
+def without(self:CapturedSteps, learn, error):
+    "Train on without a graph"
+    print_line(f'The update cannot be replayed as a CUDA graph ({one_line(error)})')
+    learn.captured = None
+    learn.opt.zero_grad()
+    on_device(learn)
+
+# %% ../../nbs/engine/96_gpu.ipynb #00654e06
 @patch
 def capture(self:CapturedSteps, learn):
     "The graph of a step, and what the step leaves in the learner"

@@ -73,7 +73,7 @@ def layer_lrs(
 # %% ../../nbs/method/06_optimizer.ipynb #4e6909f8
 class ElectraAdam(torch.optim.AdamW):
     "torch's fused AdamW, by default without bias correction (official: AdamWeightDecayOptimizer)"
-    rates = None # on the device, of joined groups, where a step is captured
+    rates = None # of the joined groups in a step that reads them from the device
     def __init__(self,
         params, # Tensors, or groups of them, as for any torch optimizer
         lr:float=1e-3, # Learning rate
@@ -82,7 +82,7 @@ class ElectraAdam(torch.optim.AdamW):
     ):
         how = dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=weight_decay, fused=True)
         super().__init__(params, lr, **how)
-        self.first_step = 0. if bias_correction else 2.**24
+        self.first_step, self.on_device = 0. if bias_correction else 2.**24, {}
 
     def step(self,
         closure=None, # Computes the loss anew; torch's convention
@@ -120,12 +120,13 @@ def groups_of_step(self:ElectraAdam)->list:
 def put_rates(self:ElectraAdam,
     device:torch.device, # Of the parameters
 )->tuple: # The numbers that a captured step has fixed
-    "Write the rates where a captured step reads them"
+    "Let the next step read its rates from tensors, which a captured step reads again"
     groups = joined_groups(self.param_groups)
-    if self.rates is None or len(self.rates)!=len(groups):
-        self.rates = [torch.zeros((), device=device) for _ in groups]
+    fixed = tuple((len(g['params']), *(g[o] for o in NUMBERS[1:])) for g in groups)
+    new = [torch.zeros((), device=device) for _ in groups]
+    self.rates = self.on_device.setdefault(fixed, new)
     for rate,g in zip(self.rates, groups): rate.fill_(g['lr'])
-    return tuple((len(g['params']), *(g[o] for o in NUMBERS[1:])) for g in groups)
+    return fixed
 
 # %% ../../nbs/method/06_optimizer.ipynb #42669411
 def param_groups(

@@ -90,6 +90,7 @@ def in_parts(self:CompileStep, error, xb):
     self.learn.masked, self.learn.masks_in_step = self.mask_step(*xb), False
     return tuple(self.learn.masked)
 
+# %% ../../nbs/pretraining/18_graph.ipynb #7558e633
 @patch
 def choose_capture(self:CompileStep):
     "Have the update replayed, or tell why not"
