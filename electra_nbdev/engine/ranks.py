@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
+from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -169,3 +170,15 @@ class KeyedRandom:
         if isinstance(places, int): places = torch.arange(places, places+rows, device=self.device)
         for o in (places[:,None], torch.arange(cols, device=self.device)): z = _mixed((o+1)*_signed(_GOLDEN) + z)
         return ((z >> 40) & (2**24-1)).float() * 2**-24
+
+# %% ../../nbs/engine/97_ranks.ipynb #d0c5ra1d
+@patch
+def of_documents(self:KeyedRandom,
+    rows:int, # How many rows
+    n:int, # Documents of a row
+)->KeyedRandom: # For `rows*n` documents, one row of numbers each
+    "The numbers of documents that share rows"
+    places = self.first
+    if isinstance(places, int): places = torch.arange(places, places+rows, device=self.device)
+    places = places[:,None] + 2**40*torch.arange(n, device=self.device)
+    return KeyedRandom(*self.key, first=places.flatten(), device=self.device)

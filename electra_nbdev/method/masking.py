@@ -7,7 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/masking.html.md"""
 # %% auto #0
 __all__ = ['KEEP_PROB', 'EVAL_MASK_PROB', 'SpecialTokenIds', 'Inputs', 'candidates', 'num_masked', 'draw_with_replacement',
            'draw_distinct', 'scatter_update', 'MaskedBatch', 'apply_mask', 'mask_batch', 'plot_tokens', 'make_inputs',
-           'mask_examples', 'MaskTokens', 'MaskCollator']
+           'split_documents', 'count_in_documents', 'by_document', 'mask_documents', 'mask_examples', 'MaskTokens',
+           'MaskCollator']
 
 # %% ../../nbs/method/01_masking.ipynb #e3939ac1
 from collections.abc import Callable
@@ -109,6 +110,8 @@ class MaskedBatch(NamedTuple):
     u:Tensor|None=None # Uniform numbers to sample replacements with, (bs, n)
     proposed:tuple|None=None # What a table proposes for the positions, if there is one
     counts:dict|None=None # What the losses are divided by, if not by the counts of this batch
+    position_ids:Tensor|None=None # Positions in documents that share a row, (bs, sl)
+    documents:Tensor|None=None # Their numbers in the row from 1, 0 in padding, (bs, sl)
 
     @classmethod
     def named(cls,
@@ -183,6 +186,65 @@ def make_inputs(
     full = input_ids.device.type=='cpu' and bool(real.all())
     return Inputs(input_ids, None if full else real, in_b.long())
 
+# %% ../../nbs/method/01_masking.ipynb #d0c5ma0d
+def split_documents(
+    input_ids:Tensor, # Token ids, documents one after the other, then padding, (bs, sl)
+    segment_a_length:Tensor, # Of each document, (bs, D)
+    lengths:Tensor, # Tokens of each document, 0 where a row has fewer, (bs, D)
+)->tuple: # `Inputs`; positions in the documents, (bs, sl); numbers of the documents, (bs, sl)
+    "Derive padding, segments and positions of documents that share rows"
+    at, ends = torch.arange(input_ids.shape[1], device=input_ids.device), lengths.cumsum(1)
+    number = torch.searchsorted(ends, at.expand_as(input_ids).contiguous(), right=True)
+    real, own = number<lengths.shape[1], number.clamp(max=lengths.shape[1]-1)
+    position_ids = at - torch.where(real, (ends-lengths).gather(1, own), ends[:,-1:])
+    in_b = (position_ids >= segment_a_length.gather(1, own)) & real
+    return Inputs(input_ids, real, in_b.long()), position_ids, (number+1)*real
+
+# %% ../../nbs/method/01_masking.ipynb #d0c5ma2d
+def count_in_documents(
+    marked:Tensor, # True for some tokens, (bs, sl)
+    documents:Tensor, # Number of each token's document, (bs, sl)
+)->Tensor: # (bs, sl) int64
+    "How many tokens are marked in the document of each token"
+    n = documents.new_zeros(len(documents), documents.shape[1]+1)
+    return n.scatter_add(1, documents, marked.long()).gather(1, documents)
+
+def by_document(
+    positions:Tensor, # Positions in any order, (bs, sl)
+    documents:Tensor, # Number of each token's document, (bs, sl)
+)->Tensor: # (bs, sl)
+    "The positions document by document, in the order they have there, padding last"
+    last = torch.where(documents>0, documents, documents.shape[1]+1).gather(1, positions)
+    return positions.gather(1, last.sort(dim=1, stable=True).indices)
+
+# %% ../../nbs/method/01_masking.ipynb #d0c5ma1d
+def mask_documents(
+    ids:Tensor, # As for `split_documents`
+    segment_a_length:Tensor, # As for `split_documents`
+    lengths:Tensor, # As for `split_documents`; at least three tokens each
+    special_ids:SpecialTokenIds, # Ids of special tokens
+    mask_prob:float=0.15, # Masking rate
+    rand:Callable=torch.rand, # As for `mask_batch`
+    begins:Tensor|None=None, # As in `draw_distinct`
+)->MaskedBatch:
+    "Mask every document of a row as if it stood alone"
+    (bs, sl), n_docs = ids.shape, lengths.shape[1]
+    inp, at, number = split_documents(ids, segment_a_length, lengths)
+    own, cand = (number-1).clamp(min=0), candidates(inp, special_ids)
+    if isinstance(rand, KeyedRandom): rand = rand.of_documents(bs, n_docs)
+    def draw(cols, where): return rand(bs*n_docs, cols).view(bs, -1).gather(1, where)
+    most = max(1, int((mask_prob+.005) * sl)) # of a document, then of a row
+    width = min(sl, max(most, int(mask_prob*sl + n_docs*max(.5, 1-3*mask_prob))))
+    lens, available = (count_in_documents(o, number) for o in (number>0, cand))
+    n = num_masked(lens, mask_prob, most).minimum(available)
+    order = draw_distinct(cand, draw(sl, own*sl+at), sl, None if begins is None else begins|(at==0))
+    order = by_document(order, number) # so place i holds draw at[i] of i's document
+    chosen = ((at<n) & (number>0)).int()
+    drawn = chosen.sort(dim=1, descending=True, stable=True).indices[:, :width]
+    where, used = (own*most + at.clamp(max=most-1)).gather(1, drawn), chosen.sum(1)
+    mb = apply_mask(inp, order.gather(1, drawn), used, draw(most, where), special_ids.mask)
+    return mb._replace(candidates=cand, u=draw(most, where), position_ids=at, documents=number)
+
 # %% ../../nbs/method/01_masking.ipynb #0f688aa9
 EVAL_MASK_PROB = 0.15 # Masking rate of held-out text
 
@@ -194,13 +256,20 @@ def mask_examples(
     duplicates:str='distinct', # As in `mask_batch`
     rand:Callable=torch.rand, # As in `mask_batch`
     word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
+    lengths:Tensor|None=None, # Tokens of documents that share a row, as for `split_documents`
 )->MaskedBatch:
     "A masked batch of examples as they are stored"
     if ids.ndim!=2:
         raise InputError(f"token ids have shape {tuple(ids.shape)}, not (examples, length); "
                          "let each example of the DataLoaders be a tuple, for example (ids,)")
-    inp = make_inputs(ids, segment_a_length, special_ids.pad)
     begins = None if word_starts is None else word_starts[ids]
+    if lengths is not None:
+        if duplicates=='distinct':
+            how = special_ids, mask_prob, rand, begins
+            return mask_documents(ids, segment_a_length, lengths, *how)
+        raise InputError(f"duplicates is {duplicates!r}; documents that share a row are masked at "
+                         "'distinct' positions, so set it to that or build examples without --pack")
+    inp = make_inputs(ids, segment_a_length, special_ids.pad)
     return mask_batch(inp, special_ids, mask_prob, duplicates, rand, begins)
 
 # %% ../../nbs/method/01_masking.ipynb #77924381
@@ -220,20 +289,20 @@ class MaskTokens(Callback):
         count_updates(self.learn)
 
     def before_batch(self):
-        "Mask token ids, alone or followed by the lengths of their first segments"
-        ids, *rest = (*self.xb, *self.yb)
-        self.learn.masked = self.mask(ids, rest[0] if rest else None)
+        "Mask token ids, alone or followed by lengths of segments and documents"
+        ids, a, lengths, *_ = (*self.xb, *self.yb, None, None)
+        self.learn.masked = self.mask(ids, a, lengths if a is not None and a.ndim==2 else None)
         self.learn.xb = tuple(self.masked)
 
-    def mask(self, ids, segment_a_length): # As for `mask_examples`
+    def mask(self, ids, segment_a_length, lengths=None): # As for `mask_examples`
         "Mask a batch, held-out text at its own rate"
         how, starts = [ids, segment_a_length, self.special_ids], self.word_starts
         if not self.training:
             rand = self.random_of_evaluation(ids)
-            return mask_examples(*how, EVAL_MASK_PROB, self.duplicates, rand)
+            return mask_examples(*how, EVAL_MASK_PROB, self.duplicates, rand, lengths=lengths)
         if starts is not None: starts = self.word_starts = starts.to(ids.device) # copied once
         rand = self.random_of_step(ids)
-        return mask_examples(*how, self.mask_prob, self.duplicates, rand, starts)
+        return mask_examples(*how, self.mask_prob, self.duplicates, rand, starts, lengths)
 
 # %% ../../nbs/method/01_masking.ipynb #6a67852d
 @patch
@@ -245,7 +314,6 @@ def random_of_step(self:MaskTokens,
     batch = self.learn.n_updates*batches + self.learn.n_accumulated
     return KeyedRandom(self.seed, 0, first=(batch*n_processes()+rank())*len(ids), device=ids.device)
 
-# %% ../../nbs/method/01_masking.ipynb #83c13327
 @patch
 def random_of_evaluation(self:MaskTokens,
     ids:Tensor, # Token ids of this process, (bs, sl)
@@ -266,13 +334,14 @@ class MaskCollator:
     ): store_attr()
 
     def __call__(self,
-        examples:list, # Dicts with `input_ids` (sl,), `place`, and maybe `segment_a_length`
+        examples:list, # Dicts with `input_ids` (sl,) and `place`; lengths as in 12_examples
     )->dict: # The fields of a `MaskedBatch` that are there
         "Mask some examples"
         def stack(name): return torch.stack([torch.as_tensor(o[name]) for o in examples])
         ids, places = stack('input_ids'), stack('place')
-        a = stack('segment_a_length') if 'segment_a_length' in examples[0] else None
+        def given(name): return stack(name) if name in examples[0] else None
+        a, lengths = given('segment_a_length'), given('document_lengths')
         how = self.special_ids, self.mask_prob, self.duplicates
         rand = KeyedRandom(self.seed, 0, first=places)
-        batch = mask_examples(ids.long(), a, *how, rand, self.word_starts)._asdict()
+        batch = mask_examples(ids.long(), a, *how, rand, self.word_starts, lengths)._asdict()
         return {k: v for k,v in batch.items() if v is not None}
