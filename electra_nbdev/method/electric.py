@@ -103,11 +103,11 @@ class TwoTowers(nn.Module):
 # %% ../../nbs/method/05_electric.ipynb #36eb6e44
 @patch
 def bidirectional_states(self:TwoTowers,
-    inp:Inputs, # Unmasked batch
+    inp:Inputs, # Unmasked batch, or a `MaskedBatch`, of which the original text is read
     position_ids:Tensor|None=None, # In shared rows, from `context_of` as mask and segments
 )->Tensor: # (bs, sl, 2*h)
     "States that know what comes before and after each position"
-    (ids, mask, segments), at = inp, position_ids
+    (ids, mask, segments), at = inp[:3], position_ids
     back = reading_order(ids, mask, at)
     as_read, mirrored = {}, dict(token_type_ids=segments.gather(1, back), position_ids=back)
     if at is not None: # a document keeps its place, so its mask is the same in both orders
