@@ -1,18 +1,30 @@
 "Documents that share a row: hidden states, masks, losses and gradients are those of documents that stand alone"
+import json, shutil
 from copy import deepcopy
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from fastai.torch_core import no_random
 from torch import tensor
+from torch.utils.data import DataLoader
 from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig, CamembertConfig,
                           DebertaV2Config, ElectraConfig, ModernBertConfig, RobertaConfig, XLMRobertaConfig)
 
+import electra_nbdev.data.examples as data
+from electra_nbdev.data.batches import LengthSchedule, NumberedExamples, PretrainDL
+from electra_nbdev.data.examples import ExampleTasks, build_examples, fit_rows, load_examples, packed_padding
+from electra_nbdev.data.replacements import add_replacements
+from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.method.electra import MaskedLanguageModel, ReplacedTokenDetection
 from electra_nbdev.method.electric import NoiseContrastiveEstimation, TwoTowers
 from electra_nbdev.method.generator import context_of, generator_config, hidden_states
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, mask_examples
+from electra_nbdev.pretrain import electra_learner, match_examples, preset
+from electra_nbdev.pretraining.learner import pretrain_dls
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
 SL, V = 40, 60
@@ -187,3 +199,184 @@ def test_an_objective_whose_step_ignores_documents_is_refused():
     assert Heir.packed and not Own.packed
     with pytest.raises(InputError, match="Own does not say that documents may share a row"):
         Own.of(*networks())(*batches()[0])
+
+# Rows on disk
+
+def text(n=400):
+    "Documents of one to four lines of two to eight words"
+    rng, words = np.random.default_rng(0), 'the king saw a ship on the sea and went home'.split()
+    def line(): return ' '.join(rng.choice(words, rng.integers(2, 9)))
+    return '\n\n'.join('\n'.join(line() for _ in range(rng.integers(1, 5))) for _ in range(n))
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory):
+    "Three files of text, a vocabulary, and the same examples alone and packed, 32 tokens wide"
+    d = tmp_path_factory.mktemp('packing')
+    (d/'text').mkdir()
+    for i,part in enumerate(text().split('\n\n')[j::3] for j in range(3)):
+        (d/f'text/{i}.txt').write_text('\n\n'.join(part))
+    train_vocab(d/'text', d/'vocab', 100)
+    for name in ('alone', 'packed'): build(d, name, pack=name=='packed')
+    return d
+
+def build(home, name, **kw):
+    return build_examples(home/'text', home/'vocab', home/name, max_length=32, held_out=.2, **kw)
+
+def content(folder):
+    "All files of a folder"
+    return {str(o.relative_to(folder)): o.read_bytes() for o in folder.rglob('*') if o.is_file()}
+
+def one_by_one(examples):
+    "Token ids and lengths of segment A of all documents"
+    ids, a, *lengths = examples[:]
+    if not lengths: return [(tuple(o[o!=examples.pad].tolist()), int(n)) for o,n in zip(ids, a)]
+    parts = [(o[:n.sum()].split(n[n>0].tolist()), b) for o,b,n in zip(ids, a, *lengths)]
+    return [(tuple(t.tolist()), int(n)) for ts,b in parts for t,n in zip(ts, b)]
+
+@pytest.mark.parametrize('part', ['.', 'held_out'])
+def test_packed_rows_hold_the_same_examples(home, part):
+    alone, packed = (load_examples(home/o/part) for o in ('alone', 'packed'))
+    assert sorted(one_by_one(alone))==sorted(one_by_one(packed))
+    assert packed.counts==alone.counts | dict(rows=len(packed)) and len(packed)<.8*len(alone)
+    assert packed.padding<.05<.2<alone.padding and (packed.token_counts()==alone.token_counts()).all()
+    assert packed.padding==pytest.approx(packed_padding(alone.lengths(), 32))==pytest.approx(1-packed.lengths().mean()/32)
+    assert packed.recipe==alone.recipe | dict(pack=True)
+    assert sorted(packed.decode(0))!=[''] and len(packed.decode(0))==2*(packed[0][2]>0).sum()
+
+def test_rows_are_filled_within_windows(home, monkeypatch):
+    monkeypatch.setattr(data, '_WINDOW', 50)
+    found = load_examples(build(home, 'windows', pack=True))
+    assert sorted(one_by_one(found))==sorted(one_by_one(load_examples(home/'packed')))
+    assert len(load_examples(home/'packed'))<len(found)<1.1*len(load_examples(home/'packed'))
+
+def test_best_fit_keeps_within_rows_and_loses_nothing():
+    lengths = np.random.default_rng(0).integers(3, 129, 3000)
+    rows = fit_rows(lengths, 128)
+    assert sorted(i for o in rows for i in o)==[*range(3000)] and all(lengths[o].sum()<=128 for o in rows)
+    assert len(rows)<=1.03*lengths.sum()/128
+
+def test_a_packed_build_does_not_depend_on_processes_or_tasks(home):
+    assert content(home/'packed')==content(build(home, 'two', pack=True, num_proc=2))
+    tasks = ExampleTasks(home/'text', home/'vocab', home/'tasks', 32, held_out=.2, pack=True)
+    for i in range(2): tasks.make_shards(rank=i, world_size=2)
+    tasks.make_folder()
+    assert content(home/'packed')==content(home/'tasks')
+
+class Killed(Exception): pass
+
+@pytest.mark.parametrize('at', [0, 3, 5])
+def test_a_packed_build_that_was_killed_continues(home, monkeypatch, at):
+    "In a shard; when rows are packed; when the held-out rows are packed"
+    write, n = data._write_arrow, iter(range(100))
+    def killed(*args):
+        if next(n)==2+at: raise Killed
+        return write(*args)
+    monkeypatch.setattr(data, '_write_arrow', killed)
+    with pytest.raises(Killed): build(home, f'killed{at}', pack=True)
+    assert not (home/f'killed{at}').exists()
+    written = []
+    monkeypatch.setattr(data, '_write_arrow', lambda path, *args: written.append(path.name) or write(path, *args))
+    assert content(home/'packed')==content(build(home, f'killed{at}', pack=True))
+    assert len(written)==8-min(6, 2+at)
+
+def test_packed_and_single_examples_are_not_taken_for_each_other(home):
+    with pytest.raises(InputError, match='pack is True there and False here'): build(home, 'packed')
+    with pytest.raises(InputError, match='pack is False there and True here'): build(home, 'alone', pack=True)
+
+def test_older_examples_are_not_packed(home):
+    shutil.copytree(home/'alone', home/'older')
+    facts = json.loads((home/'older/data.json').read_text())
+    del facts['recipe']['pack']
+    (home/'older/data.json').write_text(json.dumps(facts))
+    build(home, 'older')
+    assert not load_examples(home/'older').packed
+
+def test_damaged_packed_rows_are_named(home):
+    from datasets import Dataset
+    shutil.copytree(home/'packed', home/'damaged')
+    rows = Dataset.load_from_disk(str(home/'packed'))
+    wrong = rows.map(lambda o,i: dict(document_lengths=[1]*len(o['document_lengths'])) if i==3 else o, with_indices=True)
+    wrong.cast(rows.features).save_to_disk(str(home/'damaged'))
+    with pytest.raises(InputError, match='example 3 in .* is damaged'): load_examples(home/'damaged')[:]
+
+# In every loop
+
+DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, embedding_size=16, intermediate_size=64,
+            max_position_embeddings=32, hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
+
+def recipe(examples, **kw):
+    hp = preset('tiny', **dict(train_batch_size=16, eval_batch_size=16, num_train_steps=40, num_warmup_steps=2,
+                               save_checkpoints_steps=20, iterations_per_loop=20, num_eval_steps=2,
+                               untied_generator=True, model_hparam_overrides=DIMS) | kw)
+    return match_examples(hp, examples, kw)
+
+def learner(home, seed=0, **kw):
+    train, held = load_examples(home/'packed'), load_examples(home/'packed/held_out')
+    hp = recipe(train, **kw)
+    with no_random(seed): return electra_learner(pretrain_dls(train, held, hp, 'cpu'), hp)
+
+def test_a_learner_learns_from_packed_rows(home, capsys):
+    learn = learner(home)
+    assert learn.hp.length_schedule==() and 'length_schedule ()' in capsys.readouterr().out
+    with learn.no_bar(), learn.no_logging():
+        before = learn.validate()[0]
+        learn.fit_steps(40)
+        after = learn.validate()[0]
+        learn.dls.train.show_batch(max_n=2); learn.show_results(max_n=2)
+        logits, (labels, _) = learn.get_preds()
+    assert after<.9*before and len(logits)==len(labels)==len(learn.dls.valid.dataset)
+
+def test_other_loops_mask_as_the_learner(home):
+    learn, seen = learner(home, whole_words=True), []
+    masked = [learn.mask_tokens]
+    rows = NumberedExamples(learn.dls.train.dataset)
+    collate = MaskCollator(learn.mask_tokens.special_ids, learn.hp.mask_prob, word_starts=learn.mask_tokens.word_starts)
+    order = learn.dls.train.order(0)
+    learn.dls.train.n_batches = 2
+    from fastai.callback.core import Callback
+    class See(Callback):
+        order = 50
+        def before_batch(self):
+            if self.training: seen.append(self.masked)
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(2, cbs=See())
+    for i,mb in enumerate(seen):
+        batch = collate([rows[int(n)] | dict(place=16*i+j) for j,n in enumerate(order[16*i:16*i+16])])
+        assert batch.keys()=={k for k,v in mb._asdict().items() if v is not None}
+        assert all(torch.equal(v, batch[k]) for k,v in mb._asdict().items() if v is not None)
+    assert len(seen)==2
+
+def test_a_plain_loop_and_the_trainer_read_packed_rows(home, tmp_path):
+    from transformers import Trainer, TrainingArguments
+    learn = learner(home)
+    rows = NumberedExamples(learn.dls.train.dataset, 64)
+    collate = MaskCollator(learn.mask_tokens.special_ids)
+    plain, model = [], deepcopy(learn.model)
+    opt = torch.optim.SGD(model.parameters(), 1e-3)
+    for batch in DataLoader(rows, 16, collate_fn=collate):
+        loss = model.train()(**batch).loss
+        loss.backward(); opt.step(); opt.zero_grad()
+        plain.append(loss.item())
+    class InOrder(Trainer):
+        def _get_train_sampler(self, *_): return torch.utils.data.SequentialSampler(self.train_dataset)
+    args = TrainingArguments(tmp_path, per_device_train_batch_size=16, num_train_epochs=1, logging_steps=1, use_cpu=True,
+                             max_grad_norm=0., lr_scheduler_type='constant', optim='sgd', learning_rate=1e-3,
+                             report_to='none', save_strategy='no', remove_unused_columns=False, disable_tqdm=True)
+    trainer = InOrder(learn.model, args, train_dataset=rows, data_collator=collate)
+    trainer.train()
+    found = [o['loss'] for o in trainer.state.log_history if 'loss' in o]
+    assert np.allclose(found, plain, rtol=1e-3) and len(found)==4
+
+# What packed rows cannot have
+
+def test_what_needs_single_examples_is_refused(home):
+    packed = load_examples(home/'packed')
+    hp = recipe(packed)
+    wrong = dict(length_schedule=((8, .5), (32, .5)), length_window=4, duplicates='official',
+                 body=DebertaV2Config(**SIZE).to_diff_dict())
+    for k,v in wrong.items():
+        with pytest.raises(InputError, match='without --pack'): packed.check(replace(hp, **{k: v}))
+    with pytest.raises(InputError, match='a table of replacements cannot serve'): add_replacements(home/'packed', 'tiny')
+    ids, a, n = packed[:2]
+    split = LengthSchedule(((8, 1.),), 1)
+    split.learn = type('L', (), dict(xb=(ids, a, n), n_updates=0, training=True))
+    with pytest.raises(InputError, match='cannot be split'): split.before_batch()

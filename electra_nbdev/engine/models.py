@@ -90,7 +90,7 @@ def check_examples(
     check_fitting(path, recipe, hparams)
     return recipe
 
-# %% ../../nbs/engine/91_models.ipynb #089faa4f
+# %% ../../nbs/engine/91_models.ipynb #d0c5mo0d
 PACKED_BODIES = 'electra', 'bert', 'roberta', 'xlm-roberta', 'camembert', 'modernbert'
 
 def check_packed(
@@ -104,6 +104,19 @@ def check_packed(
     if 'flash' in attention or 'flex' in attention:
         raise InputError(f"attention {attention!r} cannot read rows that documents share; take 'sdpa'")
 
+_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0,
+                replacements_from_data=False) # What hyper-parameters have to be
+
+def _check_packing(hparams):
+    "Refuse hyper-parameters that make no sense where documents share rows"
+    body = hparams.get('body')
+    if isinstance(body, dict) and body: check_packed(body.get('model_type'))
+    for name,value in _PACKING.items():
+        if (hparams.get(name) or value)==value: continue
+        raise InputError(f"examples of --pack cannot have the hparam `{name}` {hparams[name]!r}; "
+                         f"set it to {value!r}, or build examples without --pack")
+
+# %% ../../nbs/engine/91_models.ipynb #089faa4f
 def check_fitting(
     path, # Folder of examples
     recipe:dict, # What they were built with
@@ -114,6 +127,7 @@ def check_fitting(
         if name not in hparams or key not in recipe or hparams[name]==recipe[key]: continue
         raise InputError(f"the examples in {path} have {name} {recipe[key]}, the recipe asks for {hparams[name]}; "
                          f"set the hparam `{name}` to {recipe[key]}, or build other examples with electra_data")
+    if recipe.get('pack'): _check_packing(hparams)
 
 # %% ../../nbs/engine/91_models.ipynb #932cd0ff
 def check_place_of_run(
