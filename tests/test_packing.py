@@ -25,6 +25,9 @@ from electra_nbdev.method.generator import context_of, generator_config, hidden_
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, mask_examples
 from electra_nbdev.pretrain import electra_learner, match_examples, preset
 from electra_nbdev.pretraining.learner import pretrain_dls
+from fake_device import GPU, pretended_gpu
+from test_commands import typed
+from test_fake_device import VARIANTS, learner as fake_learner, put, train
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
 SL, V = 40, 60
@@ -239,7 +242,8 @@ def test_packed_rows_hold_the_same_examples(home, part):
     assert sorted(one_by_one(alone))==sorted(one_by_one(packed))
     assert packed.counts==alone.counts | dict(rows=len(packed)) and len(packed)<.8*len(alone)
     assert packed.padding<.05<.2<alone.padding and (packed.token_counts()==alone.token_counts()).all()
-    assert packed.padding==pytest.approx(packed_padding(alone.lengths(), 32))==pytest.approx(1-packed.lengths().mean()/32)
+    left = packed_padding(alone.lengths(), 32)
+    assert packed.padding==pytest.approx(left)==pytest.approx(1-packed.lengths().mean()/32)
     assert packed.recipe==alone.recipe | dict(pack=True)
     assert sorted(packed.decode(0))!=[''] and len(packed.decode(0))==2*(packed[0][2]>0).sum()
 
@@ -267,15 +271,15 @@ class Killed(Exception): pass
 @pytest.mark.parametrize('at', [0, 3, 5])
 def test_a_packed_build_that_was_killed_continues(home, monkeypatch, at):
     "In a shard; when rows are packed; when the held-out rows are packed"
-    write, n = data._write_arrow, iter(range(100))
+    write, n = data._write_tables, iter(range(100))
     def killed(*args):
         if next(n)==2+at: raise Killed
         return write(*args)
-    monkeypatch.setattr(data, '_write_arrow', killed)
+    monkeypatch.setattr(data, '_write_tables', killed)
     with pytest.raises(Killed): build(home, f'killed{at}', pack=True)
     assert not (home/f'killed{at}').exists()
     written = []
-    monkeypatch.setattr(data, '_write_arrow', lambda path, *args: written.append(path.name) or write(path, *args))
+    monkeypatch.setattr(data, '_write_tables', lambda path, *args: written.append(path.name) or write(path, *args))
     assert content(home/'packed')==content(build(home, f'killed{at}', pack=True))
     assert len(written)==8-min(6, 2+at)
 
@@ -295,8 +299,8 @@ def test_damaged_packed_rows_are_named(home):
     from datasets import Dataset
     shutil.copytree(home/'packed', home/'damaged')
     rows = Dataset.load_from_disk(str(home/'packed'))
-    wrong = rows.map(lambda o,i: dict(document_lengths=[1]*len(o['document_lengths'])) if i==3 else o, with_indices=True)
-    wrong.cast(rows.features).save_to_disk(str(home/'damaged'))
+    def wrong(o, i): return dict(document_lengths=[1]*len(o['document_lengths'])) if i==3 else o
+    rows.map(wrong, with_indices=True).cast(rows.features).save_to_disk(str(home/'damaged'))
     with pytest.raises(InputError, match='example 3 in .* is damaged'): load_examples(home/'damaged')[:]
 
 # In every loop
@@ -358,8 +362,8 @@ def test_a_plain_loop_and_the_trainer_read_packed_rows(home, tmp_path):
         plain.append(loss.item())
     class InOrder(Trainer):
         def _get_train_sampler(self, *_): return torch.utils.data.SequentialSampler(self.train_dataset)
-    args = TrainingArguments(tmp_path, per_device_train_batch_size=16, num_train_epochs=1, logging_steps=1, use_cpu=True,
-                             max_grad_norm=0., lr_scheduler_type='constant', optim='sgd', learning_rate=1e-3,
+    args = TrainingArguments(tmp_path, per_device_train_batch_size=16, num_train_epochs=1, logging_steps=1,
+                             use_cpu=True, max_grad_norm=0., lr_scheduler_type='constant', optim='sgd', learning_rate=1e-3,
                              report_to='none', save_strategy='no', remove_unused_columns=False, disable_tqdm=True)
     trainer = InOrder(learn.model, args, train_dataset=rows, data_collator=collate)
     trainer.train()
@@ -375,8 +379,80 @@ def test_what_needs_single_examples_is_refused(home):
                  body=DebertaV2Config(**SIZE).to_diff_dict())
     for k,v in wrong.items():
         with pytest.raises(InputError, match='without --pack'): packed.check(replace(hp, **{k: v}))
-    with pytest.raises(InputError, match='a table of replacements cannot serve'): add_replacements(home/'packed', 'tiny')
+    with pytest.raises(InputError, match='a table of replacements cannot serve'):
+        add_replacements(home/'packed', 'tiny')
     ids, a, n = packed[:2]
     split = LengthSchedule(((8, 1.),), 1)
     split.learn = type('L', (), dict(xb=(ids, a, n), n_updates=0, training=True))
     with pytest.raises(InputError, match='cannot be split'): split.before_batch()
+
+# By command
+
+RECIPE = dict(train_batch_size=8, eval_batch_size=8, iterations_per_loop=2, num_eval_steps=4, save_checkpoints_steps=4,
+              untied_generator=False, unigram_noise=.5)
+
+def test_the_commands_pack_train_and_continue_bit_exactly(home):
+    (home/'recipe.json').write_text(json.dumps(RECIPE))
+    build = 'electra_data --corpus text --vocab vocab --max-length 32 --held-out .2 --out'
+    said, packed = typed(f'{build} single', home), typed(f'{build} shared --pack', home)
+    told = f"{load_examples(home/'alone').padding:.1%} of the rows is padding"
+    left = f"{load_examples(home/'packed').padding:.1%}"
+    assert f'{told}; --pack, with another --out, leaves {left}\n' in said.out and said.code==0, said
+    assert f'{left} of the rows is padding\n' in packed.out and ' rows, ' in packed.out, packed
+    assert content(home/'shared')==content(home/'packed')
+    line = 'electra_pretrain --data shared --hparams recipe.json --preset tiny --steps 8 --device cpu --out'
+    said = typed(f'{line} whole', home)
+    assert said.code==0 and 'length_schedule ()' in said.out, said
+    shutil.copytree(home/'whole', home/'again')
+    for o in ('discriminator', 'generator', 'checkpoints/step-00000008'): shutil.rmtree(home/'again'/o)
+    said = typed(f'{line} again', home)
+    assert said.code==0 and 'Continuing at step 4 of 8' in said.out, said
+    whole, again = (content(home/o/'discriminator') for o in ('whole', 'again'))
+    assert whole['model.safetensors']==again['model.safetensors']
+    said = typed('electra_evaluate --run again --data shared/held_out --device cpu', home)
+    assert said.code==0 and 'disc_auc' in said.out, said
+
+@pytest.mark.parametrize('line,why', [
+    ('electra_data --corpus text --vocab vocab --out no --pack --replace-with tiny',
+     '--pack and --replace-with exclude'),
+    ('electra_data --corpus text --vocab vocab --max-length 32 --held-out .2 --out packed',
+     'pack is True there and False'),
+    ("""electra_pretrain --data packed --hparams '{"length_schedule": [[8, 0.5], [32, 0.5]]}' --steps 4 --out no""",
+     "cannot have the hparam `length_schedule`"),
+    ("""electra_pretrain --data packed --hparams '{"duplicates": "official"}' --steps 4 --out no""",
+     "cannot have the hparam `duplicates` 'official'"),
+    ("""electra_pretrain --data packed --hparams '{"body": {"model_type": "deberta-v2"}}' --steps 4 --out no""",
+     "type 'deberta-v2' cannot read rows that documents share")])
+def test_one_line_refuses(home, line, why):
+    said = typed(line, home)
+    assert said.code==2 and why in said.err and 'Traceback' not in said.err and len(said.err.splitlines())==1, said
+    assert not (home/'no').exists()
+
+# On a GPU
+
+@pytest.mark.parametrize('precision', ['fp32', 'bf16'])
+@pytest.mark.parametrize('variant', ['separate', 'one network', 'uniform', 'ELECTRA-TT', 'Electric', 'another body'])
+def test_packed_rows_do_not_stop_the_gpu(variant, precision):
+    learn = fake_learner(variant, precision)
+    learn.mask_tokens.word_starts = torch.ones(learn.hp.vocab_size, dtype=torch.bool)
+    def batch():
+        sizes = (learn.hp.max_seq_length,), (3,), (3,) # of token ids, lengths of segments, of documents
+        return tuple(torch.empty(4, *o, dtype=torch.long, device=GPU) for o in sizes)
+    with pretended_gpu(copies=2) as watch: # the usual norm, where words begin
+        put(learn, batches=[batch(), batch()]).dls.n_inp = 3
+        train(learn)
+    assert learn.n_updates==2 and torch.float64 not in watch.dtypes()
+    wide = {o[1] for o in watch.on_gpu() if o[1][-2:]==(learn.hp.max_seq_length,)*2}
+    assert (4, 1, *[learn.hp.max_seq_length]*2) in wide
+
+@pytest.mark.parametrize('name', ['ELECTRA', 'ModernBERT body', 'Electric'])
+def test_a_packed_step_is_one_graph(name):
+    model, (mb, _) = OBJECTIVES[name]().eval(), batches()
+    rows, *_ = documents()
+    def step(ids, a, n, places):
+        from electra_nbdev.engine.ranks import KeyedRandom
+        mb = mask_examples(ids, a, SPECIAL_IDS, rand=KeyedRandom(0, 0, first=places), lengths=n)
+        return model(*mb).loss
+    given = rows, FIRST, LENGTHS, PLACES
+    compiled = torch.compile(step, backend='eager', fullgraph=True)
+    with torch.no_grad(): close(compiled(*given), step(*given))

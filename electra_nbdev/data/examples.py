@@ -123,18 +123,18 @@ def _features(vocab_size, pack=False):
 
 _GROUP = 1000 # Examples that are written at once
 
-def _tables(features, examples):
-    "Examples in groups"
-    examples = iter(examples)
-    while group := list(islice(examples, _GROUP)):
-        yield pa.table(dict(zip(features, zip(*group))), schema=features.arrow_schema)
-
-def _write_arrow(path, features, tables, fingerprint):
-    "Write examples to an Arrow file, complete or absent, and count them"
+def _write_tables(path, features, tables, fingerprint):
+    "Write tables to an Arrow file, complete or absent, and count their rows"
     from datasets.arrow_writer import ArrowWriter
     with atomic_file(path) as f, ArrowWriter(features=features, stream=f, fingerprint=fingerprint) as writer:
         for o in tables: writer.write_table(o)
         return writer.finalize(close_stream=False)[0]
+
+def _write_arrow(path, features, examples, fingerprint):
+    "Write examples to an Arrow file, and count them"
+    groups = iter(lambda rows=iter(examples): list(islice(rows, _GROUP)), [])
+    tables = (pa.table(dict(zip(features, zip(*o))), schema=features.arrow_schema) for o in groups)
+    return _write_tables(path, features, tables, fingerprint)
 
 # %% ../../nbs/data/12_examples.ipynb #3899cd97
 @lru_cache(1)
@@ -153,8 +153,7 @@ def _part_shard(i, chunk, work, recipe, part):
     rng = random.Random(f"{recipe['seed']} {Path(chunk.path).name} {chunk.start}")
     builder = ExampleBuilder(recipe['max_length'], special.cls, special.sep, rng, recipe['long_lines'])
     examples = examples_of(builder, encode_lines(tok, lines))
-    features = _features(len(tok))
-    n = _write_arrow(done.with_suffix('.arrow'), features, _tables(features, examples), digest(recipe, part, i))
+    n = _write_arrow(done.with_suffix('.arrow'), _features(len(tok)), examples, digest(recipe, part, i))
     counts |= dict(examples=n, dropped_tokens=builder.n_dropped)
     atomic_write(done, json.dumps(counts))
     return counts
@@ -261,7 +260,7 @@ def _fill_folder(folder, work, part, recipe, counts):
     if recipe['pack']:
         features, path = _features(recipe['vocab_size'], True), work/f'{part}-rows.arrow'
         rows = _packed_tables(ds, features, recipe['max_length'])
-        counts['rows'] = _write_arrow(path, features, rows, digest(recipe, part, 'rows'))
+        counts['rows'] = _write_tables(path, features, rows, digest(recipe, part, 'rows'))
         ds = Dataset.from_file(str(path))
     with no_bars(): ds.save_to_disk(folder, num_shards=1)
     token_counts = _count_tokens(ds, recipe['vocab_size'])
@@ -597,8 +596,8 @@ def load_examples(
     try:
         examples = kind(path)
         examples.dataset.data.validate()
-        n,columns = examples.counts['rows' if examples.packed else 'examples'],_features(examples.recipe['vocab_size'],
-                                                                                         examples.packed)
+        packed,size = examples.packed,examples.recipe['vocab_size']
+        n,columns = examples.counts['rows' if packed else 'examples'],_features(size, packed)
         if len(examples)!=n: raise ValueError(f"{len(examples)} of {n} examples")
         if examples.dataset.features!=columns: raise ValueError(f"columns {examples.dataset.features}")
         if fingerprint(examples.tokenizer)!=examples.recipe['tokenizer']:
