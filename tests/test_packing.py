@@ -363,8 +363,9 @@ def test_a_plain_loop_and_the_trainer_read_packed_rows(home, tmp_path):
     class InOrder(Trainer):
         def _get_train_sampler(self, *_): return torch.utils.data.SequentialSampler(self.train_dataset)
     args = TrainingArguments(tmp_path, per_device_train_batch_size=16, num_train_epochs=1, logging_steps=1,
-                             use_cpu=True, max_grad_norm=0., lr_scheduler_type='constant', optim='sgd', learning_rate=1e-3,
-                             report_to='none', save_strategy='no', remove_unused_columns=False, disable_tqdm=True)
+                             use_cpu=True, max_grad_norm=0., lr_scheduler_type='constant', optim='sgd',
+                             learning_rate=1e-3, report_to='none', save_strategy='no',
+                             remove_unused_columns=False, disable_tqdm=True)
     trainer = InOrder(learn.model, args, train_dataset=rows, data_collator=collate)
     trainer.train()
     found = [o['loss'] for o in trainer.state.log_history if 'loss' in o]
