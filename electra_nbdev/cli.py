@@ -58,6 +58,7 @@ def electra_data(
     seed:int=0, # Of lengths and segments, and of the masks of --replace-with
     skip_bad_rows:bool=False, # Leave undecodable lines out, and count them
     long_lines:str='split', # What does not fit begins the next example; official: it is dropped
+    pack:bool=False, # Several examples share a row, so that little padding is left
     tasks:int=None, # Build in so many tasks of datatrove, num_proc at a time; has no influence on the result
     replace_with:str=None, # Run, Hugging Face folder, hf:name or tiny: its generator proposes replacements
     top:int=None, # With --replace-with: candidates of a position (default: 32)
@@ -69,11 +70,10 @@ def electra_data(
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
     from electra_nbdev.data.text import Corpus
     corpus = Corpus(corpus, field, format)
-    rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines
+    rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
     _check_building(corpus, vocab, out, num_proc, max_length, *rules)
-    how = _table_flags(replace_with, vocab, max_length, top=top, mask_prob=mask_prob, device=device)
-    examples = _build(corpus, vocab, out, tasks, max_length, num_proc, rules)
-    print(_counted(examples, long_lines))
+    how = _table_flags(replace_with, vocab, max_length, pack, top=top, mask_prob=mask_prob, device=device)
+    print(_counted(examples := _build(corpus, vocab, out, tasks, max_length, num_proc, rules), long_lines))
     if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
     return _with_next(examples, replace_with and dict(replacements_from_data=True, mask_prob=mask_prob or .15))
 
@@ -103,6 +103,7 @@ def _counted(examples, long_lines):
     n, kept = examples.counts, examples.path/'held_out'
     why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if n['dropped_tokens'] else {}
     told = ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in n.items()) + f' in {examples.path}'
+    told += f"\n{_padding(examples)}"
     if not kept.is_dir(): return told
     n = load_examples(kept).counts
     few = ', which are few to measure on; --held-out takes a larger share' if n['examples']<_FEW else ''
@@ -117,12 +118,24 @@ def _with_next(examples, hparams):
     print(_next('electra_pretrain', '--data', examples.path, *how))
     return examples
 
+# %% ../nbs/99_cli.ipynb #d0c5cl0d
+def _padding(examples):
+    "How much of the rows is padding, and how much --pack would leave where that is much"
+    from electra_nbdev.data.examples import packed_padding
+    told = f"{examples.padding:.1%} of the rows is padding"
+    if examples.packed or examples.padding<_MUCH: return told
+    return f"{told}; --pack, with another --out, leaves {packed_padding(examples.lengths(), examples.width):.1%}"
+
+_MUCH = .05 # Of the rows
+
 # %% ../nbs/99_cli.ipynb #4a3b9acb
-def _table_flags(generator, vocab, max_length, **flags):
+def _table_flags(generator, vocab, max_length, pack, **flags):
     "What was given about a generator; it and the vocabulary are looked at before examples are built"
     from electra_nbdev.engine.models import check_source, model_path
     from electra_nbdev.data.tokenizer import load_tokenizer, vocab_place
     given = {k: v for k,v in flags.items() if v is not None}
+    if pack and generator:
+        raise InputError("--pack and --replace-with exclude each other: replacements are for single examples")
     vocab_place(vocab)
     if generator:
         check_candidates(flags['top'], flags['mask_prob'])

@@ -28,7 +28,7 @@ from .tokenizer import special_token_ids, train_vocab
 from ..engine.files import InputError, cache_dir, digest
 from ..engine.ranks import n_processes, rank, summed
 from ..engine.training import copy_batch
-from ..method.masking import MaskTokens, make_inputs, mask_batch
+from ..method.masking import MaskTokens, mask_examples
 
 # %% ../../nbs/data/13_batches.ipynb #22633f4a
 class PretrainDL(DataLoader):
@@ -237,9 +237,8 @@ def show_batch(self:PretrainDL,
 ):
     "What the generator sees, and the original"
     tok = self.dataset.tokenizer
-    ids, a = (o[:max_n].cpu() for o in self.one_batch()[:2])
-    special_ids = special_token_ids(tok)
-    mb = mask_batch(make_inputs(ids, a, special_ids.pad), special_ids)
+    ids, a, *lengths = (o[:max_n].cpu() for o in self.one_batch()[:getattr(self.dataset, 'n_inp', 2)])
+    mb = mask_examples(ids, a, special_token_ids(tok), lengths=lengths[0] if a.ndim==2 else None)
     rows = [(tokens_of(tok, m), tokens_of(tok, o)) for m,o in zip(mb.masked_ids, mb.input_ids)]
     display_df(pd.DataFrame(rows, columns=['generator sees', 'original']))
 
@@ -306,6 +305,7 @@ class LengthSchedule(Callback):
     def before_batch(self):
         "Split, before anything is masked; the first longer batch finds its positions"
         ids, a, *rest = self.xb
+        if a.ndim==2: raise InputError("rows that documents share cannot be split; leave out the length schedule")
         length, done = max((n for n,_ in self.schedule), default=ids.shape[1]), self.learn.n_updates
         if self.training:
             length = scheduled_seq_len(self.schedule, ids.shape[1], done/self.n_updates)
@@ -398,8 +398,10 @@ class NumberedExamples(torch.utils.data.Dataset):
 
     def __getitem__(self,
         i:int, # Number of an example
-    )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`
+    )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`; packed: `document_lengths` too
         "An example and its place in the stream"
         i = range(self.n)[i]
-        ids, a, *_ = self.examples[i]
-        return dict(input_ids=ids[0].long(), segment_a_length=int(a[0]), place=self.epoch*len(self) + i)
+        ids, a, *rest = self.examples[i]
+        if a.ndim==1: lengths = dict(segment_a_length=int(a[0]))
+        else: lengths = dict(segment_a_length=a[0], document_lengths=rest[0][0])
+        return dict(input_ids=ids[0].long(), place=self.epoch*len(self) + i) | lengths

@@ -192,6 +192,9 @@ def add_replacements(
 )->dict: # Facts of the table, `covered` being the mean probability of the most probable half of the candidates
     "Write what may replace the tokens of examples; continues where it was stopped"
     path, examples = Path(path), load_examples(path)
+    if examples.packed:
+        raise InputError(f"{path} was built with --pack, which a table of replacements cannot serve; "
+                         "build the examples without it")
     generator = check_generator(model, examples.tokenizer, examples.width, top, mask_prob)
     weights = digest_of(o.detach().contiguous().numpy().tobytes() for o in generator.state_dict().values())
     facts = dict(generator=weights, top=top, mask_prob=mask_prob, seed=seed)

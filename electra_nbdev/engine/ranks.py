@@ -190,3 +190,15 @@ def _next_key(self:KeyedRandom):
     for o in (*self.key, self.calls): z = _mixed(_signed(z + _GOLDEN*(o+1)), _signed)
     self.calls += 1
     return z
+
+# %% ../../nbs/engine/97_ranks.ipynb #d0c5ra1d
+@patch
+def of_documents(self:KeyedRandom,
+    rows:int, # How many rows
+    n:int, # Documents of a row
+)->KeyedRandom: # For `rows*n` documents, one row of numbers each
+    "The numbers of documents that share rows"
+    places = self.first
+    if isinstance(places, int): places = torch.arange(places, places+rows, device=self.device)
+    places = places[:,None] + 2**40*torch.arange(n, device=self.device)
+    return KeyedRandom(*self.key, first=places.flatten(), device=self.device)

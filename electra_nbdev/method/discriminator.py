@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .generator import given_hidden, hidden_states, segments_for
+from .generator import given_hidden, hidden_states, inputs_for
 from .masking import MaskedBatch, scatter_update
 
 # %% ../../nbs/method/03_discriminator.ipynb #577537e0
@@ -37,14 +37,14 @@ def token_logits(
     input_ids:Tensor, # Token ids, (bs, sl)
     attention_mask:Tensor|None=None, # True on real tokens, (bs, sl)
     token_type_ids:Tensor|None=None, # Segments, (bs, sl)
+    position_ids:Tensor|None=None, # In shared rows, from `context_of` as the two before
 )->Tensor: # Logit of "replaced" for each token, (bs, sl)
     "Logit of every token; from a head in float32 when evaluating in mixed precision"
-    device = input_ids.device.type
+    device, context = input_ids.device.type, (attention_mask, token_type_ids, position_ids)
     if discriminator.training or not torch.is_autocast_enabled(device):
-        kw = segments_for(discriminator, token_type_ids)
-        logits = discriminator(input_ids, attention_mask=attention_mask, **kw).logits
+        logits = discriminator(input_ids, **inputs_for(discriminator, *context)).logits
     else:
-        hidden = hidden_states(discriminator, input_ids, attention_mask, token_type_ids).float()
+        hidden = hidden_states(discriminator, input_ids, *context).float()
         with torch.autocast(device, enabled=False), given_hidden(discriminator, hidden):
             logits = discriminator(input_ids).logits
     return logits if logits.ndim==2 else logits.squeeze(-1)

@@ -27,7 +27,7 @@ from ..engine.training import count_updates, updates_of_fit
 from .discriminator import IGNORE, corrupt, disc_labels, disc_nll
 from .discriminator import is_replaced, token_logits
 from .generator import Prediction, UniformGenerator
-from .generator import predict_masked, sample_inverse_cdf
+from .generator import context_of, predict_masked, sample_inverse_cdf
 from .masking import MaskedBatch, MaskTokens
 
 # %% ../../nbs/method/04_electra.ipynb #b51e7858
@@ -94,9 +94,9 @@ class Objective(PreTrainedModel):
     config_class, _supports_sdpa = ObjectiveConfig, True
     two_towers = None # class of a generator of two towers, from 05_electric
     arguments = {} # with their defaults
-    kept = 'discriminator' # name of the network that is used later
-    folder = 'discriminator' # name of its folder
+    kept = folder = 'discriminator' # network that is used later, and its folder
     columns = () # held-out metrics that are shown
+    packed = False # whether `step` reads rows that documents share, by `context_of`
     has_token_counts = False # whether the unigram distribution is known
     head_step = None # loss and samples of the generator's head in training; None: the plain one
     def __init__(self,
@@ -119,9 +119,10 @@ class Objective(PreTrainedModel):
 # %% ../../nbs/method/04_electra.ipynb #bda80804
 @patch(cls_method=True)
 def __init_subclass__(cls:Objective, **kwargs):
-    "A class has the arguments of its base too"
+    "A class has the arguments of its base too; one with a step of its own says if it is `packed`"
     super(Objective, cls).__init_subclass__(**kwargs)
     cls.arguments = super(cls, cls).arguments | vars(cls).get('arguments', {})
+    if 'step' in vars(cls): cls.packed = vars(cls).get('packed', False)
 
 @patch
 def build(self:Objective):
@@ -171,6 +172,9 @@ def forward(self:Objective,
 )->StepOutput:
     "One step: from a masked batch to the losses"
     mb = MaskedBatch(*batch, **named) if batch else MaskedBatch.named(**named)
+    if mb.documents is not None and not self.packed:
+        raise InputError(f"{type(self).__name__} does not say that documents may share a row: "
+                         "hand `context_of(mb)` to its bodies, then set `packed = True`")
     out = self.step(mb)
     out.counts = self.counts(mb)
     out.loss = self.total_loss(out.sums, mb.counts or self.mean_counts(out.counts))
@@ -218,6 +222,7 @@ class ReplacedTokenDetection(Objective):
         disallow_correct=False, # Never sample the original token
         unigram_noise=0., # Share of the replacements from the unigram distribution
         unigram_noise_until=None) # Share of the run in which that falls to 0
+    packed = True
     columns = 'gen_loss', 'below_unigram', 'disc_auc', 'auc_unigram', 'disc_recall'
 
     @property
@@ -232,7 +237,7 @@ class ReplacedTokenDetection(Objective):
         prediction = self.predict(mb)
         fake = corrupt(mb, prediction.sampled)
         labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
-        logits = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
+        logits = self.token_logits(fake, *context_of(mb))
         sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
         return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
 
@@ -251,9 +256,10 @@ def token_logits(self:Objective,
     input_ids:Tensor, # Token ids, (bs, sl)
     attention_mask:Tensor|None=None, # True on real tokens, (bs, sl)
     token_type_ids:Tensor|None=None, # Segments, (bs, sl)
+    position_ids:Tensor|None=None, # In shared rows, from `context_of` as the two before
 )->Tensor: # (bs, sl)
     "What the discriminator says of each token of a text"
-    return token_logits(self.discriminator, input_ids, attention_mask, token_type_ids)
+    return token_logits(self.discriminator, input_ids, attention_mask, token_type_ids, position_ids)
 
 @patch
 def text_logits(self:Objective, *inputs)->Tensor: # As for `token_logits`, (bs, sl)
@@ -471,7 +477,7 @@ class MaskedLanguageModel(Objective):
     "BERT: predict the masked tokens"
     arguments = dict(gen_weight=1.) # weight of the loss
     kept = folder = 'generator'
-    columns, callback = ('gen_loss', 'below_unigram'), MaskedLM
+    columns, callback, packed = ('gen_loss', 'below_unigram'), MaskedLM, True
 
     @property
     def weights(self)->dict: # {name: weight}

@@ -17,12 +17,15 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from transformers import ElectraConfig
 
+from ..engine.files import InputError
 from .discriminator import IGNORE, corrupt, disc_labels, disc_nll
 from .electra import Objective, ObjectiveStep
 from .electra import ReplacedTokenDetection, StepOutput
-from .generator import Prediction, gather_positions, in_parts, mlm_nll
-from .generator import sample_tokens, top_and_entropy
+from .generator import Prediction, context_of, gather_positions
+from .generator import in_parts, mlm_nll, sample_tokens
+from .generator import top_and_entropy
 from .masking import EVAL_MASK_PROB, Inputs, MaskedBatch
+from .masking import count_in_documents
 
 # %% ../../nbs/method/05_electric.ipynb #c62e4776
 def nce_logits(
@@ -37,18 +40,23 @@ def nce_logits(
 def reading_order(
     ids:Tensor, # Token ids, (bs, sl)
     attention_mask:Tensor|None, # True on real tokens, (bs, sl); None without padding
+    position_ids:Tensor|None=None, # In shared rows, from `context_of` as the mask
 )->Tensor: # Positions, (bs, sl)
     "Positions from the last real token to the first, then the padding; its own inverse"
     at = torch.arange(ids.shape[1], device=ids.device)
+    if position_ids is not None: # each document in its own place
+        return at + attention_mask.sum(-1)[:,0] - 1 - 2*position_ids
     n = len(at) if attention_mask is None else attention_mask.sum(1, keepdim=True)
     return torch.where(at<n, n-1-at, at).expand(len(ids), -1)
 
 # %% ../../nbs/method/05_electric.ipynb #ec94d4a2
 def shift(
     states:Tensor, # What is known after each token, in reading order, (bs, sl, h)
+    position_ids:Tensor|None=None, # In shared rows: positions in documents, (bs, sl)
 )->Tensor: # What is known before it, (bs, sl, h); zeros before the first
     "One position on: the state that a token does not know of itself"
-    return F.pad(states[:, :-1], (0, 0, 1, 0))
+    before = F.pad(states[:, :-1], (0, 0, 1, 0))
+    return before if position_ids is None else before*(position_ids>0)[...,None]
 
 def causal(
     body:nn.Module, # Hugging Face encoder, changed in place
@@ -96,14 +104,18 @@ class TwoTowers(nn.Module):
 @patch
 def bidirectional_states(self:TwoTowers,
     inp:Inputs, # Unmasked batch, or a `MaskedBatch`, of which the original text is read
+    position_ids:Tensor|None=None, # In shared rows, from `context_of` as mask and segments
 )->Tensor: # (bs, sl, 2*h)
     "States that know what comes before and after each position"
-    ids, attention_mask, segments = inp[:3]
-    back = reading_order(ids, attention_mask)
-    left = self.ltr(ids, token_type_ids=segments)[0]
-    mirrored = dict(token_type_ids=segments.gather(1, back), position_ids=back)
+    (ids, mask, segments), at = inp[:3], position_ids
+    back = reading_order(ids, mask, at)
+    as_read, mirrored = {}, dict(token_type_ids=segments.gather(1, back), position_ids=back)
+    if at is not None: # a document keeps its place, so its mask is the same in both orders
+        as_read = dict(attention_mask=mask.tril(), position_ids=at)
+        mirrored |= dict(attention_mask=mask.tril(), position_ids=at.gather(1, back))
+    left = self.ltr(ids, token_type_ids=segments, **as_read)[0]
     right = self.rtl(ids.gather(1, back), **mirrored)[0]
-    return torch.cat([shift(left), gather_positions(shift(right), back)], -1)
+    return torch.cat([shift(left, at), gather_positions(shift(right, at), back)], -1)
 
 # %% ../../nbs/method/05_electric.ipynb #46a4f986
 @patch
@@ -125,8 +137,12 @@ def forward(self:TwoTowers,
     mb:MaskedBatch, # Batch, of which the original text is read
 )->Tensor: # Input of the output matrix, (bs, sl, e)
     "Input of the output matrix at every position"
+    mask, segments, *at = context_of(mb)
+    if at and self.mode!='fixed':
+        raise InputError("towers with the official leaks cannot read rows that documents share; "
+                         "set cloze_mode to 'fixed', or build examples without --pack")
     states = self.bidirectional_states if self.mode=='fixed' else self.official_states
-    return self.generator_predictions(states(mb))
+    return self.generator_predictions(states(Inputs(mb.input_ids, mask, segments), *at))
 
 # %% ../../nbs/method/05_electric.ipynb #966e9e3d
 def cloze_nll(
@@ -141,9 +157,10 @@ def cloze_nll(
 @patch
 def text_nll(self:TwoTowers,
     inp:Inputs, # Unmasked batch
+    position_ids:Tensor|None=None, # As for `bidirectional_states`
 )->Tensor: # (bs, sl) float32
     "Negative log-probability of every token of a text, given the others, nats"
-    state = self.generator_predictions(self.bidirectional_states(inp))
+    state = self.generator_predictions(self.bidirectional_states(inp, position_ids))
     return cloze_nll(self.generator_lm_head, state, inp.input_ids)
 
 # %% ../../nbs/method/05_electric.ipynb #6a0fd0f6
@@ -225,9 +242,11 @@ def noise_mask(
 def noise_prob(
     mb:MaskedBatch, # Batch with positions and candidates
     duplicates:str='distinct', # How they were drawn, as in `mask_batch`
-)->Tensor: # (bs, 1)
+)->Tensor: # (bs, 1); (bs, sl) where documents share a row
     "Probability that a candidate is drawn, exactly"
-    n, c = mb.weights.sum(1, keepdim=True), mb.candidates.sum(1, keepdim=True).clamp(min=1)
+    if mb.documents is None: n, c = (o.sum(1, keepdim=True) for o in (mb.weights, mb.candidates))
+    else: n, c = (count_in_documents(o, mb.documents) for o in (noise_mask(mb), mb.candidates))
+    c = c.clamp(min=1)
     return n/c if duplicates=='distinct' else 1-(1-1/c)**n
 
 # %% ../../nbs/method/05_electric.ipynb #46420223
@@ -240,7 +259,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         mask_prob=.15, # Nominal share of noise in training, for `official` towers
         duplicates='distinct', # How noise is drawn, as in `mask_batch`
         residual_energies=False) # Energies are -log q of the towers plus what the network says
-    folder, callback = 'electric', NoiseContrast
+    folder, callback, packed = 'electric', NoiseContrast, True
 
     def step(self,
         mb:MaskedBatch, # Masked batch
@@ -252,7 +271,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         prediction = self.draw_noise(prediction, noise, mb.u)
         fake, (prob, counted) = corrupt(mb, prediction.sampled), self.noise_of(mb)
         q = log_q(self.generator.generator_lm_head, state, mb.input_ids, nll, fake)
-        energies = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
+        energies = self.token_logits(fake, *context_of(mb))
         if self.residual: energies = energies-q
         if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
         logits, labels = nce_logits(energies, q, prob), disc_labels(noise_mask(mb), counted)
@@ -297,4 +316,5 @@ def residual(self:NoiseContrastiveEstimation)->bool:
 def text_logits(self:NoiseContrastiveEstimation, *inputs)->Tensor: # As for `token_logits`, (bs, sl)
     "Energies of a text"
     energies = self.token_logits(*inputs)
-    return energies + self.generator.text_nll(Inputs(*inputs)) if self.residual else energies
+    if not self.residual: return energies
+    return energies + self.generator.text_nll(Inputs(*inputs[:3]), *inputs[3:])

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/generator.html.md"""
 
 # %% auto #0
 __all__ = ['GLOROT', 'LOGITS', 'GPU_LOGITS', 'mlm_nll', 'gumbel', 'sample_gumbel_max', 'sample_inverse_cdf', 'sample_tokens',
-           'generator_config', 'official_init_', 'gather_positions', 'segments_for', 'hidden_states', 'given_hidden',
-           'masked_logits', 'in_parts', 'mlm_step', 'Prediction', 'top_and_entropy', 'predict_at', 'UniformGenerator',
-           'predict_masked']
+           'generator_config', 'official_init_', 'gather_positions', 'context_of', 'inputs_for_documents',
+           'segments_for', 'inputs_for', 'hidden_states', 'given_hidden', 'masked_logits', 'in_parts', 'mlm_step',
+           'Prediction', 'top_and_entropy', 'predict_at', 'UniformGenerator', 'predict_masked']
 
 # %% ../../nbs/method/02_generator.ipynb #94b3a3d3
 import math
@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..engine.files import InputError
+from ..engine.models import check_packed
 from .masking import MaskedBatch
 
 # %% ../../nbs/method/02_generator.ipynb #5f6f07f4
@@ -124,6 +125,37 @@ def gather_positions(
     "Hidden states at the given positions (official: pretrain_helpers.gather_positions)"
     return hidden.gather(1, positions[...,None].expand(-1, -1, hidden.shape[-1]))
 
+# %% ../../nbs/method/02_generator.ipynb #d0c5ge0d
+def context_of(
+    mb, # `MaskedBatch` or `Inputs`
+)->tuple: # What a body needs beside token ids: mask, segments and, in shared rows, positions
+    "A padding mask, (bs, sl); or which tokens are of one document, (bs, 1, sl, sl)"
+    documents = getattr(mb, 'documents', None)
+    if documents is None: return mb.attention_mask, mb.token_type_ids
+    together = documents[:,None,:,None]==documents[:,None,None]
+    return together, mb.token_type_ids, mb.position_ids
+
+def inputs_for_documents(
+    model:nn.Module, # A Hugging Face model
+    together:Tensor, # True for two tokens of one document, (bs, 1, sl, sl)
+    position_ids:Tensor, # Positions in documents, (bs, sl)
+)->dict: # Keyword arguments of its forward
+    "Mask and positions of documents that share rows, as a body reads them"
+    cfg, attention = model.config, model.config._attn_implementation
+    check_packed(cfg.model_type, attention)
+    def read(mask): # eager attention adds its mask
+        return torch.zeros_like(mask, dtype=model.dtype).masked_fill_(~mask,
+            torch.finfo(model.dtype).min) if attention=='eager' else mask
+    mask = read(together)
+    if cfg.model_type=='modernbert': # some layers see a window
+        near = torch.arange(together.shape[-1], device=together.device)
+        near = (near[:,None]-near).abs()<=cfg.sliding_window
+        mask = dict(full_attention=mask, sliding_attention=read(together & near))
+    embedding = getattr(model.base_model.embeddings, 'position_embeddings', None)
+    before = getattr(embedding, 'padding_idx', None) # RoBERTa counts from the position after it
+    first = 0 if before is None else before+1
+    return dict(attention_mask=mask, position_ids=position_ids+first)
+
 # %% ../../nbs/method/02_generator.ipynb #a79a9301
 def segments_for(
     model:nn.Module, # A Hugging Face model
@@ -133,15 +165,27 @@ def segments_for(
     takes = getattr(model.config, 'type_vocab_size', 0)>1
     return dict(token_type_ids=token_type_ids) if takes else {}
 
+def inputs_for(
+    model:nn.Module, # A Hugging Face model
+    attention_mask:Tensor|None, # As from `context_of`
+    token_type_ids:Tensor|None, # Segments, (bs, sl)
+    position_ids:Tensor|None=None, # As from `context_of`
+)->dict: # Keyword arguments of its forward
+    "What a body takes beside token ids"
+    kw = dict(attention_mask=attention_mask) | segments_for(model, token_type_ids)
+    if position_ids is None: return kw
+    return kw | inputs_for_documents(model, attention_mask, position_ids)
+
 def hidden_states(
     model:nn.Module, # A Hugging Face model, with or without a head
     input_ids:Tensor, # Token ids, (bs, sl)
     attention_mask:Tensor|None=None, # True on real tokens, (bs, sl)
     token_type_ids:Tensor|None=None, # Segments, (bs, sl)
+    position_ids:Tensor|None=None, # In shared rows, from `context_of` as the two before
 )->Tensor: # (bs, sl, h)
     "Output of a model's body"
-    kw = segments_for(model, token_type_ids)
-    return model.base_model(input_ids, attention_mask=attention_mask, **kw)[0]
+    kw = inputs_for(model, attention_mask, token_type_ids, position_ids)
+    return model.base_model(input_ids, **kw)[0]
 
 # %% ../../nbs/method/02_generator.ipynb #e9f03fbf
 class _Given(nn.Module):
@@ -272,7 +316,7 @@ def predict_masked(
     "What a generator of any kind predicts for a masked batch"
     own = getattr(generator, 'predict_masked', None)
     if own: return own(mb, training, step, **sampling)
-    hidden = hidden_states(generator, mb.masked_ids, mb.attention_mask, mb.token_type_ids)
+    hidden = hidden_states(generator, mb.masked_ids, *context_of(mb))
     return predict_at(generator, hidden, mb, step or mlm_step, training, **sampling)
 
 @patch

@@ -7,7 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/masking.html.md"""
 # %% auto #0
 __all__ = ['KEEP_PROB', 'EVAL_MASK_PROB', 'SpecialTokenIds', 'Inputs', 'candidates', 'num_masked', 'draw_with_replacement',
            'draw_distinct', 'scatter_update', 'MaskedBatch', 'apply_mask', 'mask_batch', 'plot_tokens', 'make_inputs',
-           'mask_examples', 'MaskTokens', 'MaskCollator']
+           'split_documents', 'count_in_documents', 'by_document', 'mask_documents', 'mask_examples', 'MaskTokens',
+           'MaskCollator']
 
 # %% ../../nbs/method/01_masking.ipynb #e3939ac1
 from collections.abc import Callable
@@ -109,6 +110,8 @@ class MaskedBatch(NamedTuple):
     u:Tensor|None=None # Uniform numbers to sample replacements with, (bs, n)
     proposed:tuple|None=None # What a table proposes for the positions, if there is one
     counts:dict|None=None # What the losses are divided by, if not by the counts of this batch
+    position_ids:Tensor|None=None # Positions in documents that share a row, (bs, sl)
+    documents:Tensor|None=None # Their numbers in the row from 1, 0 in padding, (bs, sl)
 
     @classmethod
     def named(cls,
@@ -186,6 +189,65 @@ def make_inputs(
     full = full or read and bool(real.all())
     return Inputs(input_ids, None if full else real, in_b.long())
 
+# %% ../../nbs/method/01_masking.ipynb #d0c5ma0d
+def split_documents(
+    input_ids:Tensor, # Token ids, documents one after the other, then padding, (bs, sl)
+    segment_a_length:Tensor, # Of each document, (bs, D)
+    lengths:Tensor, # Tokens of each document, 0 where a row has fewer, (bs, D)
+)->tuple: # `Inputs`; positions in the documents, (bs, sl); numbers of the documents, (bs, sl)
+    "Derive padding, segments and positions of documents that share rows"
+    at, ends = torch.arange(input_ids.shape[1], device=input_ids.device), lengths.cumsum(1)
+    number = torch.searchsorted(ends, at.expand_as(input_ids).contiguous(), right=True)
+    real, own = number<lengths.shape[1], number.clamp(max=lengths.shape[1]-1)
+    position_ids = at - torch.where(real, (ends-lengths).gather(1, own), ends[:,-1:])
+    in_b = (position_ids >= segment_a_length.gather(1, own)) & real
+    return Inputs(input_ids, real, in_b.long()), position_ids, (number+1)*real
+
+# %% ../../nbs/method/01_masking.ipynb #d0c5ma2d
+def count_in_documents(
+    marked:Tensor, # True for some tokens, (bs, sl)
+    documents:Tensor, # Number of each token's document, (bs, sl)
+)->Tensor: # (bs, sl) int64
+    "How many tokens are marked in the document of each token"
+    n = documents.new_zeros(len(documents), documents.shape[1]+1)
+    return n.scatter_add(1, documents, marked.long()).gather(1, documents)
+
+def by_document(
+    positions:Tensor, # Positions in any order, (bs, sl)
+    documents:Tensor, # Number of each token's document, (bs, sl)
+)->Tensor: # (bs, sl)
+    "The positions document by document, in the order they have there, padding last"
+    last = torch.where(documents>0, documents, documents.shape[1]+1).gather(1, positions)
+    return positions.gather(1, last.sort(dim=1, stable=True).indices)
+
+# %% ../../nbs/method/01_masking.ipynb #d0c5ma1d
+def mask_documents(
+    ids:Tensor, # As for `split_documents`
+    segment_a_length:Tensor, # As for `split_documents`
+    lengths:Tensor, # As for `split_documents`; at least three tokens each
+    special_ids:SpecialTokenIds, # Ids of special tokens
+    mask_prob:float=0.15, # Masking rate
+    rand:Callable=torch.rand, # As for `mask_batch`
+    begins:Tensor|None=None, # As in `draw_distinct`
+)->MaskedBatch:
+    "Mask every document of a row as if it stood alone"
+    (bs, sl), n_docs = ids.shape, lengths.shape[1]
+    inp, at, number = split_documents(ids, segment_a_length, lengths)
+    own, cand = (number-1).clamp(min=0), candidates(inp, special_ids)
+    if isinstance(rand, KeyedRandom): rand = rand.of_documents(bs, n_docs)
+    def draw(cols, where): return rand(bs*n_docs, cols).view(bs, -1).gather(1, where)
+    most = max(1, int((mask_prob+.005) * sl)) # of a document, then of a row
+    width = min(sl, max(most, int(mask_prob*sl + n_docs*max(.5, 1-3*mask_prob))))
+    lens, available = (count_in_documents(o, number) for o in (number>0, cand))
+    n = num_masked(lens, mask_prob, most).minimum(available)
+    order = draw_distinct(cand, draw(sl, own*sl+at), sl, None if begins is None else begins|(at==0))
+    order = by_document(order, number) # so place i holds draw at[i] of i's document
+    chosen = ((at<n) & (number>0)).int()
+    drawn = chosen.sort(dim=1, descending=True, stable=True).indices[:, :width]
+    where, used = (own*most + at.clamp(max=most-1)).gather(1, drawn), chosen.sum(1)
+    mb = apply_mask(inp, order.gather(1, drawn), used, draw(most, where), special_ids.mask)
+    return mb._replace(candidates=cand, u=draw(most, where), position_ids=at, documents=number)
+
 # %% ../../nbs/method/01_masking.ipynb #0f688aa9
 EVAL_MASK_PROB = 0.15 # Masking rate of held-out text
 
@@ -197,14 +259,21 @@ def mask_examples(
     duplicates:str='distinct', # As in `mask_batch`
     rand:Callable=torch.rand, # As in `mask_batch`
     word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
+    lengths:Tensor|None=None, # Tokens of documents that share a row, as for `split_documents`
     full:bool=False, # Whether it is known that there is no padding
 )->MaskedBatch:
     "A masked batch of examples as they are stored"
     if ids.ndim!=2:
         raise InputError(f"token ids have shape {tuple(ids.shape)}, not (examples, length); "
                          "let each example of the DataLoaders be a tuple, for example (ids,)")
-    inp = make_inputs(ids, segment_a_length, special_ids.pad, full)
     begins = None if word_starts is None else word_starts[ids]
+    if lengths is not None:
+        if duplicates=='distinct':
+            how = special_ids, mask_prob, rand, begins
+            return mask_documents(ids, segment_a_length, lengths, *how)
+        raise InputError(f"duplicates is {duplicates!r}; documents that share a row are masked at "
+                         "'distinct' positions, so set it to that or build examples without --pack")
+    inp = make_inputs(ids, segment_a_length, special_ids.pad, full)
     return mask_batch(inp, special_ids, mask_prob, duplicates, rand, begins)
 
 # %% ../../nbs/method/01_masking.ipynb #77924381
@@ -225,8 +294,9 @@ class MaskTokens(Callback):
         self.learn.mask_step, self.learn.masks_in_step = self.mask_at, False
 
     def before_batch(self):
-        "Mask token ids, alone or followed by the lengths of their first segments"
-        ids, *rest = (*self.xb, *self.yb)[:2]
+        "Mask token ids, alone or followed by lengths of segments and documents"
+        ids, *rest = (*self.xb, *self.yb)[:3]
+        if not (rest and getattr(rest[0], 'ndim', 1)==2): rest = rest[:1] # one document in a row
         self.no_padding = getattr(self.dl, 'no_padding', False)
         starts = self.word_starts
         if starts is not None: self.word_starts = starts.to(ids.device) # copied once
@@ -253,11 +323,13 @@ def mask_at(self:MaskTokens,
     places:Tensor, # From `places`, (bs,)
     ids:Tensor, # Token ids, (bs, sl)
     segment_a_length:Tensor|None=None, # As for `mask_examples`
+    lengths:Tensor|None=None, # As for `mask_examples`
 )->MaskedBatch:
     "Mask a training batch; the same places have the same masks and samples"
     how = self.special_ids, self.mask_prob, self.duplicates
     rand = KeyedRandom(self.seed, 0, first=places, device=ids.device)
-    return mask_examples(ids, segment_a_length, *how, rand, self.word_starts, self.no_padding)
+    starts, full = self.word_starts, self.no_padding
+    return mask_examples(ids, segment_a_length, *how, rand, starts, lengths, full)
 
 # %% ../../nbs/method/01_masking.ipynb #83c13327
 @patch
@@ -272,11 +344,11 @@ def random_of_evaluation(self:MaskTokens,
 def mask_held_out(self:MaskTokens,
     ids:Tensor, # Token ids of this process, (bs, sl)
     segment_a_length:Tensor|None=None, # As for `mask_examples`
+    lengths:Tensor|None=None, # As for `mask_examples`
 )->MaskedBatch:
     "Mask a held-out batch, at a rate of its own"
-    how = self.special_ids, EVAL_MASK_PROB, self.duplicates
-    return mask_examples(ids, segment_a_length, *how, self.random_of_evaluation(ids),
-                         full=self.no_padding)
+    how = self.special_ids, EVAL_MASK_PROB, self.duplicates, self.random_of_evaluation(ids)
+    return mask_examples(ids, segment_a_length, *how, None, lengths, self.no_padding)
 
 # %% ../../nbs/method/01_masking.ipynb #03918d19
 class MaskCollator:
@@ -290,13 +362,14 @@ class MaskCollator:
     ): store_attr()
 
     def __call__(self,
-        examples:list, # Dicts with `input_ids` (sl,), `place`, and maybe `segment_a_length`
+        examples:list, # Dicts with `input_ids` (sl,) and `place`; lengths as in 12_examples
     )->dict: # The fields of a `MaskedBatch` that are there
         "Mask some examples"
         def stack(name): return torch.stack([torch.as_tensor(o[name]) for o in examples])
         ids, places = stack('input_ids'), stack('place')
-        a = stack('segment_a_length') if 'segment_a_length' in examples[0] else None
+        def given(name): return stack(name) if name in examples[0] else None
+        a, lengths = given('segment_a_length'), given('document_lengths')
         how = self.special_ids, self.mask_prob, self.duplicates
         rand = KeyedRandom(self.seed, 0, first=places)
-        batch = mask_examples(ids.long(), a, *how, rand, self.word_starts)._asdict()
+        batch = mask_examples(ids.long(), a, *how, rand, self.word_starts, lengths)._asdict()
         return {k: v for k,v in batch.items() if v is not None}

@@ -23,7 +23,7 @@ from torch import Tensor
 from ..engine.ranks import KeyedRandom, gathered
 from .discriminator import IGNORE, corrupt, disc_nll
 from .electra import ReplacedTokenDetection
-from .generator import Prediction, sample_inverse_cdf
+from .generator import Prediction, context_of, sample_inverse_cdf
 from .masking import MaskedBatch, SpecialTokenIds
 
 # %% ../../nbs/method/08_metrics.ipynb #b67374b7
@@ -175,7 +175,7 @@ def with_unigram(self:HeldOutMetrics,
     sampled = sample_inverse_cdf(self.probs, u)
     fake = corrupt(mb, sampled)
     labels = torch.where(labels==IGNORE, IGNORE, (fake!=mb.input_ids).long())
-    return self.model.text_logits(fake, mb.attention_mask, mb.token_type_ids), labels
+    return self.model.text_logits(fake, *context_of(mb)), labels
 
 # %% ../../nbs/method/08_metrics.ipynb #9936e275
 @patch

@@ -365,11 +365,13 @@ def match_examples(
     sizes = dict(vocab_size=examples.recipe['vocab_size'], max_seq_length=examples.width)
     change = {k: v for k,v in sizes.items() if k not in given and getattr(hp, k)!=v}
     matched = with_length(hp, examples.width, given) if 'max_seq_length' in change else hp
+    if examples.packed and 'length_schedule' not in given: change['length_schedule'] = () # rows cannot be split
     matched = replace(matched, **change)
     if 'do_lower_case' in given and not hp.do_lower_case and getattr(examples.tokenizer, 'do_lower_case', False):
         raise InputError(f"hparam `do_lower_case` is false, but the vocabulary of {examples.path} is lower-cased; "
                          "electra_vocab --lower-case false trains another")
-    said = {k: v for k,(_,v) in differences(hp, matched).items() if k!='length_schedule'} # `minutes` may shorten it
+    said = {k: v for k,(_,v) in differences(hp, matched).items()
+            if k!='length_schedule' or examples.packed} # `minutes` may shorten it
     if said: print('From the examples:', ', '.join(f'{k} {v}' for k,v in said.items()), flush=True)
     return matched
 

@@ -475,7 +475,7 @@ def check_trained_on(
     from electra_nbdev.data.examples import example_differences
     was = run_facts(run)['data']
     if data is None: return _check_sample(run, was)
-    a, b = (dict(long_lines='official') | o for o in (was, data)) # as in version 0.1
+    a, b = (dict(long_lines='official', pack=False) | o for o in (was, data)) # as in older versions
     if not was or a==b: return
     raise InputError(f"{run} was trained on other examples: {'; '.join(example_differences(a, dict.fromkeys(a)|b))}. "
                      "Choose another --out, or give the examples it began with")
