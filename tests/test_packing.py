@@ -330,6 +330,21 @@ def test_a_learner_learns_from_packed_rows(home, capsys):
         logits, (labels, _) = learn.get_preds()
     assert after<.9*before and len(logits)==len(labels)==len(learn.dls.valid.dataset)
 
+@pytest.mark.parametrize('how', [dict(electra_objective=False, electric_objective=True, residual_energies=True),
+                                 dict(electra_objective=False, unigram_noise=0.)], ids=['Electric', 'MLM'])
+def test_other_objectives_train_and_are_evaluated(home, how):
+    learn = learner(home, num_train_steps=3, save_checkpoints_steps=3, num_warmup_steps=1, **how)
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(3)
+    assert learn.n_updates==3 and all(np.isfinite(v) for k,v in learn.held_out.items() if k.endswith('loss'))
+
+def test_parts_of_a_batch_are_one_update(home):
+    found = []
+    for parts in (1, 2):
+        learn = learner(home, grad_accumulation=parts, unigram_noise=0.)
+        with learn.no_bar(), learn.no_logging(): learn.fit_steps(2)
+        found.append(torch.cat([o.detach().flatten() for o in learn.model.parameters()]))
+    torch.testing.assert_close(*found, atol=1e-4, rtol=1e-3)
+
 def test_other_loops_mask_as_the_learner(home):
     learn, seen = learner(home, whole_words=True), []
     masked = [learn.mask_tokens]
