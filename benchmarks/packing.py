@@ -1,7 +1,7 @@
-"""How much of the rows is padding and how many steps a pass takes, with examples alone and packed, and what a step costs.
+"""How much of the rows is padding, how many steps a pass takes, and how long a step, with examples alone and packed.
 
-Reviews of 512 tokens, single lines of 128, long documents of 512: give a text of each kind. A step is one of ELECTRA-Small
-on a CPU; both sides take turns in one process, and `documents_per_second` compares the medians."""
+Reviews of 512 tokens, single lines of 128, long documents of 512: give a text of each kind. A step is one of
+ELECTRA-Small on a CPU; both sides take turns in one process, and `documents_per_second` compares the medians."""
 import json, tempfile, time
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,8 @@ def learner(examples, bs):
     from electra_nbdev.pretrain import electra_learner, match_examples, preset
     from electra_nbdev.pretraining.learner import pretrain_dls
     torch.manual_seed(0)
-    hp = match_examples(preset('small', train_batch_size=bs, eval_batch_size=1, num_eval_steps=1, num_train_steps=1000), examples)
+    sizes = dict(train_batch_size=bs, eval_batch_size=1, num_eval_steps=1, num_train_steps=1000)
+    hp = match_examples(preset('small', **sizes), examples)
     return electra_learner(pretrain_dls(examples, examples, hp, 'cpu'), hp)
 
 def step_times(examples, tokens, rounds):
