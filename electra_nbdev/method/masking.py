@@ -68,7 +68,6 @@ def draw_with_replacement(
     k = (u*running[:,-1:]).long() + 1
     return torch.searchsorted(running, k).clamp_(max=cand.shape[1]-1) * (running[:,-1:]>0)
 
-# %% ../../nbs/method/01_masking.ipynb #3ab9c9d7
 def draw_distinct(
     cand:Tensor, # Candidates, (bs, sl) bool
     u:Tensor, # Uniform numbers, one for each position, (bs, sl)
