@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/batches.html.md"""
 
 # %% auto #0
 __all__ = ['PretrainDL', 'PretrainDataLoaders', 'tokens_of', 'scheduled_seq_len', 'longest_until', 'split_sequences',
-           'extend_positions', 'LengthSchedule', 'SharedCounts', 'StepAtLastPart', 'NumberedExamples']
+           'extend_positions', 'LengthSchedule', 'SharedCounts', 'StepAtLastPart', 'NumberedExamples', 'SetEpoch']
 
 # %% ../../nbs/data/13_batches.ipynb #e923f00b
 from pathlib import Path
@@ -21,6 +21,7 @@ from fastai.data.load import DataLoader
 from fastai.torch_core import default_device, display_df
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
+from transformers import TrainerCallback
 
 from .examples import Examples, build_examples, load_examples
 from .text import source_facts
@@ -376,7 +377,8 @@ class NumberedExamples(torch.utils.data.Dataset):
         examples:Examples, # On disk
         n:int|None=None, # Take the first of them; None: all
     ):
-        self.examples, self.n, self.epoch = examples, len(examples) if n is None else n, 0
+        self.examples, self.n = examples, len(examples) if n is None else n
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_() # workers that stay see it change
         if not 0<self.n<=len(examples): raise InputError(f"n is {n}; there are {len(examples)} examples")
 
     def __len__(self): return self.n
@@ -385,12 +387,29 @@ class NumberedExamples(torch.utils.data.Dataset):
         epoch:int, # Number of the pass
     ):
         "Begin a pass"
-        self.epoch = epoch
+        self._epoch.fill_(epoch)
 
     def __getitem__(self,
-        i:int, # Number of an example
-    )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`
+        i:int|slice, # Number of an example, or some numbers
+    )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`; a list of such dicts for a slice
         "An example and its place in the stream"
         i = range(self.n)[i]
+        if isinstance(i, range): return [self[o] for o in i]
         ids, a, *_ = self.examples[i]
-        return dict(input_ids=ids[0].long(), segment_a_length=int(a[0]), place=self.epoch*len(self) + i)
+        return dict(input_ids=ids[0].long(), segment_a_length=int(a[0]), place=int(self._epoch)*self.n + i)
+
+# %% ../../nbs/data/13_batches.ipynb #ecc3884a
+class SetEpoch(TrainerCallback):
+    "Tell `NumberedExamples` and the sampler which pass transformers' `Trainer` begins: one of its `callbacks`"
+    def on_epoch_begin(self,
+        args, # Of the `Trainer`; not used
+        state, # `TrainerState`
+        control, # `TrainerControl`; not used
+        train_dataloader=None, # Training batches
+        **kwargs, # What else the `Trainer` tells
+    ):
+        "Begin a pass"
+        epoch, sampler = int(state.epoch+1e-6), train_dataloader.batch_sampler
+        while hasattr(sampler, 'batch_sampler'): sampler = sampler.batch_sampler # one process's share of another one
+        for o in (getattr(sampler, 'sampler', None), train_dataloader.dataset):
+            if hasattr(o, 'set_epoch'): o.set_epoch(epoch)
