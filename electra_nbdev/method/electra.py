@@ -91,7 +91,7 @@ class ObjectiveConfig(PretrainedConfig):
 # %% ../../nbs/method/04_electra.ipynb #919a46c7
 class Objective(PreTrainedModel):
     "Networks, and what they learn from a masked batch: a subclass writes `step` and `counts`"
-    config_class, _supports_sdpa = ObjectiveConfig, True
+    config_class, _supports_sdpa, supports_gradient_checkpointing = ObjectiveConfig, True, True
     two_towers = None # class of a generator of two towers, from 05_electric
     arguments = {} # with their defaults
     kept = 'discriminator' # name of the network that is used later
@@ -130,6 +130,11 @@ def build(self:Objective):
 @patch
 def _init_weights(self:Objective, module):
     "The networks have been initialised"
+
+@patch
+def get_input_embeddings(self:Objective)->nn.Module:
+    "Word embeddings of the discriminator, or of the generator alone"
+    return (self.discriminator or self.generator).get_input_embeddings()
 
 @patch(as_prop=True)
 def vocab_size(self:Objective)->int:

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/learner.html.md"
 
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'pretrain_dls', 'held_out_batches', 'EvaluationInterval', 'EmbeddingsOnly',
-           'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'untried', 'late', 'match_examples',
-           'with_special_ids', 'spare_threads', 'time_steps', 'evaluation_batches', 'most_steps', 'steps_within',
-           'faster_precision', 'choose_precision']
+           'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'with_checkpointed_layers', 'untried',
+           'late', 'match_examples', 'with_special_ids', 'spare_threads', 'time_steps', 'evaluation_batches',
+           'most_steps', 'steps_within', 'faster_precision', 'choose_precision']
 
 # %% ../../nbs/pretraining/22_learner.ipynb #aca5e193
 import gc, math, os, re, time
@@ -27,6 +27,8 @@ from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import display_df
 from fastcore.foundation import L, patch
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 # %% ../../nbs/pretraining/22_learner.ipynb #41116765
 from ..data.batches import (LengthSchedule, PretrainDataLoaders, PretrainDL, SharedCounts, StepAtLastPart,
@@ -246,7 +248,8 @@ def electra_learner(
     elif special_ids is None:
         raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
     special_ids = special_ids or special_token_ids(tok)
-    model = give_counts(with_fast_steps(model or build_networks(hp, objective), hp), counts, special_ids)
+    model = with_checkpointed_layers(with_fast_steps(model or build_networks(hp, objective), hp), hp)
+    model = give_counts(model, counts, special_ids)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
     steps = masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)
     cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours), *held, *cbs]
@@ -277,6 +280,23 @@ def give_counts(
     counts[list(special_ids)] = 0
     model.set_token_counts(counts)
     return model
+
+# %% ../../nbs/pretraining/22_learner.ipynb #7b854030
+def with_checkpointed_layers(
+    model:Objective, # Changed in place
+    hp:PretrainHParams, # Its recipe
+)->Objective: # The same
+    "Keep only the inputs of layers, if the recipe says so"
+    if not hp.gradient_checkpointing: return model
+    for net in filter(None, (model.generator, model.discriminator)):
+        layers = [o for o in net.modules() if isinstance(o, GradientCheckpointingLayer)]
+        if not layers:
+            raise InputError(f"hparam `gradient_checkpointing` is true, but {type(net).__name__} of transformers "
+                             "has no layers that it knows how to compute again; set it to false")
+        for o in layers: o.gradient_checkpointing, o._gradient_checkpointing_func = True, _compute_again
+    return model
+
+def _compute_again(*args, **kwargs): return checkpoint(*args, use_reentrant=False, **kwargs)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #89f96e55
 def _defaults(hp, model, held, given):

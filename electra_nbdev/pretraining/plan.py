@@ -179,7 +179,7 @@ def has_formula(
     hp:PretrainHParams, # Recipe
 )->bool:
     "Whether a recipe is ELECTRA with two bodies of its own that share embeddings"
-    if hp.body or not is_plain(hp) or hp.disallow_correct or hp.temperature!=1: return False
+    if hp.body or hp.gradient_checkpointing or not is_plain(hp) or hp.disallow_correct or hp.temperature!=1: return False
     for k,v in hp.model_hparam_overrides.items():
         if k in SHAPES: known = fits(v, (int,)) and 0<v<2**31
         else: known = k in ('hidden_dropout_prob', 'attention_probs_dropout_prob') and fits(v, (float,)) and 0<=v<1
@@ -247,7 +247,7 @@ def _fake_cost(hp, n, *how):
 def _one_fake_cost(hp, n, length, gpu, bf16):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from electra_nbdev.pretraining.learner import with_fast_steps
+    from electra_nbdev.pretraining.learner import with_checkpointed_layers, with_fast_steps
     from electra_nbdev.engine.training import MemoryCounter, operations_counter
     from electra_nbdev.method.optimizer import ElectraAdam
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
@@ -255,9 +255,11 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
     hp = as_cheap(hp)
     operations = operations_counter()
     with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as memory:
-        model = fake_networks(hp) if gpu else with_fast_steps(fake_networks(hp), hp)
+        model = with_checkpointed_layers(fake_networks(hp), hp)
+        if not gpu: model = with_fast_steps(model, hp)
         opt = ElectraAdam(model.parameters())
         for mode in (operations, nullcontext()): # the moments are there from the second update on
+            memory.peak = memory.now # while operations are counted, layers that are computed again stay
             with mode: _fake_step(model, _fake_batch(hp, n, length), bf16)
             opt.step()
             opt.zero_grad()

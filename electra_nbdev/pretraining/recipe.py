@@ -417,7 +417,7 @@ def differences(
 LENGTH = ('num_train_steps', 'num_warmup_steps', 'save_checkpoints_steps')
 # Without influence on the weights
 FREE = ('keep_checkpoint_max', 'keep_checkpoints_at', 'save_checkpoints_secs', 'max_skipped_updates',
-        'grad_accumulation')
+        'grad_accumulation', 'gradient_checkpointing')
 
 def refuse_other(
     out, # Folder of a run
