@@ -178,6 +178,7 @@ def electra_pretrain(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16; auto: the faster on a CPU (default: bf16 or fp16 on a GPU, else fp32)
     compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
+    shard:bool=False, # Under torchrun: processes share weights, gradients and moments, which then need less memory
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name
     init:str=None, # Trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny
@@ -191,7 +192,7 @@ def electra_pretrain(
     from electra_nbdev.pretraining import continue_pretraining as pre, learner, recipe
     hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
     learner.spare_threads(hp)
-    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
+    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, shard=shard, log=log)
     how |= dict(given=recipe.read_hparams(hparams), objective=_objective(objective))
     if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
     return _ended(pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how))

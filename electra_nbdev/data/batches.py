@@ -27,7 +27,7 @@ from .examples import Examples, build_examples, load_examples
 from .text import source_facts
 from .tokenizer import special_token_ids, train_vocab
 from ..engine.files import InputError, cache_dir, digest
-from ..engine.ranks import n_processes, rank, summed
+from ..engine.ranks import n_processes, placed_as, rank, summed, whole
 from ..engine.training import copy_batch
 from ..method.masking import MaskTokens, make_inputs, mask_batch
 
@@ -281,9 +281,12 @@ def extend_positions(
     rows = torch.arange(first+known, stop, device=embedding.weight.device)
     copied = first + (rows-first)%known
     moments = [o for o in state.values() if torch.is_tensor(o) and o.shape==embedding.weight.shape]
-    if any(o[rows].any() for o in moments): return # they have learnt before
     with torch.no_grad():
-        for o in (embedding.weight, *moments): o[rows] = o[copied]
+        tensors = {o: whole(o) for o in (embedding.weight, *moments)}
+        if any(tensors[o][rows].any() for o in moments): return # they have learnt before
+        for o,new in tensors.items():
+            new[rows] = new[copied]
+            o.copy_(placed_as(new, o))
 
 # %% ../../nbs/data/13_batches.ipynb #35dcd9a3
 class LengthSchedule(Callback):

@@ -6,10 +6,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/ranks.html.md"""
 
 # %% auto #0
 __all__ = ['n_processes', 'rank', 'join_processes', 'largest', 'gathered', 'summed', 'wait_for_all', 'is_lost',
-           'AverageGradients', 'OwnDropout', 'KeyedRandom']
+           'AverageGradients', 'shard_weights', 'whole', 'placed_as', 'for_writing', 'whole_weights', 'ShardWeights',
+           'OwnDropout', 'KeyedRandom']
 
 # %% ../../nbs/engine/97_ranks.ipynb #ce397ef9
 import atexit, os, warnings
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -17,7 +19,7 @@ import torch
 import torch.distributed as dist
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .files import InputError
@@ -120,6 +122,85 @@ class AverageGradients(Callback):
         "One forward pass; from then on the networks are themselves again"
         self.learn.model = self.ddp.module
         return self.ddp(*xb)
+
+# %% ../../nbs/engine/97_ranks.ipynb #c040dc54
+def shard_weights(
+    model:nn.Module, # Holds encoders of Hugging Face, changed in place
+    device:torch.device, # Of this process
+):
+    "Leave to each process its share of every parameter: a group for each layer, and one for all the rest"
+    from torch.distributed.device_mesh import init_device_mesh # takes a second
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+    from transformers.modeling_layers import GradientCheckpointingLayer
+    if isinstance(model, FSDPModule): return
+    warnings.filterwarnings('ignore', 'FSDP2-wrapped module') # returned logits that are a view; nothing writes to them
+    mesh = init_device_mesh(device.type, (n_processes(),))
+    for o in [o for o in model.modules() if isinstance(o, GradientCheckpointingLayer)]: fully_shard(o, mesh=mesh)
+    fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    if hasattr(model, 'text_logits'): register_fsdp_forward_method(model, 'text_logits') # is called from outside
+
+
+# %% ../../nbs/engine/97_ranks.ipynb #839daaa9
+def whole(
+    x:Tensor, # Whole, or a shard of this process
+)->Tensor: # The same, or what all shards make
+    "A tensor with all its values"
+    return x.full_tensor() if hasattr(x, 'full_tensor') else x
+
+def placed_as(
+    x:Tensor, # Whole, the same in all processes
+    like:Tensor, # Whole, or a shard
+)->Tensor: # On the device of `like`
+    "The part of a tensor that this process has of another one"
+    x = x.to(like.device)
+    if not hasattr(like, 'full_tensor'): return x
+    from torch.distributed.tensor import distribute_tensor
+    return distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None)
+
+def for_writing(
+    tensors:dict, # {name: Tensor}
+)->dict: # Whole ones, on the CPU; other processes than number 0 get empty ones
+    "Gather the shards of tensors where they are written"
+    def one(x):
+        if not hasattr(x, 'full_tensor'): return x
+        x = x.full_tensor()
+        return x.new_empty(0) if rank() else x.cpu()
+    return {k: one(x) for k,x in tensors.items()}
+
+
+# %% ../../nbs/engine/97_ranks.ipynb #f73efe4f
+@contextmanager
+def whole_weights(
+    model:nn.Module, # From `shard_weights`, or whole
+):
+    "All weights in every process"
+    shards = [o for o in model.modules() if hasattr(o, 'unshard')]
+    if shards: model._get_fsdp_state()._lazy_init() # which module is the outermost one
+    for o in shards:
+        o.unshard()
+        o.set_reshard_after_forward(False, recurse=False)
+    try: yield
+    finally:
+        for o in shards:
+            o.set_reshard_after_forward(True, recurse=False)
+            o.reshard()
+
+class ShardWeights(Callback):
+    "Share weights, gradients and moments among all processes, in place of `AverageGradients`"
+    order = 1000 # after what evaluates
+    def after_create(self):
+        "Before there is an optimizer"
+        if n_processes()==1: raise InputError("there is one process, so nothing can be shared; start several by torchrun")
+        shard_weights(self.model, torch.device(self.dls.device))
+
+    def before_validate(self):
+        "Processes may have different numbers of batches"
+        self.whole = whole_weights(self.model)
+        self.whole.__enter__()
+
+    def after_validate(self):
+        "Back to shards"
+        self.whole.__exit__(None, None, None)
 
 # %% ../../nbs/engine/97_ranks.ipynb #8763aa05
 class OwnDropout(Callback):

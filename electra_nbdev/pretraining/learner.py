@@ -38,7 +38,7 @@ from ..data.replacements import examples_for
 from ..data.text import sample_corpus
 from ..data.tokenizer import special_token_ids, train_vocab, watched
 from ..engine.files import InputError, build_lock, cache_dir
-from ..engine.ranks import AverageGradients, OwnDropout, largest, n_processes, rank
+from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, n_processes, rank
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
                                            count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
                                            print_metrics, progress_bars)
@@ -252,7 +252,7 @@ def electra_learner(
     model = give_counts(model, counts, special_ids)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
     steps = masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)
-    cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours), *held, *cbs]
+    cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours, cbs), *held, *cbs]
     learn = ElectraLearner(dls, model, **_defaults(hp, model, held, kwargs) | kwargs, cbs=cbs)
     learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn
@@ -352,14 +352,15 @@ def _instead(ours, given):
         else: kept.append(cb)
     return kept
 
-def _sharing(hp, ours):
+def _sharing(hp, ours, cbs):
     "What makes parts of a batch, and several processes, one update"
     parts, many = hp.grad_accumulation, n_processes()>1
     if parts==1 and not many: return []
     if not ours:
         raise InputError("these DataLoaders cannot be shared by parts or processes; give electra_learner those of "
                          "`pretrain_dls`, or fastai's GradientAccumulation in a single process")
-    averages = [AverageGradients(parts), OwnDropout(hp.seed)] if many else []
+    sharded = any(isinstance(o, ShardWeights) for o in cbs)
+    averages = [*([] if sharded else [AverageGradients(parts)]), OwnDropout(hp.seed)] if many else []
     return [SharedCounts(parts), StepAtLastPart(parts), *averages]
 
 # %% ../../nbs/pretraining/22_learner.ipynb #62bbb9f4

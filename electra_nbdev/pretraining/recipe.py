@@ -613,9 +613,10 @@ def load_weights(
     where, # What is loaded, for the error
 ):
     "Copy weights by name; every name and shape has to agree"
+    from electra_nbdev.engine.ranks import placed_as
     def shape(o, n): return list(o[n].shape) if n in o else 'absent'
     odd = [n for n in sorted(params.keys() | tensors.keys()) if shape(params, n)!=shape(tensors, n)]
     if odd:
         told = '; '.join(f'{n} {shape(tensors, n)}, the recipe has {shape(params, n)}' for n in odd[:3])
         raise InputError(f"{where} does not fit the recipe: {told}")
-    for n,p in params.items(): p.data.copy_(tensors[n])
+    for n,p in params.items(): p.data.copy_(placed_as(tensors[n], p))

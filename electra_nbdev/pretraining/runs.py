@@ -28,18 +28,20 @@ from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint
 from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, file_name, remove_leftovers, suggest, versions
 from ..engine.models import check_examples, check_place_of_run, check_run, device_of
-from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
-from ..engine.training import (compile_callbacks, end_fit, finder_of, is_compiled, precision_callbacks,
-                                           print_line, progress_bars)
+from ..engine.ranks import (ShardWeights, for_writing, join_processes, largest, n_processes, rank,
+                                         wait_for_all)
+from ..engine.training import (compile_callbacks, default_precision, end_fit, finder_of, is_compiled,
+                                           precision_callbacks, print_line, progress_bars)
 from ..method.electra import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe, check_init,
-                                              check_longer, check_objective, check_trained_on, check_vocabulary,
-                                              load_hparams, load_weights, preset, reads_table, refuse_other, run_facts,
-                                              save_hparams, save_networks, shortened, with_steps)
+from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe,
+                                              build_networks, check_init, check_longer, check_objective,
+                                              check_trained_on, check_vocabulary, load_hparams, load_weights,
+                                              preset, reads_table, refuse_other, run_facts, save_hparams,
+                                              save_networks, shortened, with_steps)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -134,7 +136,7 @@ def write(self:SaveCheckpoints,
     tensors, state = learner_state(self.learn) # adds up what all processes have
     if rank(): return
     require_folder(self.out/'checkpoints')
-    if not all(p.isfinite().all() for p in self.model.parameters()):
+    if not all(t.isfinite().all() for k,t in tensors.items() if k.startswith('model/')):
         raise OSError(f"a weight is not finite; {self.out} keeps its last good checkpoint")
     self.history.write()
     save_checkpoint(self.out, self.n_updates, tensors, state, self.keep, self.at)
@@ -154,8 +156,8 @@ def learner_state(
 )->tuple[dict,dict]: # Tensors by name, and the rest as JSON knows it
     "All that continuing needs: weights, moments, random generators, place in the data, updates done"
     (tensors, rng), logger, skipper = rng_state(), learn.jsonl_logger, learn.skip_bad_gradients
-    tensors |= {f'model/{n}': p for n,p in learn.model.named_parameters()}
-    tensors |= {f'optimizer/{k}': v for k,v in learn.opt.moments().items()}
+    tensors |= for_writing({f'model/{n}': p for n,p in learn.model.named_parameters()})
+    tensors |= for_writing({f'optimizer/{k}': v for k,v in learn.opt.moments().items()})
     tensors |= {'data/token_counts': torch.from_numpy(learn.dls.train.dataset.token_counts())}
     tensors |= {'history/total': logger.sums(), 'health/usual': skipper.usual}
     counts = dict(step=learn.n_updates, position=learn.dls.train.position, evaluated=learn.evaluated,
@@ -174,6 +176,7 @@ def resume_conditions(
     precision = getattr(amp.amp_mode, 'value', amp.amp_mode) if amp else 'fp32'
     order = {} if device.type=='cpu' else dict(deterministic=torch.are_deterministic_algorithms_enabled())
     order |= dict(parts=learn.hp.grad_accumulation) if learn.hp.grad_accumulation>1 else {}
+    order |= dict(sharded=True) if hasattr(learn, 'shard_weights') else {}
     return dict(device=name, precision=precision, threads=torch.get_num_threads(),
                 processes=n_processes(), torch=torch.__version__ + ' compiled'*is_compiled(learn.model), **order)
 
@@ -317,6 +320,7 @@ def run_pretraining(
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None, # `fp32`, `bf16`, `fp16`, `auto`: the faster on a CPU; `default_precision` if None
     compile:bool=False, # Compile the bodies
+    shard:bool=False, # Share weights, gradients and moments among the processes
     log=(), # `tensorboard`, `wandb`
     model:Objective|None=None, # Networks to begin with, in their objective; new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
@@ -326,8 +330,9 @@ def run_pretraining(
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = run_folder(out, hp), join_processes(device)
+    if shard: _check_shard(compile, precision, device)
     check_known(out, hp, data, minutes, extend, init, given, objective)
-    compiled = _compiled(compile, precision, device)
+    compiled = [*_compiled(compile, precision, device), *([ShardWeights()] if shard else [])]
     train, held = open_examples(data, hp)
     dls = pretrain_dls(train, held, hp := with_special_ids(hp, train.tokenizer), device)
     wait_for_all() # nothing is written before
@@ -344,6 +349,14 @@ def _compiled(compile, precision, device):
     "What compiles the bodies; what the machine lacks is refused"
     precision_callbacks(precision, device)
     return compile_callbacks(compile, device, dynamic=False)
+
+def _check_shard(compile, precision, device):
+    "Refuse what does not go together with shards"
+    if n_processes()==1:
+        raise InputError("--shard shares a run among several processes; start it with torchrun --nproc-per-node N")
+    if compile: raise InputError("--shard and --compile were both given; leave one of them out")
+    if (default_precision(device) if precision in (None, 'auto') else precision)=='fp16':
+        raise InputError("--shard does not scale the losses of fp16; give --precision bf16 or fp32")
 
 def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective):
     "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
@@ -426,14 +439,25 @@ def _run(learn, out, facts):
     complete = learn.n_updates==learn.evaluated==hp.num_train_steps
     if not complete: _say_losses(learn)
     with learn.stop_on_signal: learn.fit_steps()
-    if learn.stopped or rank(): return learn
+    if learn.stopped: return learn
+    model = _to_save(learn)
+    if rank(): return learn
     if why := learn.save_checkpoints.failed:
         raise OSError(f"the end of the run could not be saved: {why}; "
                       f"fix that, and the same command continues from {latest_checkpoint(out) or 'the start'}")
-    save_networks(learn.model, learn.hp, out, learn.tokenizer)
+    save_networks(model, learn.hp, out, learn.tokenizer)
     write_cards(out)
     if complete: plot_history(learn.history.rows, out/'curves.png') # a kill may have come before
     return learn
+
+def _to_save(learn):
+    "The networks; if they are in shards, in process 0 new ones with the same weights"
+    if not hasattr(learn, 'shard_weights'): return learn.model
+    tensors = for_writing(dict(learn.model.named_parameters()))
+    if rank(): return None
+    model = build_networks(learn.hp, type(learn.model))
+    load_weights(dict(model.named_parameters()), tensors, 'the run')
+    return model
 
 # %% ../../nbs/pretraining/23_runs.ipynb #5b24d839
 def _announce(learn, last):
