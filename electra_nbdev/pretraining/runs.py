@@ -28,7 +28,7 @@ from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint
 from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, file_name, remove_leftovers, suggest, versions
 from ..engine.models import check_examples, check_place_of_run, check_run, device_of
-from ..engine.ranks import (ShardWeights, for_writing, join_processes, largest, n_processes, rank,
+from ..engine.ranks import (Agreement, ShardWeights, for_writing, join_processes, n_processes, rank,
                                          wait_for_all)
 from ..engine.training import (compile_callbacks, default_precision, end_fit, finder_of, is_compiled,
                                            precision_callbacks, print_line, progress_bars)
@@ -47,6 +47,10 @@ from .recipe import (LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe,
 class StopOnSignal(Callback):
     "SIGTERM and SIGINT end a run after the current step"
     order, came = JSONLLogger.order+4, None
+    def before_fit(self):
+        "Processes agree on signals, and on checkpoints"
+        self.agree = Agreement()
+
     def __enter__(self):
         "Take the two signals, where that is possible: in the main thread"
         self.came, main = None, threading.current_thread() is threading.main_thread()
@@ -67,8 +71,10 @@ class StopOnSignal(Callback):
     def after_batch(self):
         "Stop where an update is complete, which saves"
         if self.n_accumulated or not self.training and n_processes()>1: return
-        came = int(largest(self.came or 0))
-        if not came: return
+        save = getattr(self, 'save_checkpoints', None)
+        came, due = self.agree(self.came or 0, save is not None and time.monotonic()>=save.due)
+        if save is not None: save.agreed = bool(due)
+        if not (came := int(came)): return
         self.learn.exit_code = 128 + came
         name = signal.Signals(came).name
         end_fit(self.learn, f"Stopped by {name} at step {self.n_updates}; the same command continues there")
@@ -79,6 +85,7 @@ class SaveCheckpoints(Callback):
     order = JSONLLogger.order+5
     pause, failed = 60, None # seconds until a failed save is tried again, and why it failed
     redraw = 0 # when the curves may be drawn again
+    agreed = False # whether one of several processes wants to save
     closed = False # whether the folder's lock has been given back
     def __init__(self,
         out, # Folder of the run
@@ -99,7 +106,8 @@ def after_batch(self:SaveCheckpoints):
     "Save within an interval; its end is saved after the evaluation"
     if not self.training or self.n_accumulated: return
     if self.n_updates>=self.evaluate_at: return
-    if self.n_updates in self.at or largest(time.monotonic()>=self.due): self.save()
+    due = time.monotonic()>=self.due if n_processes()==1 else self.agreed
+    if self.n_updates in self.at or due: self.save()
 
 @patch
 def after_epoch(self:SaveCheckpoints):
