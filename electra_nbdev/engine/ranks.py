@@ -11,7 +11,7 @@ __all__ = ['n_processes', 'rank', 'join_processes', 'largest', 'gathered', 'summ
 
 # %% ../../nbs/engine/97_ranks.ipynb #ce397ef9
 import atexit, os, time, warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -119,22 +119,21 @@ class AverageGradients(Callback):
     def __init__(self,
         parts:int=1, # Batches of an update: only the last one's backward pass averages
         **kwargs, # For `DistributedDataParallel`
-    ): self.parts, self.kwargs, self.learnt, self.search = parts, kwargs, None, False
+    ): self.parts, self.kwargs, self.learnt = parts, kwargs, None
 
     def before_fit(self):
         "Wrap the networks, unless they are as in the last fit"
         learnt = [p.requires_grad for p in self.model.parameters()]
-        if learnt!=self.learnt: self.wrap(search='find_unused_parameters' not in self.kwargs)
+        if learnt!=self.learnt: self.wrap(**self.kwargs)
         self.learnt = learnt
 
     def wrap(self,
-        search:bool, # Look in each forward pass for parameters without gradient, which takes time
+        **kwargs, # For `DistributedDataParallel`
     ):
         "Wrap the networks"
-        self.ddp, self.search = None, search # the hooks of the old wrapper end with it
+        self.ddp, self.new = None, True # the hooks of the old wrapper end with it
         with warnings.catch_warnings(action='ignore'): # torch 2.14 renames broadcast_buffers
-            how = dict(find_unused_parameters=search, broadcast_buffers=False) | self.kwargs
-            self.ddp = DistributedDataParallel(self.model, **how)
+            self.ddp = DistributedDataParallel(self.model, broadcast_buffers=False, **kwargs)
 
     def before_batch(self):
         "The forward pass goes through the wrapper"
@@ -146,13 +145,17 @@ class AverageGradients(Callback):
     ): # Their output
         "One forward pass; from then on the networks are themselves again"
         self.learn.model = self.ddp.module
-        with warnings.catch_warnings(action='ignore') if self.search else nullcontext(): # if there are none
-            return self.ddp(*xb)
+        return self.ddp(*xb)
 
     def after_backward(self):
-        "The first update shows whether a step leaves out a part of the networks"
-        if not (self.search and self.ddp.require_backward_grad_sync): return
-        if all(p.grad is not None for p in self.ddp.module.parameters() if p.requires_grad): self.wrap(False)
+        "A first update that leaves out some parameters is averaged here; the next ones are searched for them"
+        if not (self.new and self.ddp.require_backward_grad_sync): return
+        learnt, self.new = [p for p in self.model.parameters() if p.requires_grad], False
+        if self.kwargs.get('find_unused_parameters') or all(p.grad is not None for p in learnt): return
+        self.wrap(**self.kwargs | dict(find_unused_parameters=True))
+        self.new = False
+        for p in learnt:
+            if p.grad is not None: p.grad = summed(p.grad)/n_processes()
 
 # %% ../../nbs/engine/97_ranks.ipynb #c040dc54
 def shard_weights(

@@ -1,0 +1,60 @@
+"""Updates a second of two processes that share a run: as they are, and with two more agreements after every update.
+
+Two agreements at every update, one on signals and one on checkpoints by the clock, is what this library did before.
+Both kinds of runs train the preset tiny on the embedded sample, in turns; the steps are short, so what is lost for
+waiting weighs most here. Speeds are those of a run without its first fifth."""
+import json, os, socket, subprocess, sys, tempfile, time
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+
+from common import arguments, ratio, table
+
+RUN = '''
+import sys, time
+from electra_nbdev.engine.ranks import largest, rank
+from electra_nbdev.pretrain import preset, run_pretraining
+from fastai.callback.core import Callback
+more, steps, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+class Agreements(Callback):
+    run_valid = False
+    def after_batch(self):
+        for _ in range(more): largest(0)
+        if self.n_updates==steps//5: self.start = time.perf_counter()
+        if self.n_updates==steps and not rank(): print('updates/s', (steps-steps//5)/(time.perf_counter()-self.start))
+hp = preset('tiny', num_train_steps=steps, num_warmup_steps=1, save_checkpoints_steps=steps, num_eval_steps=2)
+run_pretraining(None, out, hp, device='cpu', cbs=[Agreements()])
+'''
+
+def free_port():
+    with closing(socket.socket()) as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+def speed(args, more):
+    "Updates a second of a run"
+    with tempfile.TemporaryDirectory(dir=args.work or None) as out:
+        port, children = free_port(), []
+        for i in range(args.processes):
+            env = os.environ | dict(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), WORLD_SIZE=str(args.processes),
+                                    LOCAL_WORLD_SIZE=str(args.processes), RANK=str(i), LOCAL_RANK=str(i), OMP_NUM_THREADS='1')
+            command = [sys.executable, '-W', 'ignore', '-c', RUN, str(more), str(args.steps), f'{out}/run']
+            children.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE))
+        said = [o.communicate()[0] for o in children]
+    return next(float(o.split()[1]) for o in said[0].splitlines() if o.startswith('updates/s'))
+
+def main():
+    args = arguments(__doc__, rounds=(5, 'rounds'), steps=(400, 'steps of a run'), processes=(2, 'processes'),
+                     work=('', 'folder for scratch files'))
+    got = {'about once a second': [], 'twice an update': []}
+    for i in range(args.rounds):
+        for (name,found),more in zip(got.items(), (0, 2)):
+            found.append(speed(args, more))
+            print(f'round {i+1}  {name:20} {found[-1]:6.1f} updates/s', flush=True)
+    table(('agreements', 'updates/s'), [(n, round(median(o), 1)) for n,o in got.items()])
+    now, before = got.values()
+    print(json.dumps(dict(benchmark='agreements', **ratio(now, before),
+        updates_per_s={n: round(median(o), 1) for n,o in got.items()}, ms_an_update=round(1e3*(1/median(before)-1/median(now)), 2),
+        setting=f'tiny on the embedded sample, {args.processes} processes of one thread')))
+
+if __name__=='__main__': main()
