@@ -149,12 +149,15 @@ def electra_plan(
     measure:bool=False, # Time some steps on this machine, for about half a minute
     budget:str=None, # A time such as '24 h': the preset that fits it best, and its steps
     price:float=None, # Of an hour of the device
+    gpus:int=1, # GPUs that share a batch
+    shard:bool=False, # And weights, gradients and moments, as for electra_pretrain
     precision:str=None, # fp32, bf16 or fp16, as for electra_pretrain
 ):
     "What a pre-training will cost: parameters, FLOPs, memory, hours"
     if hparams=='help': return _list_hparams(preset or 'small')
     from electra_nbdev.pretraining.plan import make_plan
-    found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price)
+    found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price, gpus=gpus,
+                      shard=shard)
     print(found.report())
     return found
 

@@ -342,6 +342,7 @@ class MemoryCounter(TorchDispatchMode):
             out = args[0].flatten(0, args[1][0].ndim-1).clone() # which are True is not known: all
         else: out = func(*args, **(kwargs or {}))
         for o in tree_leaves(out):
+            o = getattr(o, '_local_tensor', o) # of a shard
             if isinstance(o, Tensor): self.note(o.untyped_storage())
         return out
 
