@@ -193,10 +193,9 @@ def electra_pretrain(
     _check_flags(steps, minutes, extend, body, init, carry_optimizer)
     _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
     from electra_nbdev.pretraining import continue_pretraining as pre, learner, recipe
-    hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
-    learner.spare_threads(hp)
-    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, shard=shard, log=log)
-    how |= dict(given=recipe.read_hparams(hparams), objective=_objective(objective))
+    learner.spare_threads(hp := _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body))
+    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
+    how |= dict(shard=shard, given=recipe.read_hparams(hparams), objective=_objective(objective))
     if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
     return _ended(pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how))
 

@@ -46,7 +46,7 @@ def test_equal_loss_and_gradients(variant, fast):
         assert (p.grad is None and q.grad is None) or torch.equal(p.grad, q.grad), k
 
 def test_a_run_goes_on_with_and_without(made, tmp_path):
-    "The choice is free: half of a run with it and half without is the run that always had it, and the one that never had"
+    "Half of a run with it and half without is the run that always had it, and the one that never had"
     d, hp = made
     hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | DROPOUT, num_train_steps=20,
                  save_checkpoints_steps=10)

@@ -1,4 +1,4 @@
-"Processes that share weights, gradients and moments: they learn what one process learns, and continue each other's runs"
+"Processes that share weights, gradients and moments learn what one learns, and continue the runs of others"
 import os, signal
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def test_two_processes_with_shards_learn_what_one_learns(made, tmp_path, name):
     assert norms[1]==norms[2]==pytest.approx(norms[0], rel=1e-3)
 
 def test_processes_continue_the_runs_of_others(made, tmp_path):
-    "One, four and two processes, with shards and without, each a part of a run: the checkpoint is the same kind of file"
+    "One, four and two processes, with shards and without, each a part of a run; checkpoints are of one kind"
     d, hp = made
     hp = replace(hp, num_train_steps=24, save_checkpoints_steps=12)
     run(d, tmp_path/'begin', replace(hp, num_train_steps=1, learning_rate=0.), 1)

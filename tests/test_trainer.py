@@ -35,7 +35,8 @@ def train(out, model, collate, resume=None, **how):
     args = TrainingArguments(str(out), per_device_train_batch_size=4, num_train_epochs=PASSES, learning_rate=1e-3,
                              save_strategy='steps', save_steps=1, remove_unused_columns=False, use_cpu=True,
                              report_to='none', disable_tqdm=True, logging_strategy='no', **how)
-    trainer = Trainer(model, args, train_dataset=NumberedExamples(Rows()), data_collator=collate, callbacks=[SetEpoch()])
+    trainer = Trainer(model, args, train_dataset=NumberedExamples(Rows()), data_collator=collate,
+                      callbacks=[SetEpoch()])
     trainer.train(resume_from_checkpoint=resume and f'{out}/checkpoint-{resume}')
     return model
 

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
+from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -135,27 +136,31 @@ class AverageGradients(Callback):
         with warnings.catch_warnings(action='ignore'): # torch 2.14 renames broadcast_buffers
             self.ddp = DistributedDataParallel(self.model, broadcast_buffers=False, **kwargs)
 
-    def before_batch(self):
-        "The forward pass goes through the wrapper"
-        self.ddp.require_backward_grad_sync = self.learn.n_accumulated==self.parts-1
-        self.learn.model = self.forward
+# %% ../../nbs/engine/97_ranks.ipynb #396ed5f7
+@patch
+def before_batch(self:AverageGradients):
+    "The forward pass goes through the wrapper"
+    self.ddp.require_backward_grad_sync = self.learn.n_accumulated==self.parts-1
+    self.learn.model = self.forward
 
-    def forward(self,
-        *xb, # What the networks take
-    ): # Their output
-        "One forward pass; from then on the networks are themselves again"
-        self.learn.model = self.ddp.module
-        return self.ddp(*xb)
+@patch
+def forward(self:AverageGradients,
+    *xb, # What the networks take
+): # Their output
+    "One forward pass; from then on the networks are themselves again"
+    self.learn.model = self.ddp.module
+    return self.ddp(*xb)
 
-    def after_backward(self):
-        "A first update that leaves out some parameters is averaged here; the next ones are searched for them"
-        if not (self.new and self.ddp.require_backward_grad_sync): return
-        learnt, self.new = [p for p in self.model.parameters() if p.requires_grad], False
-        if self.kwargs.get('find_unused_parameters') or all(p.grad is not None for p in learnt): return
-        self.wrap(**self.kwargs | dict(find_unused_parameters=True))
-        self.new = False
-        for p in learnt:
-            if p.grad is not None: p.grad = summed(p.grad)/n_processes()
+@patch
+def after_backward(self:AverageGradients):
+    "A first update that leaves out some parameters is averaged here; the next ones are searched for them"
+    if not (self.new and self.ddp.require_backward_grad_sync): return
+    learnt, self.new = [p for p in self.model.parameters() if p.requires_grad], False
+    if self.kwargs.get('find_unused_parameters') or all(p.grad is not None for p in learnt): return
+    self.wrap(**self.kwargs | dict(find_unused_parameters=True))
+    self.new = False
+    for p in learnt:
+        if p.grad is not None: p.grad = summed(p.grad)/n_processes()
 
 # %% ../../nbs/engine/97_ranks.ipynb #c040dc54
 def shard_weights(
@@ -219,12 +224,13 @@ def whole_weights(
             o.set_reshard_after_forward(True, recurse=False)
             o.reshard()
 
+# %% ../../nbs/engine/97_ranks.ipynb #5e9ed779
 class ShardWeights(Callback):
     "Share weights, gradients and moments among all processes, in place of `AverageGradients`"
     order = 1000 # after what evaluates
     def after_create(self):
         "Before there is an optimizer"
-        if n_processes()==1: raise InputError("there is one process, so nothing can be shared; start several by torchrun")
+        if n_processes()==1: raise InputError("one process has nothing to share; start several with torchrun")
         shard_weights(self.model, torch.device(self.dls.device))
 
     def before_validate(self):

@@ -248,8 +248,7 @@ def electra_learner(
     elif special_ids is None:
         raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
     special_ids = special_ids or special_token_ids(tok)
-    model = with_checkpointed_layers(with_fast_steps(model or build_networks(hp, objective), hp), hp)
-    model = give_counts(model, counts, special_ids)
+    model = give_counts(with_fast_steps(model or build_networks(hp, objective), hp), counts, special_ids)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
     steps = masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)
     cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours, cbs), *held, *cbs]
@@ -266,7 +265,7 @@ def with_fast_steps(
     from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout, with_unread_masks
     fused, plain = (fused_cloze_step, cloze_step) if has_towers(model) else (fused_mlm_step, mlm_step)
     model.head_step = partial(fused, plain=plain, sample=sample_inverse_cdf)
-    return (with_unread_masks if hp.body else with_packed_dropout)(model)
+    return with_checkpointed_layers((with_unread_masks if hp.body else with_packed_dropout)(model), hp)
 
 def give_counts(
     model:Objective, # Changed in place

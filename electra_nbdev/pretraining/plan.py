@@ -179,7 +179,8 @@ def has_formula(
     hp:PretrainHParams, # Recipe
 )->bool:
     "Whether a recipe is ELECTRA with two bodies of its own that share embeddings"
-    if hp.body or hp.gradient_checkpointing or not is_plain(hp) or hp.disallow_correct or hp.temperature!=1: return False
+    if hp.body or hp.gradient_checkpointing or not is_plain(hp): return False
+    if hp.disallow_correct or hp.temperature!=1: return False
     for k,v in hp.model_hparam_overrides.items():
         if k in SHAPES: known = fits(v, (int,)) and 0<v<2**31
         else: known = k in ('hidden_dropout_prob', 'attention_probs_dropout_prob') and fits(v, (float,)) and 0<=v<1
@@ -301,7 +302,8 @@ def step_cost(
     length = length or hp.max_seq_length
     n = hp.train_batch_size//hp.grad_accumulation//gpus * hp.max_seq_length//length
     shard = shard and gpus>1
-    if has_formula(hp) and not shard: one = StepCost(step_flops(hp, n, length, gpu), *step_memory(hp, n, length, gpu, bf16))
+    if has_formula(hp) and not shard:
+        one = StepCost(step_flops(hp, n, length, gpu), *step_memory(hp, n, length, gpu, bf16))
     elif n<=128: one = _fake_cost(hp, n, length, gpu, bf16, shard)
     else:
         half, one = (_fake_cost(hp, o, length, gpu, bf16, shard) for o in (64, 128))
@@ -455,22 +457,14 @@ def plan_run(
 )->RunPlan:
     "Parameters, FLOPs, memory, hours of a run"
     _check_gpus(hp, device, gpus, shard)
-    how = dict(gpus=gpus, shard=shard, gpu=device.gpu, bf16=precision in ('bf16', 'fp16') or precision is None and device.gpu)
+    half = precision in ('bf16', 'fp16') or precision is None and device.gpu
+    how = dict(gpus=gpus, shard=shard, gpu=device.gpu, bf16=half)
     cost, sizes = run_cost(hp, **how), parameters(hp) if has_formula(hp) else counted_parameters(hp)
     libraries = 0. if device.gpu else device.libraries or LIBRARIES
     step = max(cost.flops/hp.num_train_steps/(gpus*device.rate), device.least) if device.rate else math.nan
     memory = process_memory(cost, libraries)
     parts = _parts(hp, device, memory, libraries, how)
     return RunPlan(hp, device, sizes, cost, memory, step, parts, price, gpus=gpus, shard=shard)
-
-def _check_gpus(hp, device, gpus, shard):
-    "Refuse a number of GPUs that cannot share a batch"
-    if gpus<1: raise InputError(f"--gpus is {gpus}; give 1 or more")
-    if shard and gpus==1: raise InputError("--shard shares a run among several GPUs; say how many with --gpus")
-    if gpus>1 and not device.gpu: raise InputError("--gpus is about GPUs; name one with --device, such as a100 or h100")
-    if hp.train_batch_size % (gpus*hp.grad_accumulation):
-        raise InputError(f"a batch of {hp.train_batch_size} examples cannot be split for {gpus} GPUs and "
-                         f"{hp.grad_accumulation} parts (grad_accumulation); change train_batch_size or --gpus")
 
 def _parts(hp, device, memory, libraries, how):
     "The smallest `grad_accumulation` with which a batch fits into nine tenths of the memory"
@@ -480,6 +474,16 @@ def _parts(hp, device, memory, libraries, how):
         if not parts: return 0
         memory = process_memory(step_cost(replace(hp, grad_accumulation=parts), **how), libraries)
     return parts
+
+# %% ../../nbs/pretraining/25_plan.ipynb #37a7db45
+def _check_gpus(hp, device, gpus, shard):
+    "Refuse a number of GPUs that cannot share a batch"
+    if gpus<1: raise InputError(f"--gpus is {gpus}; give 1 or more")
+    if shard and gpus==1: raise InputError("--shard shares a run among several GPUs; say how many with --gpus")
+    if gpus>1 and not device.gpu: raise InputError("--gpus is about GPUs; name one with --device, such as a100 or h100")
+    if hp.train_batch_size % (gpus*hp.grad_accumulation):
+        raise InputError(f"a batch of {hp.train_batch_size} examples cannot be split for {gpus} GPUs and "
+                         f"{hp.grad_accumulation} parts (grad_accumulation); change train_batch_size or --gpus")
 
 # %% ../../nbs/pretraining/25_plan.ipynb #ec572743
 @patch
@@ -492,7 +496,8 @@ def report(self:RunPlan)->str: # Lines
     in_paper = is_plain(hp) and not hp.body
     counted = f'; {paper_flops(hp):.3g} as the paper counts' if in_paper else ''
     fits = f'{self.memory/2**30:.2f} GiB of {d.memory/2**30:.0f}'
-    if self.gpus>1: fits += f" on each of {self.gpus} GPUs, {'weights in shards' if self.shard else 'a copy of all weights'}"
+    kind = 'weights in shards' if self.shard else 'a copy of all weights'
+    if self.gpus>1: fits += f' on each of {self.gpus} GPUs, {kind}'
     if not self.parts: fits += '; no part of a batch fits: lower train_batch_size or max_seq_length'
     elif self.parts>hp.grad_accumulation: fits += f'; it fits with grad_accumulation {self.parts}'
     time = f'{self.hours:,.1f} hours' if self.hours>=2 else f'{self.seconds/60:,.1f} minutes'

@@ -34,6 +34,8 @@ from ..engine.training import (compile_callbacks, default_precision, end_fit, fi
                                            precision_callbacks, print_line, progress_bars)
 from ..method.electra import Objective
 from ..method.masking import EVAL_MASK_PROB
+
+# %% ../../nbs/pretraining/23_runs.ipynb #43376ae2
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
@@ -68,16 +70,18 @@ class StopOnSignal(Callback):
         self.came = signum
         if n_processes()==1: signal.signal(signum, self.before[signum] or signal.SIG_DFL)
 
-    def after_batch(self):
-        "Stop where an update is complete, which saves"
-        if self.n_accumulated or not self.training and n_processes()>1: return
-        save = getattr(self, 'save_checkpoints', None)
-        came, due = self.agree(self.came or 0, save is not None and time.monotonic()>=save.due)
-        if save is not None: save.agreed = bool(due)
-        if not (came := int(came)): return
-        self.learn.exit_code = 128 + came
-        name = signal.Signals(came).name
-        end_fit(self.learn, f"Stopped by {name} at step {self.n_updates}; the same command continues there")
+# %% ../../nbs/pretraining/23_runs.ipynb #893db161
+@patch
+def after_batch(self:StopOnSignal):
+    "Stop where an update is complete, which saves"
+    if self.n_accumulated or not self.training and n_processes()>1: return
+    save = getattr(self, 'save_checkpoints', None)
+    came, due = self.agree(self.came or 0, save is not None and time.monotonic()>=save.due)
+    if save is not None: save.agreed = bool(due)
+    if not (came := int(came)): return
+    self.learn.exit_code = 128 + came
+    name = signal.Signals(came).name
+    end_fit(self.learn, f"Stopped by {name} at step {self.n_updates}; the same command continues there")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #8dcfbc0c
 class SaveCheckpoints(Callback):
@@ -338,34 +342,31 @@ def run_pretraining(
 )->ElectraLearner:
     "Pre-train, or continue where a run stopped"
     out, device = run_folder(out, hp), join_processes(device)
-    if shard: _check_shard(compile, precision, device)
     check_known(out, hp, data, minutes, extend, init, given, objective)
-    compiled = [*_compiled(compile, precision, device), *([ShardWeights()] if shard else [])]
+    compiled = _compiled(compile, shard, precision, device)
     train, held = open_examples(data, hp)
     dls = pretrain_dls(train, held, hp := with_special_ids(hp, train.tokenizer), device)
     wait_for_all() # nothing is written before
     with nullcontext() if rank() else only_writer(out):
         hp, facts, amp = _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective)
-        save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
-        cbs = [save, StopOnSignal(), *amp, *loggers([] if rank() else log, out, hp), *cbs]
+        cbs = [*_of_every_run(out, hp, log), *amp, *cbs]
         learn = electra_learner(dls, hp, model, None if rank() else out, cbs=cbs, objective=objective)
         try: return _run(learn, out, facts)
-        finally: save.closed = learn.history.closed = True # as the lock is given back
+        finally: learn.save_checkpoints.closed = learn.history.closed = True # as the lock is given back
 
 # %% ../../nbs/pretraining/23_runs.ipynb #ddd97b46
-def _compiled(compile, precision, device):
-    "What compiles the bodies; what the machine lacks is refused"
+def _compiled(compile, shard, precision, device):
+    "What compiles the bodies, or shares weights; what the machine lacks is refused"
     precision_callbacks(precision, device)
-    return compile_callbacks(compile, device, dynamic=False)
+    if shard: _check_shard(compile, precision, device)
+    return [*compile_callbacks(compile, device, dynamic=False), *([ShardWeights()] if shard else [])]
 
-def _check_shard(compile, precision, device):
-    "Refuse what does not go together with shards"
-    if n_processes()==1:
-        raise InputError("--shard shares a run among several processes; start it with torchrun --nproc-per-node N")
-    if compile: raise InputError("--shard and --compile were both given; leave one of them out")
-    if (default_precision(device) if precision in (None, 'auto') else precision)=='fp16':
-        raise InputError("--shard does not scale the losses of fp16; give --precision bf16 or fp32")
+def _of_every_run(out, hp, log):
+    "What saves, stops and logs"
+    save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
+    return [save, StopOnSignal(), *loggers([] if rank() else log, out, hp)]
 
+# %% ../../nbs/pretraining/23_runs.ipynb #078ed2af
 def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective):
     "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
     if not rank(): remove_leftovers(out)
@@ -386,6 +387,15 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, obje
     files = {} if rank() else check_files(data_files(train, dls.valid.dataset), there.get('files')) # reads them all
     if objective: chosen |= _own_objective(objective, hp, there)
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
+
+# %% ../../nbs/pretraining/23_runs.ipynb #52099d4f
+def _check_shard(compile, precision, device):
+    "Refuse what does not go together with shards"
+    if n_processes()==1:
+        raise InputError("--shard shares a run among several processes; start it with torchrun --nproc-per-node N")
+    if compile: raise InputError("--shard and --compile were both given; leave one of them out")
+    if (default_precision(device) if precision in (None, 'auto') else precision)=='fp16':
+        raise InputError("--shard does not scale the losses of fp16; give --precision bf16 or fp32")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #8ef03bb4
 def _own_objective(objective, hp, there):
@@ -458,6 +468,7 @@ def _run(learn, out, facts):
     if complete: plot_history(learn.history.rows, out/'curves.png') # a kill may have come before
     return learn
 
+# %% ../../nbs/pretraining/23_runs.ipynb #90484143
 def _to_save(learn):
     "The networks; if they are in shards, in process 0 new ones with the same weights"
     if not hasattr(learn, 'shard_weights'): return learn.model
