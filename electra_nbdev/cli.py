@@ -162,12 +162,15 @@ def electra_plan(
     measure:bool=False, # Time some steps on this machine, for about half a minute
     budget:str=None, # A time such as '24 h': the preset that fits it best, and its steps
     price:float=None, # Of an hour of the device
+    gpus:int=1, # GPUs that share a batch
+    shard:bool=False, # And weights, gradients and moments, as for electra_pretrain
     precision:str=None, # fp32, bf16 or fp16, as for electra_pretrain
 ):
     "What a pre-training will cost: parameters, FLOPs, memory, hours"
     if hparams=='help': return _list_hparams(preset or 'small')
     from electra_nbdev.pretraining.plan import make_plan
-    found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price)
+    found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price, gpus=gpus,
+                      shard=shard)
     print(found.report())
     return found
 
@@ -191,6 +194,7 @@ def electra_pretrain(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16; auto: the faster on a CPU (default: bf16 or fp16 on a GPU, else fp32)
     compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
+    shard:bool=False, # Under torchrun: processes share weights, gradients and moments, which then need less memory
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name
     init:str=None, # Trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny
@@ -202,10 +206,9 @@ def electra_pretrain(
     _check_flags(steps, minutes, extend, body, init, carry_optimizer)
     _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
     from electra_nbdev.pretraining import continue_pretraining as pre, learner, recipe
-    hp = _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body)
-    learner.spare_threads(hp)
+    learner.spare_threads(hp := _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body))
     how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
-    how |= dict(given=recipe.read_hparams(hparams), objective=_objective(objective))
+    how |= dict(shard=shard, given=recipe.read_hparams(hparams), objective=_objective(objective))
     if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
     return _ended(pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how))
 

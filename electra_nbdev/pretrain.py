@@ -7,19 +7,19 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretrain.html.md"""
 # %% auto #0
 __all__ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',
            'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'MaskTokens', 'MaskCollator', 'NumberedExamples',
-           'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel', 'NoiseContrastiveEstimation',
-           'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM', 'NoiseContrast', 'step_loss', 'objective_of',
-           'build_networks', 'load_networks', 'save_networks', 'electra_optimizer', 'param_groups', 'ClipNorm',
-           'LinearWarmupDecay', 'PretrainHParams', 'preset', 'resolve_hparams', 'load_hparams', 'match_examples',
-           'electra_learner', 'ElectraLearner', 'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining',
-           'join_processes', 'InputError', 'Path', 'partial', 'replace']
+           'SetEpoch', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel',
+           'NoiseContrastiveEstimation', 'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM', 'NoiseContrast',
+           'step_loss', 'objective_of', 'build_networks', 'load_networks', 'save_networks', 'electra_optimizer',
+           'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'PretrainHParams', 'preset', 'resolve_hparams',
+           'load_hparams', 'match_examples', 'electra_learner', 'ElectraLearner', 'HeldOutMetrics', 'read_history',
+           'plot_history', 'run_pretraining', 'join_processes', 'InputError', 'Path', 'partial', 'replace']
 
 # %% ../nbs/29_pretrain.ipynb #25296fa1
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from .data.batches import NumberedExamples, PretrainDataLoaders
+from .data.batches import NumberedExamples, PretrainDataLoaders, SetEpoch
 from .data.examples import build_examples, load_examples
 from .data.text import sample_corpus
 from .data.tokenizer import load_tokenizer, train_vocab
@@ -42,7 +42,7 @@ from .pretraining.runs import run_pretraining
 # %% ../nbs/29_pretrain.ipynb #6029bb45
 _all_ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',
          'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'MaskTokens', 'MaskCollator',
-         'NumberedExamples', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel',
+         'NumberedExamples', 'SetEpoch', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel',
          'NoiseContrastiveEstimation', 'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM',
          'NoiseContrast', 'step_loss', 'objective_of', 'build_networks', 'load_networks', 'save_networks',
          'electra_optimizer', 'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'PretrainHParams', 'preset',

@@ -43,8 +43,8 @@ class Watch(TorchDispatchMode):
     def dtypes(self): return {o[2] for o in self.on_gpu()}
 
 VIEWS = {'view', 't', 'transpose', '_unsafe_view', 'expand', 'unsqueeze', 'detach', 'split', 'slice', 'squeeze',
-         'alias', 'select', 'permute', 'unbind', 'split_with_sizes', 'as_strided', 'scalar_tensor', 'empty', 'empty_like',
-         'new_empty', 'empty_strided'} # Operations without a kernel
+         'alias', 'select', 'permute', 'unbind', 'split_with_sizes', 'as_strided', 'scalar_tensor', 'empty',
+         'empty_like', 'new_empty', 'empty_strided'} # Operations without a kernel
 TOGETHER = {getattr(torch, o): o for o in ('_foreach_copy_', '_foreach_mul_', '_foreach_add_', '_foreach_sub_',
                                            '_fused_adamw_')}
 

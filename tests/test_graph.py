@@ -10,6 +10,7 @@ from electra_nbdev.data.batches import LengthSchedule
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.gpu import WorkingWeights, works_in_step
 from electra_nbdev.engine.training import DeviceMixedPrecision
+from electra_nbdev.method import generator
 from electra_nbdev.method.electra import ReplacedTokenDetection
 from electra_nbdev.method.masking import MaskTokens
 from electra_nbdev.pretrain import electra_learner
@@ -190,6 +191,18 @@ def test_a_subclass_has_to_say_again_what_belongs_to_the_host():
         def before_step(self): super().before_step()
     class Says(Longer): on_host = 'after_step',
     assert (works_in_step(SkipBadGradients), works_in_step(Longer), works_in_step(Says))==(False, True, False)
+
+@pytest.mark.parametrize('again', ['layers', 'logits'])
+def test_what_is_computed_again_has_the_same_weights(monkeypatch, again):
+    "In the backward pass, when the forward pass is over"
+    def run(): return trained('RTD', WorkingWeights(), n=12, gradient_checkpointing=again=='layers')
+    if again=='logits': monkeypatch.setattr(generator, 'LOGITS', 600)
+    found = run()
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    plain = trained('RTD', WorkingWeights(), n=12)
+    for a,b in zip(found.recorder.losses, plain.recorder.losses, strict=True): assert a==pytest.approx(b, rel=1e-3)
+    assert all(isinstance(p, torch.nn.Parameter) and p.dtype==torch.float32 for p in found.model.parameters())
 
 def test_weights_in_bfloat16_learn_as_autocast_does():
     "Losses of a hundred updates, one seed"

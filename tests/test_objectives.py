@@ -261,3 +261,10 @@ def test_some_examples_keep_their_places_over_passes():
     with pytest.raises(IndexError): rows[6]
     rows.set_epoch(2)
     assert [o['place'] for o in rows]==[*range(12, 18)]
+
+def test_word_embeddings_of_an_objective():
+    "Those of the discriminator; they are resized before an objective ties them"
+    for variant in ('tied', 'bert', 'electric'):
+        model = objective(variant)
+        assert model.get_input_embeddings() is (model.discriminator or model.generator).get_input_embeddings()
+        with pytest.raises(InputError, match='of each network before'): model.resize_token_embeddings(70)

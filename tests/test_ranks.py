@@ -22,6 +22,8 @@ from electra_nbdev.data.examples import build_examples
 from electra_nbdev.pretraining.recipe import preset
 from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.data.tokenizer import train_vocab
+from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll
+from electra_nbdev.method.electra import ReplacedTokenDetection, StepOutput
 from electra_nbdev.finetuning.trials import run_trials
 from official import seen_ids
 from survival import assert_same, checkpoints, fork, result, train
@@ -197,11 +199,64 @@ def test_dropout_differs_between_processes_and_updates(monkeypatch):
     assert drawn(1, 2)==drawn(1, 2)
 
 def test_both_stop_at_a_signal_of_one(made, tmp_path):
+    "Within ten updates"
     d, hp = made
     def tell(): return [At(7, lambda _: os.kill(os.getpid(), signal.SIGTERM))] if os.environ['RANK']=='1' else []
     children = launch(2, lambda: train(tmp_path/'run', d/'examples', hp, tell()))
     assert [o.wait(60).code for o in children]==[128+signal.SIGTERM]*2, children[0].text
-    assert checkpoints(tmp_path/'run')==['step-00000008']
+    (last,) = checkpoints(tmp_path/'run')
+    assert 8<=int(last[-8:])<=18
+
+def test_processes_ask_each_other_rarely_and_together(monkeypatch):
+    "Every tenth update of a fast run, every update of a slow one, whatever the own clock says"
+    monkeypatch.setattr(ranks, 'n_processes', lambda: 2)
+    asked = []
+    def largest(*x):
+        asked.append(n)
+        return [15, 1, secs]
+    monkeypatch.setattr(ranks, 'largest', largest)
+    for secs,at in ((.001, [1, 11, 21]), (.3, [1, 4, 7, 10, 13, 16, 19, 22, 25]), (5., [*range(1, 26)])):
+        agree, asked[:] = ranks.Agreement(), []
+        found = []
+        for n in range(1, 26): found.append(agree(0, False))
+        assert asked==at and [i+1 for i,o in enumerate(found) if o!=[0, 0]]==at
+        assert found[0]==[15, 1]
+
+class Secs(Callback):
+    "A clock that is ahead in one process"
+    def before_batch(self):
+        if os.environ['RANK']=='1' and self.training and self.n_updates==7: self.save_checkpoints.due = 0
+
+def test_both_save_when_one_wants_to(made, tmp_path):
+    d, hp = made
+    run(d, tmp_path/'run', replace(hp, num_train_steps=20, save_checkpoints_steps=20), 2, lambda: [Secs()])
+    assert [int(o[-8:]) for o in checkpoints(tmp_path/'run')][0] in range(8, 19)
+
+class NoGenerator(ReplacedTokenDetection):
+    "A step that leaves out the generator"
+    def step(self, mb):
+        labels = disc_labels(mb.masked_ids!=mb.input_ids, mb.attention_mask)
+        logits = self.token_logits(mb.masked_ids, mb.attention_mask, mb.token_type_ids)
+        return StepOutput(logits=logits, labels=labels, sums=dict(disc=disc_nll(logits, labels).sum()))
+    @property
+    def weights(self): return dict(disc=1.)
+    def counts(self, mb): return dict(disc=(disc_labels(mb.input_ids<0, mb.attention_mask)!=IGNORE).sum())
+
+class Norms(Seen):
+    "Those of the gradients alone"
+    def after_pred(self): pass
+
+@pytest.mark.parametrize('shard', [False, True])
+def test_a_step_may_leave_out_the_generator(made, tmp_path, shard):
+    "Whose weights stay what they were"
+    d, hp = made
+    hp = replace(hp, num_train_steps=8, unigram_noise=0., length_schedule=())
+    for n in (1, 2):
+        how = dict(shard=True) if shard and n==2 else {}
+        run(d, tmp_path/str(n), hp, n, lambda: [Norms(tmp_path/f'seen{n}')], objective=NoGenerator, **how)
+    assert torch.load(tmp_path/'seen2.0')[1]==pytest.approx(torch.load(tmp_path/'seen1.0')[1], rel=1e-4) # the first too
+    one, two = (weights(tmp_path/str(n)) for n in (1, 2))
+    for k,t in one.items(): assert torch.allclose(t, two[k], atol=1e-4), k
 
 def test_a_batch_that_cannot_be_shared(made, monkeypatch):
     from electra_nbdev.data import batches

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/batches.html.md"""
 
 # %% auto #0
 __all__ = ['PretrainDL', 'PretrainDataLoaders', 'tokens_of', 'scheduled_seq_len', 'longest_until', 'split_sequences',
-           'extend_positions', 'LengthSchedule', 'SharedCounts', 'StepAtLastPart', 'NumberedExamples']
+           'extend_positions', 'LengthSchedule', 'SharedCounts', 'StepAtLastPart', 'NumberedExamples', 'SetEpoch']
 
 # %% ../../nbs/data/13_batches.ipynb #e923f00b
 from pathlib import Path
@@ -21,12 +21,13 @@ from fastai.data.load import DataLoader
 from fastai.torch_core import default_device, display_df
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
+from transformers import TrainerCallback
 
 from .examples import Examples, build_examples, load_examples
 from .text import source_facts
 from .tokenizer import special_token_ids, train_vocab
 from ..engine.files import InputError, cache_dir, digest
-from ..engine.ranks import n_processes, rank, summed
+from ..engine.ranks import n_processes, placed_as, rank, summed, whole
 from ..engine.training import copy_batch
 from ..method.masking import MaskTokens, mask_examples
 
@@ -288,9 +289,12 @@ def extend_positions(
     rows = torch.arange(first+known, stop, device=embedding.weight.device)
     copied = first + (rows-first)%known
     moments = [o for o in state.values() if torch.is_tensor(o) and o.shape==embedding.weight.shape]
-    if any(o[rows].any() for o in moments): return # they have learnt before
     with torch.no_grad():
-        for o in (embedding.weight, *moments): o[rows] = o[copied]
+        tensors = {o: whole(o) for o in (embedding.weight, *moments)}
+        if any(tensors[o][rows].any() for o in moments): return # they have learnt before
+        for o,new in tensors.items():
+            new[rows] = new[copied]
+            o.copy_(placed_as(new, o))
 
 # %% ../../nbs/data/13_batches.ipynb #35dcd9a3
 class LengthSchedule(Callback):
@@ -385,7 +389,8 @@ class NumberedExamples(torch.utils.data.Dataset):
         examples:Examples, # On disk
         n:int|None=None, # Take the first of them; None: all
     ):
-        self.examples, self.n, self.epoch = examples, len(examples) if n is None else n, 0
+        self.examples, self.n = examples, len(examples) if n is None else n
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_() # workers that stay see it change
         if not 0<self.n<=len(examples): raise InputError(f"n is {n}; there are {len(examples)} examples")
 
     def __len__(self): return self.n
@@ -394,14 +399,31 @@ class NumberedExamples(torch.utils.data.Dataset):
         epoch:int, # Number of the pass
     ):
         "Begin a pass"
-        self.epoch = epoch
+        self._epoch.fill_(epoch)
 
     def __getitem__(self,
-        i:int, # Number of an example
-    )->dict: # `input_ids` (sl,) int64, `segment_a_length` and `place`; packed: `document_lengths` too
+        i:int|slice, # Number of an example, or some numbers
+    )->dict: # `input_ids` (sl,) int64, `segment_a_length`, `place`, packed `document_lengths`; a list for a slice
         "An example and its place in the stream"
         i = range(self.n)[i]
+        if isinstance(i, range): return [self[o] for o in i]
         ids, a, *rest = self.examples[i]
         if a.ndim==1: lengths = dict(segment_a_length=int(a[0]))
         else: lengths = dict(segment_a_length=a[0], document_lengths=rest[0][0])
-        return dict(input_ids=ids[0].long(), place=self.epoch*len(self) + i) | lengths
+        return dict(input_ids=ids[0].long(), place=int(self._epoch)*self.n + i) | lengths
+
+# %% ../../nbs/data/13_batches.ipynb #ecc3884a
+class SetEpoch(TrainerCallback):
+    "Tell `NumberedExamples` and the sampler which pass transformers' `Trainer` begins: one of its `callbacks`"
+    def on_epoch_begin(self,
+        args, # Of the `Trainer`; not used
+        state, # `TrainerState`
+        control, # `TrainerControl`; not used
+        train_dataloader=None, # Training batches
+        **kwargs, # What else the `Trainer` tells
+    ):
+        "Begin a pass"
+        epoch, sampler = int(state.epoch+1e-6), train_dataloader.batch_sampler
+        while hasattr(sampler, 'batch_sampler'): sampler = sampler.batch_sampler # one process's share of another one
+        for o in (getattr(sampler, 'sampler', None), train_dataloader.dataset):
+            if hasattr(o, 'set_epoch'): o.set_epoch(epoch)

@@ -75,8 +75,9 @@ class WorkingWeights(DeviceMixedPrecision):
         f, # The forward pass
         *xb, # What it takes
     ): # Its output
-        "A forward pass with weights in bfloat16"
-        with with_weights(self.network, weights_in(self.network)): return f(*xb)
+        "A forward pass with weights in bfloat16, which stay until the backward pass has computed some layers again"
+        self.of_step.enter_context(with_weights(self.network, weights_in(self.network)))
+        return f(*xb)
 
     def before_batch(self):
         "Held-out text is scored by autocast"
@@ -90,6 +91,11 @@ class WorkingWeights(DeviceMixedPrecision):
 @patch
 def before_backward(self:WorkingWeights):
     "bfloat16 has the range of float32, so no loss is scaled"
+
+@patch
+def after_backward(self:WorkingWeights):
+    "The weights of the optimizer are back"
+    self.of_step.close()
 
 @patch
 def before_step(self:WorkingWeights):

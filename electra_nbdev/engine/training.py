@@ -13,7 +13,7 @@ __all__ = ['CountUpdates', 'end_fit', 'finder_of', 'has_own_schedule', 'batches_
 
 # %% ../../nbs/engine/95_training.ipynb #fcee7909
 import math, weakref
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 
 import torch
@@ -234,7 +234,7 @@ def train_batch(self:DeviceLearner):
         self.model = network
         return forward(*xb)
     if self.around: self.model = once
-    super(DeviceLearner, self)._do_one_batch()
+    with ExitStack() as self.of_step: super(DeviceLearner, self)._do_one_batch()
 
 # %% ../../nbs/engine/95_training.ipynb #13045df3
 @patch
@@ -384,6 +384,7 @@ class MemoryCounter(TorchDispatchMode):
             out = args[0].flatten(0, args[1][0].ndim-1).clone() # which are True is not known: all
         else: out = func(*args, **(kwargs or {}))
         for o in tree_leaves(out):
+            o = getattr(o, '_local_tensor', o) # of a shard
             if isinstance(o, Tensor): self.note(o.untyped_storage())
         return out
 

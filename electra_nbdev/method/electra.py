@@ -91,7 +91,7 @@ class ObjectiveConfig(PretrainedConfig):
 # %% ../../nbs/method/04_electra.ipynb #919a46c7
 class Objective(PreTrainedModel):
     "Networks, and what they learn from a masked batch: a subclass writes `step` and `counts`"
-    config_class, _supports_sdpa = ObjectiveConfig, True
+    config_class, _supports_sdpa, supports_gradient_checkpointing = ObjectiveConfig, True, True
     two_towers = None # class of a generator of two towers, from 05_electric
     arguments = {} # with their defaults
     kept = folder = 'discriminator' # network that is used later, and its folder
@@ -143,6 +143,18 @@ def shared_parameters(
     "What a model shares between its parts"
     from accelerate.utils import find_tied_parameters
     return {name: first for first,*others in find_tied_parameters(model) for name in others}
+
+# %% ../../nbs/method/04_electra.ipynb #338ca778
+@patch
+def get_input_embeddings(self:Objective)->nn.Module:
+    "Word embeddings of the discriminator, or of the generator alone"
+    return (self.discriminator or self.generator).get_input_embeddings()
+
+@patch
+def resize_token_embeddings(self:Objective, *args, **kwargs):
+    "Refused: what two networks share is decided when the objective is made"
+    raise InputError("an objective keeps its vocabulary; call `resize_token_embeddings` "
+                     "of each network before `of(generator, discriminator)`")
 
 # %% ../../nbs/method/04_electra.ipynb #b81cf1d5
 @patch(cls_method=True)

@@ -21,6 +21,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..engine.files import InputError, check_choice
+from ..engine.ranks import placed_as
 
 # %% ../../nbs/method/06_optimizer.ipynb #9c484756
 def adam_step(
@@ -233,7 +234,8 @@ def load_moments(self:ElectraOptimizer,
         if list(t.shape)!=shape or t.dtype!=p.dtype:
             raise InputError(f"{key} is {t.dtype} of shape {list(t.shape)}, "
                              f"the parameter needs {p.dtype} of shape {shape}")
-        state.setdefault(p, {})[kind] = t.to(p.device, copy=True)
+        mine = t.to(p.device, copy=True) if kind=='step' else placed_as(t.clone(), p)
+        state.setdefault(p, {})[kind] = mine
     for n,p in named.items():
         if p in state and state[p].keys()!={'exp_avg', 'exp_avg_sq', 'step'}:
             raise InputError(f"the moments of {n} are {', '.join(state[p])}; "

@@ -15,6 +15,7 @@ from fastai.callback.fp16 import MixedPrecision
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
+from ..engine.ranks import whole
 from ..engine.training import count_updates, has_own_schedule, updates_of_fit
 
 # %% ../../nbs/method/07_schedule.ipynb #50598253
@@ -38,7 +39,7 @@ def clip_by_global_norm(
 )->Tensor: # Their norm before, []
     "Shrink all gradients by one factor so that their common norm is at most `max_norm`"
     grads = [p.grad for p in params if p.grad is not None]
-    norm = nn.utils.get_total_norm(grads)
+    norm = whole(nn.utils.get_total_norm(grads))
     torch._foreach_mul_(grads, (max_norm/norm).clamp(max=1.))
     return norm
 

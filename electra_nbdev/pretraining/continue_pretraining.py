@@ -25,6 +25,7 @@ from ..data.tokenizer import SPECIALS, fingerprint, special_token_ids, text_back
 from ..engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from ..engine.files import InputError, digest_of
 from ..engine.models import max_input
+from ..engine.ranks import whole_weights
 from ..engine.training import print_line
 from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
@@ -350,7 +351,8 @@ class DomainBits(Callback):
         texts, found = held_out_texts(self.dls.valid.dataset), {}
         for k,(mlm,tok,n) in models.items():
             if not isinstance(mlm, ElectraForMaskedLM): continue
-            found[k] = rounded(bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed))
+            with whole_weights(self.model): bits = bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed)
+            found[k] = rounded(bits)
         if 'after' in found: found['after'] |= self.unigram(texts)
         if found: self.history.add(dict(step=self.n_updates, domain=found))
 

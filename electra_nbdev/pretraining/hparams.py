@@ -76,6 +76,7 @@ class _Batches:
     max_seq_length:int = ranged(128, 5) # Tokens of an example
     train_batch_size:int = ranged(128, 1) # Examples of a training batch, all processes together
     grad_accumulation:int = ranged(1, 1) # Parts of a training batch that follow one another, to save memory
+    gradient_checkpointing:bool = False # Keep of each layer its input alone, and compute it again in the backward pass
     eval_batch_size:int = ranged(128, 1) # Examples of a held-out batch
     seed:int = ranged(0, 0) # Of initialisation, data order, masking and sampling
     duplicates:str = 'distinct' # Positions to predict: `distinct`, or drawn with replacement as `official`

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/learner.html.md"
 
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'pretrain_dls', 'held_out_batches', 'EvaluationInterval', 'EmbeddingsOnly',
-           'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'untried', 'late', 'match_examples',
-           'with_special_ids', 'spare_threads', 'time_steps', 'evaluation_batches', 'most_steps', 'steps_within',
-           'faster_precision', 'choose_precision']
+           'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'with_checkpointed_layers', 'untried',
+           'late', 'match_examples', 'with_special_ids', 'spare_threads', 'time_steps', 'evaluation_batches',
+           'most_steps', 'steps_within', 'faster_precision', 'choose_precision']
 
 # %% ../../nbs/pretraining/22_learner.ipynb #aca5e193
 import gc, math, os, re, time
@@ -27,6 +27,8 @@ from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import display_df
 from fastcore.foundation import L, patch
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 # %% ../../nbs/pretraining/22_learner.ipynb #41116765
 from ..data.batches import (LengthSchedule, PretrainDataLoaders, PretrainDL, SharedCounts, StepAtLastPart,
@@ -37,7 +39,7 @@ from ..data.text import sample_corpus
 from ..data.tokenizer import special_token_ids, train_vocab, watched
 from ..engine.files import InputError, build_lock, cache_dir
 from ..engine.gpu import WorkingWeights
-from ..engine.ranks import AverageGradients, OwnDropout, largest, n_processes, rank
+from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, n_processes, rank
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
                                            count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
                                            print_metrics, progress_bars)
@@ -262,7 +264,7 @@ def electra_learner(
     model = give_counts(with_fast_steps(model or build_networks(hp, objective), hp), counts, special_ids)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
     steps = masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)
-    cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours), *held, *cbs]
+    cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours, cbs), *held, *cbs]
     learn = ElectraLearner(dls, model, **_defaults(hp, model, held, kwargs) | kwargs, cbs=cbs)
     learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn
@@ -276,7 +278,7 @@ def with_fast_steps(
     from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout, with_unread_masks
     fused, plain = (fused_cloze_step, cloze_step) if has_towers(model) else (fused_mlm_step, mlm_step)
     model.head_step = partial(fused, plain=plain, sample=sample_inverse_cdf)
-    return (with_unread_masks if hp.body else with_packed_dropout)(model)
+    return with_checkpointed_layers((with_unread_masks if hp.body else with_packed_dropout)(model), hp)
 
 def give_counts(
     model:Objective, # Changed in place
@@ -290,6 +292,23 @@ def give_counts(
     counts[list(special_ids)] = 0
     model.set_token_counts(counts)
     return model
+
+# %% ../../nbs/pretraining/22_learner.ipynb #7b854030
+def with_checkpointed_layers(
+    model:Objective, # Changed in place
+    hp:PretrainHParams, # Its recipe
+)->Objective: # The same
+    "Keep only the inputs of layers, if the recipe says so"
+    if not hp.gradient_checkpointing: return model
+    for net in filter(None, (model.generator, model.discriminator)):
+        layers = [o for o in net.modules() if isinstance(o, GradientCheckpointingLayer)]
+        if not layers:
+            raise InputError(f"hparam `gradient_checkpointing` is true, but {type(net).__name__} of transformers "
+                             "has no layers that it knows how to compute again; set it to false")
+        for o in layers: o.gradient_checkpointing, o._gradient_checkpointing_func = True, _compute_again
+    return model
+
+def _compute_again(*args, **kwargs): return checkpoint(*args, use_reentrant=False, **kwargs)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #89f96e55
 def _defaults(hp, model, held, given):
@@ -345,14 +364,15 @@ def _instead(ours, given):
         else: kept.append(cb)
     return kept
 
-def _sharing(hp, ours):
+def _sharing(hp, ours, cbs):
     "What makes parts of a batch, and several processes, one update"
     parts, many = hp.grad_accumulation, n_processes()>1
     if parts==1 and not many: return []
     if not ours:
         raise InputError("these DataLoaders cannot be shared by parts or processes; give electra_learner those of "
                          "`pretrain_dls`, or fastai's GradientAccumulation in a single process")
-    averages = [AverageGradients(parts), OwnDropout(hp.seed)] if many else []
+    sharded = any(isinstance(o, ShardWeights) for o in cbs)
+    averages = [*([] if sharded else [AverageGradients(parts)]), OwnDropout(hp.seed)] if many else []
     return [SharedCounts(parts), StepAtLastPart(parts), *averages]
 
 # %% ../../nbs/pretraining/22_learner.ipynb #62bbb9f4

@@ -7,9 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/plan.html.md"""
 # %% auto #0
 __all__ = ['LOGITS', 'LARGE', 'CHUNK', 'KEPT', 'CONTEXT', 'LIBRARIES', 'GPUS', 'UTILISATION', 'LAUNCHES', 'LEAST', 'Body',
            'bodies', 'parameters', 'paper_flops', 'predictions', 'dropout', 'step_flops', 'kept', 'StepCost',
-           'step_memory', 'has_formula', 'fake_networks', 'counted_parameters', 'step_cost', 'run_cost', 'resident',
-           'process_memory', 'Device', 'named_device', 'this_device', 'measured_device', 'RunPlan', 'plan_run',
-           'seconds_of', 'recipe_within', 'make_plan']
+           'step_memory', 'has_formula', 'fake_networks', 'counted_parameters', 'shared_memory', 'step_cost',
+           'run_cost', 'resident', 'process_memory', 'Device', 'named_device', 'this_device', 'measured_device',
+           'RunPlan', 'plan_run', 'seconds_of', 'recipe_within', 'make_plan']
 
 # %% ../../nbs/pretraining/25_plan.ipynb #d28135a2
 import json, math, re, sys
@@ -179,7 +179,8 @@ def has_formula(
     hp:PretrainHParams, # Recipe
 )->bool:
     "Whether a recipe is ELECTRA with two bodies of its own that share embeddings"
-    if hp.body or not is_plain(hp) or hp.disallow_correct or hp.temperature!=1: return False
+    if hp.body or hp.gradient_checkpointing or not is_plain(hp): return False
+    if hp.disallow_correct or hp.temperature!=1: return False
     for k,v in hp.model_hparam_overrides.items():
         if k in SHAPES: known = fits(v, (int,)) and 0<v<2**31
         else: known = k in ('hidden_dropout_prob', 'attention_probs_dropout_prob') and fits(v, (float,)) and 0<=v<1
@@ -244,10 +245,10 @@ def _fake_cost(hp, n, *how):
     return _costs[key]
 
 # %% ../../nbs/pretraining/25_plan.ipynb #159f257b
-def _one_fake_cost(hp, n, length, gpu, bf16):
+def _one_fake_cost(hp, n, length, gpu, bf16, shard=False):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from electra_nbdev.pretraining.learner import with_fast_steps
+    from electra_nbdev.pretraining.learner import with_checkpointed_layers, with_fast_steps
     from electra_nbdev.engine.training import MemoryCounter, operations_counter
     from electra_nbdev.method.optimizer import ElectraAdam
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
@@ -255,9 +256,13 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
     hp = as_cheap(hp)
     operations = operations_counter()
     with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as memory:
-        model = fake_networks(hp) if gpu else with_fast_steps(fake_networks(hp), hp)
-        opt = ElectraAdam(model.parameters())
+        model = with_checkpointed_layers(fake_networks(hp), hp)
+        if not gpu: model = with_fast_steps(model, hp)
+        opt, before = ElectraAdam(model.parameters()), memory.now
+        if shard: # each gradient leaves at once
+            for p in model.parameters(): p.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))
         for mode in (operations, nullcontext()): # the moments are there from the second update on
+            memory.peak = memory.now # while operations are counted, layers that are computed again stay
             with mode: _fake_step(model, _fake_batch(hp, n, length), bf16)
             opt.step()
             opt.zero_grad()
@@ -265,7 +270,24 @@ def _one_fake_cost(hp, n, length, gpu, bf16):
         with large, torch.no_grad(): # and an evaluation
             _fake_step(model.eval(), _fake_batch(hp, hp.eval_batch_size, length), bf16, training=False)
     flops = operations.get_total_flops()
+    if shard: return StepCost(flops, training-before)
     return StepCost(flops, memory.peak) if gpu else StepCost(flops, max(training, memory.peak-large.peak), large.peak)
+
+# %% ../../nbs/pretraining/25_plan.ipynb #3f5d6863
+def shared_memory(
+    hp:PretrainHParams, # Recipe
+    gpus:int, # Processes that share a batch
+    shard:bool, # And weights, gradients and moments
+)->int: # Bytes
+    "What a GPU holds on account of the others; with shards, the weights and moments of its own too"
+    if not shard: return 4*(parameters(hp) if has_formula(hp) else counted_parameters(hp))['both']
+    import torch
+    from transformers.modeling_layers import GradientCheckpointingLayer
+    with torch.device('meta'): model = build_networks(hp)
+    def numbers(o): return sum(p.numel() for p in o.parameters())
+    layers, every = [numbers(o) for o in model.modules() if isinstance(o, GradientCheckpointingLayer)], numbers(model)
+    rest, layer = every-sum(layers), max(layers, default=0)
+    return 4*(3*-(-every//gpus) + rest + 4*layer)
 
 # %% ../../nbs/pretraining/25_plan.ipynb #a2e3e570
 def step_cost(
@@ -273,16 +295,21 @@ def step_cost(
     gpu:bool=False, # Without the fast paths of a CPU
     bf16:bool=False, # Products in bfloat16
     length:int|None=None, # Tokens of an example; `max_seq_length` if None
+    gpus:int=1, # Processes that share a batch
+    shard:bool=False, # And weights, gradients and moments
 )->StepCost:
     "FLOPs and memory of an update, by formula or counted; a count of more than 128 sequences is extrapolated"
     length = length or hp.max_seq_length
-    n = hp.train_batch_size//hp.grad_accumulation * hp.max_seq_length//length
-    if has_formula(hp): one = StepCost(step_flops(hp, n, length, gpu), *step_memory(hp, n, length, gpu, bf16))
-    elif n<=128: one = _fake_cost(hp, n, length, gpu, bf16)
+    n = hp.train_batch_size//hp.grad_accumulation//gpus * hp.max_seq_length//length
+    shard = shard and gpus>1
+    if has_formula(hp) and not shard:
+        one = StepCost(step_flops(hp, n, length, gpu), *step_memory(hp, n, length, gpu, bf16))
+    elif n<=128: one = _fake_cost(hp, n, length, gpu, bf16, shard)
     else:
-        half, one = (_fake_cost(hp, o, length, gpu, bf16) for o in (64, 128))
+        half, one = (_fake_cost(hp, o, length, gpu, bf16, shard) for o in (64, 128))
         one = StepCost(*(round(b + (b-a)*(n-128)/64) for a,b in zip(half, one)))
-    return one._replace(flops=hp.grad_accumulation*one.flops)
+    memory = one.memory + (shared_memory(hp, gpus, shard) if gpus>1 else 0)
+    return one._replace(flops=hp.grad_accumulation*gpus*one.flops, memory=memory)
 
 # %% ../../nbs/pretraining/25_plan.ipynb #c56af3a0
 def run_cost(
@@ -403,6 +430,8 @@ class RunPlan:
     parts:int # `grad_accumulation` with which a batch fits, 0 if none does
     price:float|None=None # Of an hour
     proposed:bool=False # For a budget
+    gpus:int=1 # Processes that share a batch
+    shard:bool=False # And weights, gradients and moments
 
     @property
     def seconds(self)->float:
@@ -423,23 +452,38 @@ def plan_run(
     device:Device, # From `named_device` or `measured_device`
     precision:str|None=None, # `bf16`, `fp16` or `fp32`
     price:float|None=None, # Of an hour of the device
+    gpus:int=1, # Devices of this kind that share a batch
+    shard:bool=False, # And weights, gradients and moments
 )->RunPlan:
     "Parameters, FLOPs, memory, hours of a run"
-    how = dict(gpu=device.gpu, bf16=precision in ('bf16', 'fp16') or precision is None and device.gpu)
+    _check_gpus(hp, device, gpus, shard)
+    half = precision in ('bf16', 'fp16') or precision is None and device.gpu
+    how = dict(gpus=gpus, shard=shard, gpu=device.gpu, bf16=half)
     cost, sizes = run_cost(hp, **how), parameters(hp) if has_formula(hp) else counted_parameters(hp)
     libraries = 0. if device.gpu else device.libraries or LIBRARIES
-    step = max(cost.flops/hp.num_train_steps/device.rate, device.least) if device.rate else math.nan
+    step = max(cost.flops/hp.num_train_steps/(gpus*device.rate), device.least) if device.rate else math.nan
     memory = process_memory(cost, libraries)
-    return RunPlan(hp, device, sizes, cost, memory, step, _parts(hp, device, memory, libraries, how), price)
+    parts = _parts(hp, device, memory, libraries, how)
+    return RunPlan(hp, device, sizes, cost, memory, step, parts, price, gpus=gpus, shard=shard)
 
 def _parts(hp, device, memory, libraries, how):
     "The smallest `grad_accumulation` with which a batch fits into nine tenths of the memory"
     parts = hp.grad_accumulation
     while memory>.9*device.memory:
-        parts = next((o for o in range(2*parts, hp.train_batch_size+1) if hp.train_batch_size%o==0), 0)
+        parts = next((o for o in range(2*parts, hp.train_batch_size+1) if hp.train_batch_size%(o*how['gpus'])==0), 0)
         if not parts: return 0
         memory = process_memory(step_cost(replace(hp, grad_accumulation=parts), **how), libraries)
     return parts
+
+# %% ../../nbs/pretraining/25_plan.ipynb #37a7db45
+def _check_gpus(hp, device, gpus, shard):
+    "Refuse a number of GPUs that cannot share a batch"
+    if gpus<1: raise InputError(f"--gpus is {gpus}; give 1 or more")
+    if shard and gpus==1: raise InputError("--shard shares a run among several GPUs; say how many with --gpus")
+    if gpus>1 and not device.gpu: raise InputError("--gpus is about GPUs; name one with --device, such as a100 or h100")
+    if hp.train_batch_size % (gpus*hp.grad_accumulation):
+        raise InputError(f"a batch of {hp.train_batch_size} examples cannot be split for {gpus} GPUs and "
+                         f"{hp.grad_accumulation} parts (grad_accumulation); change train_batch_size or --gpus")
 
 # %% ../../nbs/pretraining/25_plan.ipynb #ec572743
 @patch
@@ -448,20 +492,23 @@ def report(self:RunPlan)->str: # Lines
     hp, d, m = self.hp, self.device, self.parameters
     flops, each = self.cost.flops, self.cost.flops/hp.num_train_steps
     how = 'measured' if d.measured else 'guessed from its data sheet; half to twice the time'
+    many = f'; {self.gpus} GPUs are taken to be {self.gpus} times as fast, a guess too' if self.gpus>1 else ''
     in_paper = is_plain(hp) and not hp.body
     counted = f'; {paper_flops(hp):.3g} as the paper counts' if in_paper else ''
     fits = f'{self.memory/2**30:.2f} GiB of {d.memory/2**30:.0f}'
+    kind = 'weights in shards' if self.shard else 'a copy of all weights'
+    if self.gpus>1: fits += f' on each of {self.gpus} GPUs, {kind}'
     if not self.parts: fits += '; no part of a batch fits: lower train_batch_size or max_seq_length'
     elif self.parts>hp.grad_accumulation: fits += f'; it fits with grad_accumulation {self.parts}'
     time = f'{self.hours:,.1f} hours' if self.hours>=2 else f'{self.seconds/60:,.1f} minutes'
     rows = {'parameters': f"{m['both']:,} (generator {m['generator']:,}, discriminator {m['discriminator']:,})",
             'FLOPs': f'{flops:.3g}, {each:.3g} a step{counted}',
             'memory': fits,
-            'device': f'{d.name}, {d.rate:.3g} FLOPs a second, {how}' if d.rate
+            'device': f'{d.name}, {d.rate:.3g} FLOPs a second, {how}{many}' if d.rate
                       else f"{d.name}; `--measure` times it, `--device` names another: {', '.join(GPUS)}"}
     tokens = f'{hp.num_train_steps:,} steps of {hp.train_batch_size} x {hp.max_seq_length} tokens'
     rows['time'] = f'{time} for {tokens}' if d.rate else f'not known; {tokens}'
-    if self.price is not None and d.rate: rows['cost'] = f'{self.price*self.hours:,.2f}'
+    if self.price is not None and d.rate: rows['cost'] = f'{self.gpus*self.price*self.hours:,.2f}'
     if self.proposed: rows['command'] = self._command()
     return '\n'.join(f'{k:12}{v}' for k,v in rows.items())
 
@@ -472,7 +519,9 @@ def _command(self:RunPlan):
     size = self.hp.model_size
     changed = {k: v for k,(v,_) in differences(self.hp, preset(size)).items()}
     hparams = f" --hparams '{json.dumps(changed)}'" if changed else ''
-    return f'electra_pretrain --preset {size} --data examples --out run{hparams}'
+    launched = f'torchrun --nproc-per-node {self.gpus} --no-python ' if self.gpus>1 else ''
+    hparams += ' --shard'*self.shard
+    return f'{launched}electra_pretrain --preset {size} --data examples --out run{hparams}'
 
 # %% ../../nbs/pretraining/25_plan.ipynb #598526fc
 LEAST = 1/4 # Share of the published steps that a size needs
@@ -518,7 +567,7 @@ def make_plan(
     device=None, # A GPU by name, or a device of this machine
     measure:bool=False, # Time some steps here
     budget:str|None=None, # A time with its unit
-    **how, # Precision and price, as for `plan_run`
+    **how, # Precision, price, `gpus` and `shard`, as for `plan_run`
 )->RunPlan:
     "A plan as a user asks for it"
     seconds, device = seconds_of(budget) if budget is not None else None, device and device.lower()

@@ -417,7 +417,7 @@ def differences(
 LENGTH = ('num_train_steps', 'num_warmup_steps', 'save_checkpoints_steps')
 # Without influence on the weights
 FREE = ('keep_checkpoint_max', 'keep_checkpoints_at', 'save_checkpoints_secs', 'max_skipped_updates',
-        'grad_accumulation')
+        'grad_accumulation', 'gradient_checkpointing')
 
 def refuse_other(
     out, # Folder of a run
@@ -613,9 +613,10 @@ def load_weights(
     where, # What is loaded, for the error
 ):
     "Copy weights by name; every name and shape has to agree"
+    from electra_nbdev.engine.ranks import placed_as
     def shape(o, n): return list(o[n].shape) if n in o else 'absent'
     odd = [n for n in sorted(params.keys() | tensors.keys()) if shape(params, n)!=shape(tensors, n)]
     if odd:
         told = '; '.join(f'{n} {shape(tensors, n)}, the recipe has {shape(params, n)}' for n in odd[:3])
         raise InputError(f"{where} does not fit the recipe: {told}")
-    for n,p in params.items(): p.data.copy_(tensors[n])
+    for n,p in params.items(): p.data.copy_(placed_as(tensors[n], p))

@@ -30,16 +30,18 @@ from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, file_name, remove_leftovers, suggest, versions
 from ..engine.gpu import WorkingWeights
 from ..engine.models import check_examples, check_place_of_run, check_run, device_of
-from ..engine.ranks import join_processes, largest, n_processes, rank, wait_for_all
-from ..engine.training import (compile_callbacks, end_fit, finder_of, precision_callbacks, print_line,
-                                           progress_bars)
+from ..engine.ranks import (Agreement, ShardWeights, for_writing, join_processes, n_processes, rank,
+                                         wait_for_all)
+from ..engine.training import (compile_callbacks, default_precision, end_fit, finder_of,
+                                           precision_callbacks, print_line, progress_bars)
 from ..method.electra import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .graph import CompileStep
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from .recipe import LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe, check_init
+from .recipe import LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe
+from .recipe import build_networks, check_init
 from .recipe import check_longer, check_objective, check_trained_on, check_vocabulary
 from .recipe import load_hparams, load_weights, preset, reads_table, refuse_other, run_facts
 from .recipe import save_hparams, save_networks, shortened, with_steps
@@ -48,6 +50,10 @@ from .recipe import save_hparams, save_networks, shortened, with_steps
 class StopOnSignal(Callback):
     "SIGTERM and SIGINT end a run after the current step"
     order, came = JSONLLogger.order+4, None
+    def before_fit(self):
+        "Processes agree on signals, and on checkpoints"
+        self.agree = Agreement()
+
     def __enter__(self):
         "Take the two signals, where that is possible: in the main thread"
         self.came, main = None, threading.current_thread() is threading.main_thread()
@@ -65,14 +71,18 @@ class StopOnSignal(Callback):
         self.came = signum
         if n_processes()==1: signal.signal(signum, self.before[signum] or signal.SIG_DFL)
 
-    def after_batch(self):
-        "Stop where an update is complete, which saves"
-        if self.n_accumulated or not self.training and n_processes()>1: return
-        came = int(largest(self.came or 0))
-        if not came: return
-        self.learn.exit_code = 128 + came
-        name = signal.Signals(came).name
-        end_fit(self.learn, f"Stopped by {name} at step {self.n_updates}; the same command continues there")
+# %% ../../nbs/pretraining/23_runs.ipynb #893db161
+@patch
+def after_batch(self:StopOnSignal):
+    "Stop where an update is complete, which saves"
+    if self.n_accumulated or not self.training and n_processes()>1: return
+    save = getattr(self, 'save_checkpoints', None)
+    came, due = self.agree(self.came or 0, save is not None and time.monotonic()>=save.due)
+    if save is not None: save.agreed = bool(due)
+    if not (came := int(came)): return
+    self.learn.exit_code = 128 + came
+    name = signal.Signals(came).name
+    end_fit(self.learn, f"Stopped by {name} at step {self.n_updates}; the same command continues there")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #8dcfbc0c
 class SaveCheckpoints(Callback):
@@ -80,6 +90,7 @@ class SaveCheckpoints(Callback):
     order = JSONLLogger.order+5
     pause, failed = 60, None # seconds until a failed save is tried again, and why it failed
     redraw = 0 # when the curves may be drawn again
+    agreed = False # whether one of several processes wants to save
     closed = False # whether the folder's lock has been given back
     def __init__(self,
         out, # Folder of the run
@@ -100,7 +111,8 @@ def after_batch(self:SaveCheckpoints):
     "Save within an interval; its end is saved after the evaluation"
     if not self.training or self.n_accumulated: return
     if self.n_updates>=self.evaluate_at: return
-    if self.n_updates in self.at or largest(time.monotonic()>=self.due): self.save()
+    due = time.monotonic()>=self.due if n_processes()==1 else self.agreed
+    if self.n_updates in self.at or due: self.save()
 
 @patch
 def after_epoch(self:SaveCheckpoints):
@@ -137,7 +149,7 @@ def write(self:SaveCheckpoints,
     tensors, state = learner_state(self.learn) # adds up what all processes have
     if rank(): return
     require_folder(self.out/'checkpoints')
-    if not all(p.isfinite().all() for p in self.model.parameters()):
+    if not all(t.isfinite().all() for k,t in tensors.items() if k.startswith('model/')):
         raise OSError(f"a weight is not finite; {self.out} keeps its last good checkpoint")
     self.history.write()
     save_checkpoint(self.out, self.n_updates, tensors, state, self.keep, self.at)
@@ -157,8 +169,8 @@ def learner_state(
 )->tuple[dict,dict]: # Tensors by name, and the rest as JSON knows it
     "All that continuing needs: weights, moments, random generators, place in the data, updates done"
     (tensors, rng), logger, skipper = rng_state(), learn.jsonl_logger, learn.skip_bad_gradients
-    tensors |= {f'model/{n}': p for n,p in learn.model.named_parameters()}
-    tensors |= {f'optimizer/{k}': v for k,v in learn.opt.moments().items()}
+    tensors |= for_writing({f'model/{n}': p for n,p in learn.model.named_parameters()})
+    tensors |= for_writing({f'optimizer/{k}': v for k,v in learn.opt.moments().items()})
     tensors |= {'data/token_counts': torch.from_numpy(learn.dls.train.dataset.token_counts())}
     tensors |= {'history/total': logger.sums(), 'health/usual': skipper.usual}
     counts = dict(step=learn.n_updates, position=learn.dls.train.position, evaluated=learn.evaluated,
@@ -178,6 +190,7 @@ def resume_conditions(
     order = {} if device.type=='cpu' else dict(deterministic=torch.are_deterministic_algorithms_enabled())
     order |= dict(weights='bf16') if isinstance(amp, WorkingWeights) else {}
     order |= dict(parts=learn.hp.grad_accumulation) if learn.hp.grad_accumulation>1 else {}
+    order |= dict(sharded=True) if hasattr(learn, 'shard_weights') else {}
     return dict(device=name, precision=precision, threads=torch.get_num_threads(),
                 processes=n_processes(), torch=torch.__version__ + ' compiled'*hasattr(learn, 'compile_step'), **order)
 
@@ -321,6 +334,7 @@ def run_pretraining(
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None, # `fp32`, `bf16`, `fp16`, `auto`: the faster on a CPU; `default_precision` if None
     compile:bool=False, # Compile the step
+    shard:bool=False, # Share weights, gradients and moments among the processes
     log=(), # `tensorboard`, `wandb`
     model:Objective|None=None, # Networks to begin with, in their objective; new ones if None
     init:dict|None=None, # What tells these networks from others; a run that is continued has to agree
@@ -331,24 +345,30 @@ def run_pretraining(
     "Pre-train, or continue where a run stopped"
     out, device = run_folder(out, hp), join_processes(device)
     check_known(out, hp, data, minutes, extend, init, given, objective)
-    compiled = _compiled(compile, precision, device)
+    compiled = _compiled(compile, shard, precision, device)
     train, held = open_examples(data, hp)
     dls = pretrain_dls(train, held, hp := with_special_ids(hp, train.tokenizer), device)
     wait_for_all() # nothing is written before
     with nullcontext() if rank() else only_writer(out):
         hp, facts, amp = _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective)
-        save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
-        cbs = [save, StopOnSignal(), *amp, *loggers([] if rank() else log, out, hp), *cbs]
+        cbs = [*_of_every_run(out, hp, log), *amp, *cbs]
         learn = electra_learner(dls, hp, model, None if rank() else out, cbs=cbs, objective=objective)
         try: return _run(learn, out, facts)
-        finally: save.closed = learn.history.closed = True # as the lock is given back
+        finally: learn.save_checkpoints.closed = learn.history.closed = True # as the lock is given back
 
 # %% ../../nbs/pretraining/23_runs.ipynb #ddd97b46
-def _compiled(compile, precision, device):
-    "What compiles the step; what the machine lacks is refused"
+def _compiled(compile, shard, precision, device):
+    "What compiles the step, or shares weights; what the machine lacks is refused"
     precision_callbacks(precision, device)
-    return compile_callbacks(compile, device, CompileStep, dynamic=False)
+    if shard: _check_shard(compile, precision, device)
+    return [*compile_callbacks(compile, device, CompileStep, dynamic=False), *([ShardWeights()] if shard else [])]
 
+def _of_every_run(out, hp, log):
+    "What saves, stops and logs"
+    save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, _pinned(hp))
+    return [save, StopOnSignal(), *loggers([] if rank() else log, out, hp)]
+
+# %% ../../nbs/pretraining/23_runs.ipynb #078ed2af
 def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, objective):
     "The recipe of this start, what belongs to the run, callbacks of the precision: agreed with what is there, or new"
     if not rank(): remove_leftovers(out)
@@ -369,6 +389,15 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, obje
     files = {} if rank() else check_files(data_files(train, dls.valid.dataset), there.get('files')) # reads them all
     if objective: chosen |= _own_objective(objective, hp, there)
     return hp, dict(data=train.recipe, init=init or {}, files=files, versions=versions()) | chosen, amp
+
+# %% ../../nbs/pretraining/23_runs.ipynb #52099d4f
+def _check_shard(compile, precision, device):
+    "Refuse what does not go together with shards"
+    if n_processes()==1:
+        raise InputError("--shard shares a run among several processes; start it with torchrun --nproc-per-node N")
+    if compile: raise InputError("--shard and --compile were both given; leave one of them out")
+    if (default_precision(device) if precision in (None, 'auto') else precision)=='fp16':
+        raise InputError("--shard does not scale the losses of fp16; give --precision bf16 or fp32")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #8ef03bb4
 def _own_objective(objective, hp, there):
@@ -430,14 +459,26 @@ def _run(learn, out, facts):
     complete = learn.n_updates==learn.evaluated==hp.num_train_steps
     if not complete: _say_losses(learn)
     with learn.stop_on_signal: learn.fit_steps()
-    if learn.stopped or rank(): return learn
+    if learn.stopped: return learn
+    model = _to_save(learn)
+    if rank(): return learn
     if why := learn.save_checkpoints.failed:
         raise OSError(f"the end of the run could not be saved: {why}; "
                       f"fix that, and the same command continues from {latest_checkpoint(out) or 'the start'}")
-    save_networks(learn.model, learn.hp, out, learn.tokenizer)
+    save_networks(model, learn.hp, out, learn.tokenizer)
     write_cards(out)
     if complete: plot_history(learn.history.rows, out/'curves.png') # a kill may have come before
     return learn
+
+# %% ../../nbs/pretraining/23_runs.ipynb #90484143
+def _to_save(learn):
+    "The networks; if they are in shards, in process 0 new ones with the same weights"
+    if not hasattr(learn, 'shard_weights'): return learn.model
+    tensors = for_writing(dict(learn.model.named_parameters()))
+    if rank(): return None
+    model = build_networks(learn.hp, type(learn.model))
+    load_weights(dict(model.named_parameters()), tensors, 'the run')
+    return model
 
 # %% ../../nbs/pretraining/23_runs.ipynb #5b24d839
 def _announce(learn, last):

@@ -1,0 +1,78 @@
+"transformers' `Trainer` with examples that have places: every pass, every process, workers, and a resumed run"
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+from electra_nbdev.engine.ranks import rank
+from electra_nbdev.pretrain import MaskCollator, NumberedExamples, SetEpoch, build_networks, preset
+from official import SPECIAL_IDS
+from test_ranks import finished, launch
+
+N, PASSES = 24, 3
+
+class Rows:
+    "What `NumberedExamples` reads of examples"
+    def __len__(self): return N
+    def __getitem__(self, i):
+        ids = torch.randint(5, 60, (1, 16), generator=torch.Generator().manual_seed(i))
+        ids[:,0], ids[:,-1] = SPECIAL_IDS.cls, SPECIAL_IDS.sep
+        return ids, torch.tensor([16])
+
+class Places(nn.Module):
+    "A network that keeps the places of the examples that it gets"
+    def __init__(self):
+        super().__init__()
+        self.weight, self.seen = nn.Parameter(torch.zeros(())), []
+    def forward(self, place, return_loss=True):
+        self.seen.append(place.tolist())
+        return dict(loss=self.weight*place.sum())
+
+def only_places(rows): return dict(place=torch.tensor([o['place'] for o in rows]))
+
+def train(out, model, collate, resume=None, **how):
+    "Three passes of `Trainer`, or the rest of them"
+    args = TrainingArguments(str(out), per_device_train_batch_size=4, num_train_epochs=PASSES, learning_rate=1e-3,
+                             save_strategy='steps', save_steps=1, remove_unused_columns=False, use_cpu=True,
+                             report_to='none', disable_tqdm=True, logging_strategy='no', **how)
+    trainer = Trainer(model, args, train_dataset=NumberedExamples(Rows()), data_collator=collate,
+                      callbacks=[SetEpoch()])
+    trainer.train(resume_from_checkpoint=resume and f'{out}/checkpoint-{resume}')
+    return model
+
+def places(out, name, *args, **how):
+    "Places that each process has seen, in the order of its batches"
+    torch.save(train(out, Places(), only_places, *args, **how).seen, out/f'{name}.{rank()}')
+
+WORKERS = dict(dataloader_num_workers=1, dataloader_persistent_workers=True)
+
+@pytest.mark.parametrize('n,how', [(1, {}), (2, {}), (1, WORKERS), (2, WORKERS)])
+def test_every_pass_has_its_own_places(tmp_path, n, how):
+    "And a run that is resumed in any pass sees the rest of what one sees that was never stopped"
+    finished(launch(n, lambda: places(tmp_path, 'whole', **how)))
+    whole = [torch.load(tmp_path/f'whole.{i}') for i in range(n)]
+    each = N//4//n # batches of a pass
+    for k in range(PASSES):
+        seen = [o for part in whole for batch in part[k*each:(k+1)*each] for o in batch]
+        assert sorted(seen)==[*range(k*N, (k+1)*N)], (k, sorted(seen))
+    for at in (each, each+1, 2*each+1):
+        finished(launch(n, lambda: places(tmp_path, 'rest', resume=at, **how)))
+        for i in range(n): assert torch.load(tmp_path/f'rest.{i}')==whole[i][at:], (at, i)
+
+def test_a_resumed_objective_is_the_one_that_was_not_stopped(tmp_path):
+    "Masks and samples of the second and the third pass are drawn by their places"
+    hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=(), unigram_noise=0.)
+    def new():
+        torch.manual_seed(0)
+        return build_networks(hp)
+    collate = MaskCollator(SPECIAL_IDS, mask_prob=.3)
+    whole = train(tmp_path, new(), collate)
+    for at in (8, 14):
+        rest = train(tmp_path, new(), collate, resume=at)
+        for (k,p),q in zip(whole.named_parameters(), rest.parameters()): assert torch.equal(p, q), (at, k)
+
+def test_a_slice_of_examples_is_a_list_of_them():
+    rows = NumberedExamples(Rows())
+    rows.set_epoch(1)
+    assert [o['place'] for o in rows[:4]]==[N, N+1, N+2, N+3] and [o['place'] for o in rows[-2:]]==[2*N-2, 2*N-1]
+    assert MaskCollator(SPECIAL_IDS)(rows[4:6])['input_ids'].shape==(2, 16)
