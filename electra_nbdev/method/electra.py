@@ -132,6 +132,11 @@ def build(self:Objective):
 def _init_weights(self:Objective, module):
     "The networks have been initialised"
 
+@patch
+def get_input_embeddings(self:Objective)->nn.Module:
+    "Word embeddings of the discriminator, or of the generator alone"
+    return (self.discriminator or self.generator).get_input_embeddings()
+
 @patch(as_prop=True)
 def vocab_size(self:Objective)->int:
     "Tokens that the networks know"
@@ -143,18 +148,6 @@ def shared_parameters(
     "What a model shares between its parts"
     from accelerate.utils import find_tied_parameters
     return {name: first for first,*others in find_tied_parameters(model) for name in others}
-
-# %% ../../nbs/method/04_electra.ipynb #338ca778
-@patch
-def get_input_embeddings(self:Objective)->nn.Module:
-    "Word embeddings of the discriminator, or of the generator alone"
-    return (self.discriminator or self.generator).get_input_embeddings()
-
-@patch
-def resize_token_embeddings(self:Objective, *args, **kwargs):
-    "Refused: what two networks share is decided when the objective is made"
-    raise InputError("an objective keeps its vocabulary; call `resize_token_embeddings` "
-                     "of each network before `of(generator, discriminator)`")
 
 # %% ../../nbs/method/04_electra.ipynb #b81cf1d5
 @patch(cls_method=True)
@@ -174,6 +167,12 @@ def of(cls:Objective,
     self = cls(ObjectiveConfig(*facts, tie, cls.arguments | arguments), generator, discriminator)
     if token_counts is not None: self.set_token_counts(token_counts)
     return self
+
+@patch
+def resize_token_embeddings(self:Objective, *args, **kwargs):
+    "Refused: what two networks share is decided when the objective is made"
+    raise InputError("an objective keeps its vocabulary; call `resize_token_embeddings` "
+                     "of each network before `of(generator, discriminator)`")
 
 # %% ../../nbs/method/04_electra.ipynb #dca22a17
 @patch
