@@ -4,6 +4,8 @@ from pathlib import Path
 from statistics import median
 
 RESULTS = Path(__file__).parent/'results'
+ROOT = RESULTS.parents[1]
+GPU_DATA = ROOT/'gpu-data' # What `one_gpu.py --prepare` leaves beside the checkout; git ignores it
 
 def arguments(doc, **options):
     "Command line of a benchmark; with `--side` the process measures"
@@ -15,11 +17,11 @@ def arguments(doc, **options):
 
 class Side:
     "A process that measures one side, once for every line that it is sent"
-    def __init__(self, name, args):
+    def __init__(self, name, args, wait=True): # several that do not wait get ready at the same time
         given = [f'--{k}={v}' for k,v in vars(args).items() if k!='side']
         self.name, command = name, [sys.executable, sys.argv[0], *given, f'--side={name}']
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.answer()
+        if wait: self.answer()
 
     def answer(self):
         for line in self.process.stdout:
@@ -94,6 +96,14 @@ def cpu():
 def cores(): return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 def has_amx(): return 'amx_tile' in (Path('/proc/cpuinfo').read_text() if Path('/proc/cpuinfo').exists() else '')
+
+def commit():
+    "Short hash of what is measured, and whether it was changed; from a file where the checkout came without git"
+    def git(*what): return subprocess.run(['git', '-C', ROOT, *what], capture_output=True, text=True).stdout.strip()
+    told = GPU_DATA/'COMMIT'
+    if not (ROOT/'.git').exists(): return told.read_text().strip() if told.is_file() else 'unknown'
+    changed = git('status', '--porcelain', '--untracked-files=no')
+    return (git('rev-parse', '--short', 'HEAD') or 'unknown')+('+changes' if changed else '')
 
 def gpu():
     "Name of the GPU, empty if there is none"
