@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1])) # where the package
 from common import GPU_DATA, RESULTS
 from gpu_jobs import exact, models, race, speed
 from gpu_jobs.bring import prepare
-from gpu_jobs.kit import FOUND, Job, find
+from gpu_jobs.kit import FOUND, Job, find, rate
 
 JOBS = {f'speed-{o}': Job(f'How many sequences of {o} a second, and how much of the card is that?', speed.run)
         for o in speed.BATCHES} | {
@@ -46,6 +46,8 @@ def announce(name, job, args):
     "What a job will take, by the last numbers"
     found = last_result(name, args.out)
     took = f"the last run took {found['seconds']/60:.1f} min on {found['card']}" if found else 'it has not been run'
+    speed, where = rate(args.out)
+    took += f'; trained without pause, {speed*60*args.minutes:.2g} FLOPs at the rate of {where}'
     later = list(JOBS)[list(JOBS).index(name)+1:]
     print(f'{name}: {job.answers}\nat most {args.minutes:g} min from now; {took}. '
           f'Then: {later[0] if later else "nothing"}', flush=True)

@@ -79,7 +79,7 @@ class Runs:
         self.row.update(seconds=round(once, 1))
         while self.work.left()>1.5*once or not self.row['runs']:
             out, kills = self.folder/f"run{self.row['runs']}", 0
-            while kills<KILLS and self.killed(out, seconds): kills += 1
+            while kills<(KILLS if self.work.scale==1 else 1) and self.killed(out, seconds): kills += 1
             self.to_end(out)
             wrong = difference(whole, out)
             self.row['runs'], self.row['kills'] = self.row['runs']+1, self.row['kills']+kills

@@ -73,6 +73,14 @@ def find(name, out):
     "A file of a result: in the folder of results, brought along, or committed"
     return next((o/name for o in (Path(out), GPU_DATA/'results', FOUND) if (o/name).is_file()), None)
 
+def rate(out):
+    "FLOP/s that a training has had on a GPU, and which: the last `speed` of a small model, else that of version 0.3"
+    path = find('speed-small-128.json', out)
+    for o in json.loads(path.read_text())['batches'].values() if path else ():
+        if 'per_s' in (side := o['sides'].get('graph', {})):
+            return side['per_s']*o['floor']['flops'], json.loads(path.read_text())['card']
+    return 7204*8.98e9, 'NVIDIA H200, version 0.3.0' # results/nvidia-h200.json
+
 # Weights
 
 def write_parts(out, name, params):

@@ -4,12 +4,12 @@ A model is trained in stages. What a stage has learnt is kept in float16 every t
 the optimizer is not, so whoever goes on warms up again. The same command goes on, on another machine too if the files
 of the result are in `gpu-data/results` there. A stage without passes takes its share of the minutes: the first updates
 are timed, and the schedule of the others is made to fit. What a table at the top says is all that was chosen."""
-import time
+import json, time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .kit import PackedText, Work, find, join_parts, write_parts
+from .kit import PackedText, Work, find, join_parts, rate, write_parts
 
 ANSWERS = dict(small='How good does a model of 14 M parameters become, that reads 512 tokens?',
                baby='How good does an Electric of 12 M parameters become on ten million words?',
@@ -134,8 +134,10 @@ def train(work, hp, examples, held, name, row, params=None, fresh=None, passes=N
     if params: begin_with(learn.model, params, fresh, hp)
     with learn.no_bar(), learn.no_logging():
         if not steps: steps = fitting(work, learn, seconds or work.left(), begin)
-        print(f'{name}: {steps:,} updates of {per_step:.3g} FLOPs, {learn.n_updates:,} of them done; '
-              f"{row['parameters']/1e6:.1f} M parameters", flush=True)
+        if learn.stopped: return learn # before its schedule was known: nothing is kept
+        left, (speed, where) = (steps-learn.n_updates)*per_step, rate(work.out)
+        print(f"{name}: {row['parameters']/1e6:.1f} M parameters, {steps:,} updates, {learn.n_updates:,} of them done; "
+              f'{left:.3g} FLOPs are left, {left/speed/60:.1f} min at {speed/1e12:.0f} TFLOP/s ({where})', flush=True)
         plan(learn, steps, row.get('line') or max(1, steps//50))
         if learn.n_updates<steps: learn.fit_steps(steps-learn.n_updates)
         if learn.stopped: learn.validate()
@@ -182,9 +184,9 @@ def run(args):
         examples, held = (text.examples(o, stage.length, stage.alone) for o in ('train', 'held_out'))
         learn = train(work, hp, examples, held, name, row, params, stage.fresh, stage.passes,
                       seconds=stage.share*work.left())
-        if not row['finished']: break
+        if row.get('weights'): forget(work, rows, key)
+        if not row.get('finished'): break
         params = {k: p.detach().cpu().half() for k,p in learn.model.named_parameters()}
-        forget(work, rows, key)
     work.keep(finished=all(o.get('finished') for o in rows.values()) and len(rows)==len(STAGES[work.name]))
     for key,row in rows.items(): print(f"{key}: {row.get('updates', 0):,} of {row.get('steps', 0):,} updates, "
                                        f"{row.get('flops', 0):.3g} FLOPs, {row.get('held_out')}", flush=True)
@@ -192,28 +194,26 @@ def run(args):
 def forget(work, rows, key):
     "Delete the weights of stages before, which are not needed to go on"
     for other,row in rows.items():
-        if other==key or not row['weights']: continue
+        if other==key or not row.get('weights'): continue
         for o in work.out.glob(f'{work.name}-{other}.*.fp16'): o.unlink()
         row['weights'] = None
 
 def networks(row, name, out, vocab, to):
     "Write the networks of a stage as folders that `transformers` opens"
     from electra_nbdev.pretrain import preset
-    from electra_nbdev.pretraining.hparams import PretrainHParams
     from electra_nbdev.pretraining.recipe import build_networks, load_weights, save_hparams, save_networks
-    hp = PretrainHParams(**row['hparams'])
+    hp, params = preset('small', **row['hparams']), join_parts(out, name, row['weights'])
     model = build_networks(hp)
-    load_weights(dict(model.named_parameters()), {k: v.float() for k,v in join_parts(out, name, row['weights']).items()}, name)
+    load_weights(dict(model.named_parameters()), {k: v.float() for k,v in params.items()}, name)
     save_networks(model, hp, to, vocab)
     save_hparams(hp, Path(to)/'hparams.json')
 
 def join(name, out, data, to):
-    "The networks of the last stage of a result"
-    import json
+    "The networks of a result: of its last stage, or of each objective"
     path = find(f'{name}.json', out)
     if not path: raise SystemExit(f'there is no result {name} in {out}')
-    rows = {k: o for k,o in json.loads(path.read_text())['stages'].items() if o.get('weights')}
-    if not rows: raise SystemExit(f'{path} has no weights')
-    key = [*rows][-1]
-    networks(rows[key], f'{name}-{key}', out, PackedText(data/DATA.get(name, DATA['small'])[0]).tokenizer, to)
-    print(f'{to} has the networks of {name}, {key}')
+    found, vocab = json.loads(path.read_text()), PackedText(data/DATA.get(name, DATA['small'])[0]).tokenizer
+    stages = {k: o for k,o in found.get('stages', {}).items() if o.get('weights')}
+    for key,row in [*stages.items()][-1:]: networks(row, f'{name}-{key}', out, vocab, to)
+    for key,row in found.get('objectives', {}).items(): networks(row, f'{name}-{key.lower()}', out, vocab, to/key.lower())
+    print(f'{to} has the networks of {path}')

@@ -67,11 +67,12 @@ def run(args):
         row = rows.setdefault(name, dict(scores={}))
         if row.get('finished') or work.left()<0: continue
         pretrain(work, text, size, name, row)
-        if not row['finished']: break
+        if not row.get('finished'): break
     if all(o.get('finished') for o in rows.values()):
         with tempfile.TemporaryDirectory() as d:
             tasks = args.sides.split(',') if args.sides else [*TASKS]
             for task in tasks: # in turns, so that both have the same tasks when time is up
                 for name,row in rows.items(): score(work, args, text.tokenizer, name, row, [task], d)
         work.keep(finished=all(o in r['scores'] for r in rows.values() for o in tasks))
-    table((args.job, *rows), [(k, *(str(o.get(k)) for o in rows.values())) for k in ('updates', 'flops', 'held_out', 'scores')])
+    table((args.job, 'updates', 'FLOPs', *TASKS), [(k, o.get('updates', 0), f"{o.get('flops', 0):.3g}",
+          *(o['scores'].get(t, [''])[0] for t in TASKS)) for k,o in rows.items()])

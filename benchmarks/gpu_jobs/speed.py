@@ -29,9 +29,9 @@ def build(args):
     small = dict(layers=1) if args.scale<1 else {}
     if small and form in ('eager', 'graph'): small = dict(model_hparam_overrides=dict(num_hidden_layers=1))
     steps = SIDES[form](int(bs), int(sl), size, 'bf16', args.device, **small)
+    if small: return steps, 2, int(bs)
     steps(WARM)
-    n = max(2, min(MOST, round(args.scale*SECONDS*WARM/sum(steps(WARM)))))
-    return steps, n, int(bs)
+    return steps, max(2, min(MOST, round(SECONDS*WARM/sum(steps(WARM))))), int(bs)
 
 def measure(state, device):
     "Sequences a second of a round"
@@ -102,7 +102,8 @@ def run(args):
     size, sl = name.split('-')[0], int(name.split('-')[1])
     if 'ceiling' not in work.found: work.keep(ceiling=ceiling(work.device, work.sized(8192, 64)), batches={})
     roof, told = work.found['ceiling'], peak(work.found['card'])
-    for bs in (work.sized(o, 2) for o in BATCHES[name]):
+    sizes = [work.sized(o, 2) for o in BATCHES[name]][:None if work.scale==1 else 1]
+    for bs in sizes:
         if str(bs) in work.found['batches']: continue
         floor = floors(size, sl, bs)
         print(f"{name}, batches of {bs}: {floor['flops']/1e9:.1f} GFLOP and {floor['bytes']/1e6:.0f} MB a sequence; at "
@@ -117,8 +118,7 @@ def run(args):
         show(work, bs)
         if any(o.get('failed')=='no time' for o in sides.values()): return
         if 1.3*(before-work.left())>work.left(): break
-    missing = [o for o in BATCHES[name] if str(work.sized(o, 2)) not in work.found['batches']]
-    work.keep(finished=not missing)
+    work.keep(finished=all(str(o) in work.found['batches'] for o in sizes))
 
 def compare(work, args, bs):
     "What each side did in a few rounds"
