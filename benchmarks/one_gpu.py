@@ -10,7 +10,7 @@ from pathlib import Path
 START = time.monotonic()
 sys.path.insert(0, str(Path(__file__).resolve().parents[1])) # where the package is not installed
 
-from common import GPU_DATA, RESULTS
+from common import GPU_DATA
 from gpu_jobs import exact, models, race, speed
 from gpu_jobs.bring import prepare
 from gpu_jobs.kit import FOUND, Job, find, rate
@@ -56,7 +56,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('job', nargs='?', choices=JOBS, metavar='JOB', help=', '.join(JOBS))
     p.add_argument('--minutes', type=float, default=MINUTES, help=f'that it may take, with compilation ({MINUTES:g})')
-    p.add_argument('--out', type=Path, default=FOUND, help=f'folder of results ({FOUND.relative_to(RESULTS.parents[1])})')
+    p.add_argument('--out', type=Path, default=FOUND, help='folder of results (benchmarks/results/gpu)')
     p.add_argument('--data', type=Path, default=GPU_DATA, help=f'folder that --prepare fills ({GPU_DATA.name})')
     p.add_argument('--device', default='cuda', help='cuda, or cpu to try a job (cuda)')
     p.add_argument('--scale', type=float, default=1., help='share of the sizes, to try a job (1)')

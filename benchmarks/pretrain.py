@@ -100,7 +100,8 @@ def plain(bs, sl, size='small', precision='fp32', device='cpu', compiled=False, 
     import torch
     from transformers import ElectraForMaskedLM, ElectraForPreTraining
     embedding, *widths = WIDTHS[size]
-    gen, disc = (cls(config(embedding, o, layers)) for cls,o in zip((ElectraForMaskedLM, ElectraForPreTraining), widths))
+    kinds = ElectraForMaskedLM, ElectraForPreTraining
+    gen, disc = (cls(config(embedding, o, layers)) for cls,o in zip(kinds, widths))
     disc.electra.embeddings = gen.electra.embeddings
     model = torch.nn.ModuleList([gen, disc]).to(device).train()
     if compiled:

@@ -1,4 +1,4 @@
-"Every job of `benchmarks/one_gpu.py` at a thousandth of its size: it ends, goes on where it was stopped, says what it has"
+"Jobs of `benchmarks/one_gpu.py` at a thousandth of their size: they end, go on where they stopped, say what there is"
 import json, shutil, sys
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """What the jobs of `one_gpu.py` share: minutes, a result that grows, weights in parts, text that came along."""
 import hashlib, json, lzma, os, platform, shlex, subprocess, sys, time
 from datetime import date
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -41,7 +42,7 @@ def write(path, text):
 
 class Work:
     "A job at work: how long it has, and what it has found so far"
-    def __init__(self, args, stages=False): # a job of stages goes on where another version stopped
+    def __init__(self, args, stages=False): # those go on where another version or card stopped
         name = args.job
         self.name, self.device, self.scale = name, args.device, args.scale
         self.out, self.data, self.begin = Path(args.out), Path(args.data), time.monotonic()-args.spent
@@ -50,7 +51,7 @@ class Work:
         facts = dict(job=name, commit=commit(), card=card(args.device), scale=args.scale)
         here = dict(python=platform.python_version(), **{o: installed(o) for o in LIBRARIES})
         there = self.read(name)
-        same = all(there.get(k)==facts[k] for k in facts if k!='commit' or not stages)
+        same = all(there.get(k)==facts[k] for k in (('job', 'scale') if stages else facts))
         self.found = (there if same else {}) | facts | dict(versions=here, date=str(date.today()),
             command=shlex.join(['python', 'benchmarks/one_gpu.py', *sys.argv[1:]]), finished=False)
         self.before = self.found.get('seconds', 0.)
@@ -132,13 +133,7 @@ class PackedText:
         from electra_nbdev.data.tokenizer import wordpiece
         return wordpiece({o: i for i,o in enumerate(self.vocab)})
 
-    def lines(self, part):
-        "Ids of lines, None at the end of a document"
-        ids, at = self.ids[part], 0
-        for n in self.lengths[part].tolist():
-            yield ids[at:at+n].tolist() if n else None
-            at += n
-
+    @lru_cache(4)
     def examples(self, part, length, alone=False):
         "Examples of so many tokens; each line is one of its own if `alone`"
         import random
@@ -149,6 +144,13 @@ class PackedText:
         if alone: lines = (o for line in lines if line for o in (line, None))
         builder = ExampleBuilder(length, special.cls, special.sep, random.Random(part))
         return MemoryExamples(list(examples_of(builder, lines)), length, tok)
+
+    def lines(self, part):
+        "Ids of lines, None at the end of a document"
+        ids, at = self.ids[part], 0
+        for n in self.lengths[part].tolist():
+            yield ids[at:at+n].tolist() if n else None
+            at += n
 
 class MemoryExamples:
     "Examples as loaders read them, in memory"

@@ -127,7 +127,7 @@ def train(work, hp, examples, held, name, row, params=None, fresh=None, passes=N
     per_step = run_cost(replace(hp, num_train_steps=1000), bf16=True).flops/1000
     row.update(parameters=sum(p.numel() for p in learn.model.parameters()), flops_a_step=per_step)
     if passes: steps = max(8, work.sized(passes*len(examples)/hp.train_batch_size))
-    if row.get('updates'):
+    if row.get('weights'):
         params, fresh, steps = join_parts(work.out, name, row['weights']), None, row['steps']
         learn.n_updates = learn.until.again = learn.dls.train.position = learn.evaluated = row['updates']
         row['before'] = row['history']
@@ -215,5 +215,6 @@ def join(name, out, data, to):
     found, vocab = json.loads(path.read_text()), PackedText(data/DATA.get(name, DATA['small'])[0]).tokenizer
     stages = {k: o for k,o in found.get('stages', {}).items() if o.get('weights')}
     for key,row in [*stages.items()][-1:]: networks(row, f'{name}-{key}', out, vocab, to)
-    for key,row in found.get('objectives', {}).items(): networks(row, f'{name}-{key.lower()}', out, vocab, to/key.lower())
+    for key,row in found.get('objectives', {}).items():
+        networks(row, f'{name}-{key.lower()}', out, vocab, to/key.lower())
     print(f'{to} has the networks of {path}')

@@ -46,8 +46,8 @@ def score(work, args, vocab, name, row, tasks, d):
     encoder = where/('discriminator' if name=='ELECTRA' else 'generator')
     for task in tasks:
         if task in row['scores'] or work.left()<0: continue
-        trials = finetune_tasks(encoder, [task], tasks_in(d, args), Path(d)/f'{name}-tasks', device=work.device, **few)[0]
-        found = trials.summary()['tasks'][task]
+        trials = finetune_tasks(encoder, [task], tasks_in(d, args), Path(d)/f'{name}-tasks', device=work.device, **few)
+        found = trials[0].summary()['tasks'][task]
         row['scores'][task] = found[TASKS[task]]['values']
         work.keep()
 

@@ -50,16 +50,17 @@ def profiled(steps):
     kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA]*torch.cuda.is_available()]
     with profile(activities=kinds) as p: steps(PROFILED)
     events = p.events()
-    kernels = [o for o in events if o.device_type==torch.autograd.DeviceType.CUDA and not o.name.startswith('Mem')]
+    kernels = [o for o in events if o.device_type==torch.autograd.DeviceType.CUDA
+               and not (o.name.startswith('Mem') or o.is_user_annotation)]
     launches = sum(o.name.startswith(LAUNCHES) for o in events)
-    return dict(kernels_ms=round(sum(o.self_device_time_total for o in kernels)/1e3/PROFILED, 2),
+    return dict(kernels_ms=round(sum(o.time_range.elapsed_us() for o in kernels)/1e3/PROFILED, 2),
                 kernels=round(len(kernels)/PROFILED), launches=round(launches/PROFILED))
 
 def serve(args):
     "Get ready, then measure for each line, or look into a step"
     import torch
     try: state = build(args)
-    except torch.OutOfMemoryError: return print(json.dumps(dict(failed='out of memory')))
+    except torch.OutOfMemoryError: return print(json.dumps(dict(failed='out of memory beside the others')))
     print(json.dumps(dict(ready_mib=memory(args.device))), flush=True)
     for line in sys.stdin:
         print(json.dumps(profiled(state[0]) if line.strip()=='profile' else measure(state, args.device)), flush=True)
@@ -114,9 +115,9 @@ def run(args):
             if 'per_s' not in o: continue
             used = o['per_s']*floor['flops']
             o |= dict(of_measured=round(used/roof['matmul_flops'], 4), of_data_sheet=told and round(used/told, 4))
+        if any(o.get('failed')=='no time' for o in sides.values()): return print('Time is up')
         work.keep(batches=work.found['batches'] | {str(bs): dict(floor=floor, sides=sides)})
         show(work, bs)
-        if any(o.get('failed')=='no time' for o in sides.values()): return
         if 1.3*(before-work.left())>work.left(): break
     work.keep(finished=all(str(o) in work.found['batches'] for o in sizes))
 
@@ -159,5 +160,5 @@ def show(work, bs):
              *(f"{o[w]:.1%}" if o.get(w) else '' for w in ('of_measured', 'of_data_sheet')),
              *(o.get(w, '') for w in ('step_ms', 'kernels_ms', 'kernels', 'launches', 'peak_mib')))
             for k,o in work.found['batches'][str(bs)]['sides'].items()]
-    table((f'batches of {bs}', 'sequences/s', 'rounds', 'of matmul', 'of data sheet', 'ms a step', 'in kernels', 'kernels',
-           'launches', 'MiB'), rows)
+    table((f'batches of {bs}', 'sequences/s', 'rounds', 'of matmul', 'of data sheet', 'ms a step', 'in kernels',
+           'kernels', 'launches', 'MiB'), rows)
