@@ -3,7 +3,7 @@ import json, shutil, sys
 from pathlib import Path
 
 import pytest
-import torch
+import torch, torch._dynamo
 from safetensors.torch import load_file
 
 from electra_nbdev.data.text import sample_text
@@ -12,6 +12,12 @@ BENCHMARKS = Path(__file__).parents[1]/'benchmarks'
 sys.path.insert(0, str(BENCHMARKS))
 import common, one_gpu
 from gpu_jobs import bring, kit, models
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    "Nothing is compiled, here and in the processes that jobs start: sides take the same way, in seconds"
+    monkeypatch.setenv('TORCHDYNAMO_DISABLE', '1')
+    monkeypatch.setattr(torch._dynamo.config, 'disable', True)
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):

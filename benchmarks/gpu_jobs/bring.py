@@ -9,14 +9,14 @@ sys.path.append(str(ROOT/'tools'))
 LIMIT, TEXT, HELD_OUT = 64*MIB, 18*MIB, .02 # Bytes that a checkout and this folder have; of a text
 BABYLM = 'babylm/simple_wiki.train', 'babylm/gutenberg.train'
 NOVELS = 'text/novels', 'text/eltec'
-VOCAB, DOCUMENT = 30522, 120 # Pieces, and sentences of a document, of the text for `small`, `race` and `base`
+VOCAB, DOCUMENT = 30522, 400 # Pieces, and sentences of a document, of the text for `small`, `race` and `base`
 TASKS = {'CoLA': 'glue/CoLA', 'MRPC': 'glue/MRPC', 'RTE': 'glue/RTE', 'STS-B': 'glue/STS-B', 'SST-2': 'glue/SST-2',
          'chunk': 'tagging/chunk'}
 ROWS = {'SST-2': 8000} # of the training set, the first ones: its order is random
 WHEELS = ('fastai fastcore fastprogress fasttransform plum-dispatch beartype python-fasthtml itsdangerous starlette '
           'python-multipart fastdownload httpx2 httpcore2 truststore datasets dill multiprocess').split()
 
-def sentences(text, words):
+def sentences(text, words, document=DOCUMENT):
     "Sentences of Simple Wikipedia, Gutenberg and novels, the newest novels first, in documents, up to so many words"
     from baby import sentences as of_file
     def year(path): return [0, *re.findall(r'1[789]\d\d', path.stem)][-1]
@@ -25,7 +25,7 @@ def sentences(text, words):
         for i,o in enumerate(of_file(path)):
             words -= len(o.split())
             if words<0: return
-            if i and i%DOCUMENT==0: yield ''
+            if i and i%document==0: yield ''
             yield o
         yield ''
 
@@ -47,14 +47,14 @@ def packed(path, documents, vocab, held=HELD_OUT):
 
 def english(args, folder):
     "Text for `small`, `race` and `base`: as many words as fit"
-    if args.words: return packed(folder/'small.xz', sentences(args.text, args.words), 2000, .2)
+    if args.words: return packed(folder/'small.xz', sentences(args.text, args.words, 20), 2000, .2)
     a_word = packed(folder/'small.xz', sentences(args.text, 2_000_000), VOCAB) # a longer text has fewer bytes a word
     packed(folder/'small.xz', sentences(args.text, TEXT/a_word), VOCAB)
 
 def ten_million(args, folder):
     "The ten million words of `tools/baby.py`"
     import baby
-    if args.words: return packed(folder/'baby.xz', sentences(args.text, args.words), 2000, .2)
+    if args.words: return packed(folder/'baby.xz', sentences(args.text, args.words, 20), 2000, .2)
     with tempfile.TemporaryDirectory() as d:
         baby.select(args.text, Path(d))
         lines = [o for path in sorted(Path(d).glob('*.txt')) for o in [*path.read_text('utf-8').splitlines(), '']]

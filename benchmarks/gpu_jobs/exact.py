@@ -18,12 +18,11 @@ def recipe(scale, **more):
     "A tiny ELECTRA with dropout and three lengths"
     from electra_nbdev.pretrain import preset
     n = max(24, round(STEPS*scale))
-    size = dict(vocab_size=400) if scale<1 else {}
     given = dict(num_train_steps=n, num_warmup_steps=n//10, save_checkpoints_steps=max(4, round(EVERY*scale)),
                  iterations_per_loop=2, num_eval_steps=2, keep_checkpoint_max=2, save_checkpoints_secs=None,
                  model_hparam_overrides=dict(hidden_dropout_prob=.1, attention_probs_dropout_prob=.1,
                                              max_position_embeddings=128))
-    return preset('tiny', **given | size | more)
+    return preset('tiny', **given | more)
 
 def serve(args):
     "Train, or continue"

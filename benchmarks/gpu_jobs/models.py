@@ -15,7 +15,7 @@ ANSWERS = dict(small='How good does a model of 14 M parameters become, that read
                baby='How good does an Electric of 12 M parameters become on ten million words?',
                base="What does the paper's base model learn for each FLOP?")
 DATA = dict(small=('small.xz',), baby=('baby.xz',), base=('small.xz',))
-KEEP_SECONDS, LINE_SECONDS, PROBE, AGAIN = 120, 10, 60, 200 # AGAIN: updates of a warm-up after a stop
+KEEP_SECONDS, LINES, PROBE, AGAIN = 120, 50, 60, 200 # Lines of history; updates that are timed, of a new warm-up
 PASSES, MOST = 10, 12.2e6 # Of `baby`: passes in all its stages, parameters
 
 class Stage(NamedTuple):
@@ -121,16 +121,16 @@ def train(work, hp, examples, held, name, row, params=None, fresh=None, passes=N
     def kept(learn):
         told = write_parts(work.out, name, learn.model.named_parameters()) if hp.model_size!='base' else None
         row.update(updates=learn.n_updates, steps=learn.hp.num_train_steps, weights=told, hparams=asdict(learn.hp))
-        row.update(history=row.get('before', [])+learn.history.rows, flops=learn.n_updates*per_step)
+        row.update(history=before+learn.history.rows, flops=learn.n_updates*per_step)
         work.keep()
-    begin, learn = time.monotonic(), learner(work, hp, examples, held, kept)
+    begin, before = time.monotonic(), row.get('history', []) if row.get('weights') else []
+    learn = learner(work, hp, examples, held, kept)
     per_step = run_cost(replace(hp, num_train_steps=1000), bf16=True).flops/1000
     row.update(parameters=sum(p.numel() for p in learn.model.parameters()), flops_a_step=per_step)
     if passes: steps = max(8, work.sized(passes*len(examples)/hp.train_batch_size))
     if row.get('weights'):
         params, fresh, steps = join_parts(work.out, name, row['weights']), None, row['steps']
         learn.n_updates = learn.until.again = learn.dls.train.position = learn.evaluated = row['updates']
-        row['before'] = row['history']
     if params: begin_with(learn.model, params, fresh, hp)
     with learn.no_bar(), learn.no_logging():
         if not steps: steps = fitting(work, learn, seconds or work.left(), begin)
@@ -138,7 +138,7 @@ def train(work, hp, examples, held, name, row, params=None, fresh=None, passes=N
         left, (speed, where) = (steps-learn.n_updates)*per_step, rate(work.out)
         print(f"{name}: {row['parameters']/1e6:.1f} M parameters, {steps:,} updates, {learn.n_updates:,} of them done; "
               f'{left:.3g} FLOPs are left, {left/speed/60:.1f} min at {speed/1e12:.0f} TFLOP/s ({where})', flush=True)
-        plan(learn, steps, row.get('line') or max(1, steps//50))
+        plan(learn, steps, max(1, steps//LINES))
         if learn.n_updates<steps: learn.fit_steps(steps-learn.n_updates)
         if learn.stopped: learn.validate()
     row.update(finished=learn.n_updates>=steps, held_out={k: round(v, 4) for k,v in learn.held_out.items()})
@@ -176,10 +176,10 @@ def run(args):
     for key,stage in STAGES[work.name].items():
         name, row = f'{work.name}-{key}', rows.setdefault(key, {})
         if row.get('finished'):
-            params = join_parts(work.out, name, row['weights']) if row['weights'] and key==[*rows][-1] else None
+            if row['weights']: params = join_parts(work.out, name, row['weights'])
             continue
         if work.left()<60*min(1, args.minutes/9): break
-        row |= {k: work.found[k] for k in ('commit', 'card', 'versions')}
+        row['ran'] = [*row.get('ran', []), {k: work.found[k] for k in ('commit', 'card', 'versions')}]
         hp = recipe(stage, text, work.scale)
         examples, held = (text.examples(o, stage.length, stage.alone) for o in ('train', 'held_out'))
         learn = train(work, hp, examples, held, name, row, params, stage.fresh, stage.passes,

@@ -107,9 +107,9 @@ def run(args):
     for bs in sizes:
         if str(bs) in work.found['batches']: continue
         floor = floors(size, sl, bs)
-        print(f"{name}, batches of {bs}: {floor['flops']/1e9:.1f} GFLOP and {floor['bytes']/1e6:.0f} MB a sequence; at "
-              f"most {roof['matmul_flops']/floor['flops']:,.0f} and {roof['copy_bytes']/floor['bytes']:,.0f} sequences/s "
-              "on this card", flush=True)
+        most = (f'{o:,.0f}' for o in (roof['matmul_flops']/floor['flops'], roof['copy_bytes']/floor['bytes']))
+        print(f"{name}, batches of {bs}: {floor['flops']/1e9:.1f} GFLOP and {floor['bytes']/1e6:.0f} MB a sequence; "
+              f"at most {' and '.join(most)} sequences/s on this card", flush=True)
         before, sides = work.left(), compare(work, args, bs)
         for o in sides.values():
             if 'per_s' not in o: continue
