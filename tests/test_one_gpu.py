@@ -3,7 +3,7 @@ import json, shutil, sys
 from pathlib import Path
 
 import pytest
-import torch, torch._dynamo
+import torch
 from safetensors.torch import load_file
 
 from electra_nbdev.data.text import sample_text
@@ -17,7 +17,7 @@ from gpu_jobs import bring, kit, models
 def eager(monkeypatch):
     "Nothing is compiled, here and in the processes that jobs start: sides take the same way, in seconds"
     monkeypatch.setenv('TORCHDYNAMO_DISABLE', '1')
-    monkeypatch.setattr(torch._dynamo.config, 'disable', True)
+    with torch.compiler.set_stance('force_eager'): yield
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):

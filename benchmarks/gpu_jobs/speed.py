@@ -142,7 +142,7 @@ def compare(work, args, bs):
         for _ in range(ROUNDS if work.scale==1 else 2):
             for o in sides:
                 if (got := ask(o)) and 'per_s' in got: rows[o].append(got)
-        looked = {o: ask(o, 'profile') for o in sides}
+        looked = {o: ask(o, 'profile') or {} for o in sides}
     finally:
         timer.cancel()
         for o in sides.values(): o.process.kill()
@@ -151,7 +151,7 @@ def compare(work, args, bs):
         speeds = [r['per_s'] for r in rows[o]]
         found[o] = dict(per_s=round(median(speeds), 1), spread=[round(min(speeds), 1), round(max(speeds), 1)],
                         rounds=len(speeds), steps=rows[o][0]['steps'], peak_mib=rows[o][-1]['peak_mib'],
-                        step_ms=round(1e3*bs/median(speeds), 2)) | (looked[o] or {})
+                        step_ms=round(1e3*bs/median(speeds), 2)) | ({} if 'failed' in looked[o] else looked[o])
     return {o: found[o] for o in sides}
 
 def show(work, bs):
