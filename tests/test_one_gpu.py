@@ -150,6 +150,7 @@ def test_speed_of_two_sides(data, tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.index('GFLOP and')<said.index('sequences/s  rounds') and found['card']==common.cpu()
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_the_others(data, tmp_path):
     found = tried('exact', data, tmp_path, '--sides', 'eager-fp32')
     assert found['finished'] and found['runs']==found['equal']==1 and found['cpu']['eager']==0

@@ -6,7 +6,7 @@ from common import ROOT, commit
 from .kit import MIB, pack, write
 
 sys.path.append(str(ROOT/'tools'))
-LIMIT, TEXT, HELD_OUT = 64*MIB, 18*MIB, .02 # Bytes that a checkout and this folder have; of a text
+LIMIT, HELD_OUT = 64*MIB, .02 # Bytes that a checkout and this folder have at most; share of a text
 BABYLM = 'babylm/simple_wiki.train', 'babylm/gutenberg.train'
 NOVELS = 'text/novels', 'text/eltec'
 VOCAB, DOCUMENT = 30522, 400 # Pieces, and sentences of a document, of the text for `small`, `race` and `base`
@@ -49,7 +49,7 @@ def english(args, folder):
     "Text for `small`, `race` and `base`: as many words as fit"
     if args.words: return packed(folder/'small.xz', sentences(args.text, args.words, 20), 2000, .2)
     a_word = packed(folder/'small.xz', sentences(args.text, 2_000_000), VOCAB) # a longer text has fewer bytes a word
-    packed(folder/'small.xz', sentences(args.text, TEXT/a_word), VOCAB)
+    packed(folder/'small.xz', sentences(args.text, args.mib*MIB/a_word), VOCAB)
 
 def ten_million(args, folder):
     "The ten million words of `tools/baby.py`"

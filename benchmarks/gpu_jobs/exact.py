@@ -46,6 +46,7 @@ class Runs:
         self.row = dict(runs=0, kills=0, equal=0, differ=[])
 
     def start(self, out):
+        if self.work.left()<1: raise SystemExit('time is up')
         self.running = Side(f'exact:{self.side}:{out}', self.args, wait=False)
         self.running.answer() # libraries are loaded
         return self.running
