@@ -91,7 +91,30 @@ def test_weights_in_parts_are_joined_bit_for_bit(tmp_path, monkeypatch):
     part.unlink()
     with pytest.raises(SystemExit, match='part 1 of some is missing'): kit.join_parts(tmp_path, 'some', told)
 
-def test_a_model_goes_on_where_time_was_up(data, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def began(monkeypatch):
+    "Weights with which trainings begin that do not begin anew"
+    seen, begin_with = [], models.begin_with
+    def spy(model, *how):
+        begin_with(model, *how)
+        seen.append({k: p.detach().clone() for k,p in model.named_parameters()})
+    monkeypatch.setattr(models, 'begin_with', spy)
+    return seen
+
+def same(found, kept):
+    return found.keys()==kept.keys() and all(torch.equal(p, kept[k].float()) for k,p in found.items())
+
+def test_a_stage_begins_with_the_weights_of_the_one_before(data, tmp_path, monkeypatch, began):
+    "Also in a command of its own"
+    first, second = models.STAGES['small'].items()
+    monkeypatch.setitem(models.STAGES, 'small', dict([first]))
+    row = tried('small', data, tmp_path)['stages'][first[0]]
+    kept = kit.join_parts(tmp_path, f'small-{first[0]}', row['weights'])
+    monkeypatch.setitem(models.STAGES, 'small', dict([first, second]))
+    assert not began and tried('small', data, tmp_path)['finished']
+    assert len(began)==1 and same(began[0], kept)
+
+def test_a_model_goes_on_where_time_was_up(data, tmp_path, monkeypatch, capsys, began):
     "In its stages, on another machine too, and is joined to networks; the list says how far it is"
     left, calls = kit.Work.left, []
     def few(self): # time is up in the second stage
@@ -107,8 +130,10 @@ def test_a_model_goes_on_where_time_was_up(data, tmp_path, monkeypatch, capsys):
     assert f"begun at {found['commit']}" in capsys.readouterr().out
     (tmp_path/'two').mkdir()
     for o in (tmp_path/'one').iterdir(): shutil.copy(o, tmp_path/'two')
+    kept = kit.join_parts(tmp_path/'one', 'small-to-512', second['weights'])
     again = tried('small', data, tmp_path/'two')
     last = again['stages']['to-512']
+    assert len(began)==2 and same(began[1], kept)
     assert again['finished'] and last['updates']==last['steps']==second['steps']
     assert again['stages']['to-128']==first and again['seconds']>found['seconds']
     assert {'gen_loss', 'disc_auc'}<=last['held_out'].keys() and last['flops']==last['steps']*last['flops_a_step']
