@@ -5,15 +5,19 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT/'benchmarks'/'results'
+GPU_DATA = ROOT/'gpu-data' # What `one_gpu.py --prepare` leaves beside the checkout; git ignores it
 
 def commit(root=ROOT):
-    "Short hash of a checkout, with `+changes` if it differs in more than results; `unknown` without git"
+    """Short hash of a checkout, with `+changes` if it differs in more than results
+
+    Without git it is what `one_gpu.py --prepare` has left in a file, else `unknown`."""
+    told = root/'gpu-data'/'COMMIT'
     env = {k: v for k,v in os.environ.items() if not k.startswith('GIT_')}
     env['GIT_CEILING_DIRECTORIES'] = str(root.parent) # not of a repository around it
     def git(*words): return subprocess.run(['git', *words], cwd=root, env=env, capture_output=True, text=True)
     try: head = git('rev-parse', '--short', 'HEAD')
-    except FileNotFoundError: return 'unknown'
-    if head.returncode: return 'unknown'
+    except FileNotFoundError: head = None
+    if head is None or head.returncode: return told.read_text().strip() if told.is_file() else 'unknown'
     return head.stdout.strip() + '+changes'*bool(git('status', '--porcelain', '--', '.', ':!benchmarks/results').stdout)
 
 # What is measured, as it is before; a copy without .git is told by the variable
@@ -43,11 +47,11 @@ def arguments(doc, **options):
 
 class Side:
     "A process that measures one side, once for every line that it is sent"
-    def __init__(self, name, args):
+    def __init__(self, name, args, wait=True): # several that do not wait get ready at the same time
         given = [f'--{k}={v}' for k,v in vars(args).items() if k!='side']
         self.name, command = name, [sys.executable, sys.argv[0], *given, f'--side={name}']
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.answer()
+        if wait: self.answer()
 
     def answer(self):
         for line in self.process.stdout:

@@ -56,11 +56,12 @@ def ours(bs, sl, size='small', precision='fp32', device='cpu', compiled=False, *
     import torch
     from electra_nbdev.engine import training
     from electra_nbdev.pretrain import electra_learner, pretrain_dls, preset
+    from electra_nbdev.pretraining.graph import CompileStep
     long = dict(num_train_steps=10**6, save_checkpoints_steps=10**6, length_schedule=())
     hp = preset(size, max_seq_length=sl, train_batch_size=bs, eval_batch_size=bs, **long | hparams)
     some, times = FullExamples(64*bs, sl), step_times()
     cbs = training.precision_callbacks(precision, torch.device(device))
-    if compiled: cbs += training.compile_callbacks(True, torch.device(device), dynamic=False)
+    if compiled: cbs += training.compile_callbacks(True, torch.device(device), CompileStep, dynamic=False)
     learn = electra_learner(pretrain_dls(some, some, hp, device), hp, cbs=cbs)
     def steps(n):
         with learn.no_bar(), learn.no_logging(): learn.fit_steps(n, cbs=times)
@@ -80,11 +81,11 @@ def timed(step):
 
 WIDTHS = dict(small=(128, 64, 256), base=(768, 256, 768)) # Of the embeddings, the generator and the discriminator
 
-def config(embedding, width):
+def config(embedding, width, layers=12):
     "Sizes of a generator or a discriminator of the paper"
     from transformers import ElectraConfig
     return ElectraConfig(vocab_size=VOCAB, embedding_size=embedding, hidden_size=width, num_attention_heads=width//64,
-                         intermediate_size=4*width)
+                         intermediate_size=4*width, num_hidden_layers=layers)
 
 def adamw(model):
     "The optimizer of a plain loop, with the recipe's rate and decay"
@@ -95,14 +96,17 @@ def adamw(model):
     groups = [dict(params=decayed, weight_decay=0.01), dict(params=exempt, weight_decay=0.)]
     return torch.optim.AdamW(groups, lr=5e-4, eps=1e-6)
 
-def plain(bs, sl, size='small', precision='fp32', device='cpu'):
+def plain(bs, sl, size='small', precision='fp32', device='cpu', compiled=False, layers=12):
     "The same networks and recipe from `transformers` and `torch` as they come"
     import torch
     from transformers import ElectraForMaskedLM, ElectraForPreTraining
     embedding, *widths = WIDTHS[size]
-    gen, disc = (cls(config(embedding, o)) for cls,o in zip((ElectraForMaskedLM, ElectraForPreTraining), widths))
+    kinds = ElectraForMaskedLM, ElectraForPreTraining
+    gen, disc = (cls(config(embedding, o, layers)) for cls,o in zip(kinds, widths))
     disc.electra.embeddings = gen.electra.embeddings
     model = torch.nn.ModuleList([gen, disc]).to(device).train()
+    if compiled:
+        for o in (gen, disc): o.compile(dynamic=False)
     opt = adamw(model)
     ids, split = (o.to(device) for o in examples(bs, sl))
     segments, real = (torch.arange(sl, device=device) >= split[:,None]).long(), torch.ones_like(ids)

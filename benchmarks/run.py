@@ -1,7 +1,8 @@
 """Run the benchmarks, add what came out to benchmarks/results, and print it as a table for the README.
 
 Each kind of machine has a JSON file there and its figure; a run carries the commit and the versions that it
-measured, and earlier runs stay. `--only` takes names of benchmarks; what needs a GPU says so where there is none."""
+measured, and earlier runs stay. `--only` takes names of benchmarks. What needs a GPU has a command of its own,
+`one_gpu.py`."""
 import argparse, json, platform, subprocess, sys
 from importlib.metadata import version
 from pathlib import Path
@@ -29,11 +30,7 @@ ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7
         Row('sampled', 'small on a corpus sampled once: both networks', part='small'),
         Row('distributed', 'two processes of one thread: one of two threads', .9),
         Row('finetune', 'fine-tuning: padding to 128', 2.5), Row('data', 'building examples: the tokenizer alone', .9),
-        Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8),
-        *(Row('gpu', f'GPU, {size} at {n} tokens, bf16{how}: {peer}', part=f'{size.lower()}-{n}-{form}{key}')
-          for peer,key in (('plain Hugging Face', ''), ('NVIDIA on an A100', '-a100'))
-          for size,n in (('Small', 128), ('Base', 128), ('Base', 512)) if size=='Base' or not key
-          for form,how in (('ours', ''), ('compiled', ', compiled')))]
+        Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8)]
 NAMES = list(dict.fromkeys(o.benchmark for o in ROWS))
 
 def result(name):
@@ -103,7 +100,7 @@ def main():
     args = p.parse_args()
     path = args.out/f'{machine()}.json'
     run = dict(commit=COMMIT, versions=dict(python=platform.python_version(), **{o: version(o) for o in LIBRARIES}))
-    run |= {o: found for o in args.only if 'skipped' not in (found := result(o))}
+    run |= {o: result(o) for o in args.only}
     runs = [*(json.loads(path.read_text())['runs'] if path.exists() else []), run]
     args.out.mkdir(exist_ok=True)
     facts = dict(cpu=cpu(), cores=cores(), amx=has_amx(), gpu=gpu())

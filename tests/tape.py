@@ -13,9 +13,9 @@ def tensors(tree): return [o for o in tree_leaves(tree) if isinstance(o, torch.T
 
 class Tape(TorchDispatchMode):
     "What a function does, to be repeated"
-    def __init__(self):
+    def __init__(self, memory=None):
         super().__init__()
-        self.calls, self.fresh, self.replays = [], True, 0
+        self.calls, self.fresh, self.replays, self.memory = [], True, 0, memory
 
     @staticmethod
     def before(run): run()

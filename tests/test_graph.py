@@ -41,13 +41,13 @@ def fresh(monkeypatch):
 
 class Taped(CompileStep):
     "Captured on a CPU, by a `Tape`, without kernels"
-    name = 'compile_step'
+    name, graph = 'compile_step', Tape
     def __init__(self): super().__init__(**EAGER)
     def before_fit(self):
         super().before_fit()
         self.masked_step = getattr(self.masked_step, '_torchdynamo_orig_callable', self.masked_step)
-        self.steps.graph = Tape
         self.choose_capture()
+        self.steps = self.learn.captured
 
 def rows(n):
     "Examples, of which every second batch has padding"

@@ -114,8 +114,9 @@ def after_fit(self:WorkingWeights):
 # %% ../../nbs/engine/96_gpu.ipynb #04037235
 class CudaGraph:
     "What a function does on a GPU, to be repeated"
-    memory = None # of all graphs, of which one runs at a time
-    def __init__(self): self.graph = torch.cuda.CUDAGraph()
+    def __init__(self,
+        memory=None, # Of other graphs, which never run at the same time
+    ): self.graph, self.memory = torch.cuda.CUDAGraph(), memory
 
     @staticmethod
     def before(
@@ -131,8 +132,8 @@ class CudaGraph:
         run, # Function without arguments
     ):
         "Write down what it does"
-        with torch.cuda.graph(self.graph, pool=CudaGraph.memory, capture_error_mode='thread_local'): run()
-        CudaGraph.memory = self.graph.pool()
+        with torch.cuda.graph(self.graph, pool=self.memory, capture_error_mode='thread_local'): run()
+        self.memory = self.graph.pool()
 
     def replay(self):
         "Do it"
@@ -145,7 +146,9 @@ class CapturedSteps:
     "Training steps of a learner, captured for each shape of a batch"
     def __init__(self,
         graph=CudaGraph, # What captures and replays
-    ): self.graph, self.inputs, self.seen, self.steps = graph, {}, Counter(), {}
+    ):
+        self.graph, self.memory = graph, None
+        self.inputs, self.seen, self.steps = {}, Counter(), {}
 
     def __call__(self,
         learn:DeviceLearner, # With a batch in `xb`
@@ -196,8 +199,9 @@ def without(self:CapturedSteps, learn, error):
 @patch
 def capture(self:CapturedSteps, learn):
     "The graph of a step, and what the step leaves in the learner"
-    before, graph = dict(vars(learn)), self.graph()
+    before, graph = dict(vars(learn)), self.graph(self.memory)
     graph.capture(lambda: on_device(learn))
+    self.memory = graph.memory
     left = {k: o for k,o in vars(learn).items() if o is not before.get(k)}
     return graph, tree_map_only(Tensor, torch.detach, left)
 

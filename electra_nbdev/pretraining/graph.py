@@ -11,10 +11,11 @@ __all__ = ['masks_by_itself', 'CompileStep']
 import torch
 from fastai.callback.core import Callback
 from fastcore.basics import patch
+from torch import nn
 from torch._dynamo.exc import TorchDynamoException
 
 from ..engine.files import one_line
-from ..engine.gpu import CapturedSteps, why_not_captured
+from ..engine.gpu import CapturedSteps, CudaGraph, why_not_captured
 from ..engine.ranks import n_processes
 from ..engine.training import has_own_schedule, print_line
 from ..method.masking import MaskTokens
@@ -33,10 +34,10 @@ def masks_by_itself(
 # %% ../../nbs/pretraining/18_graph.ipynb #151e3d54
 class CompileStep(Callback):
     "Compile a training step as one graph; on an NVIDIA GPU, replay the update"
-    order, run_valid, broken = MaskTokens.order+2, False, False
+    order, run_valid, broken, graph = MaskTokens.order+2, False, False, CudaGraph
     def __init__(self,
         **how, # For `torch.compile`, such as `dynamic`, `mode` or `backend`
-    ): self.how, self.network, self.told = how, None, set()
+    ): self.how, self.network, self.fixed, self.told = how, None, None, set()
 
     def before_fit(self):
         "Compile, unless it was done before; stand around the forward pass"
@@ -57,7 +58,7 @@ def after_fit(self:CompileStep):
 @patch
 def compile(self:CompileStep):
     "A step that masks, or the network in its place"
-    self.network, self.steps, self.how = self.model, CapturedSteps(), dict(fullgraph=True) | self.how
+    self.network, self.how = self.model, dict(fullgraph=True) | self.how
     def masked_step(places, *columns):
         mb = self.mask_step(places, *columns)
         return mb, self.network(*mb)
@@ -95,8 +96,21 @@ def in_parts(self:CompileStep, error, xb):
 def choose_capture(self:CompileStep):
     "Have the update replayed, or tell why not"
     why = why_not_captured(self.learn) or _without_capture(self.learn)
-    if not why: self.learn.captured = self.steps
+    if not why: self.learn.captured = self.steps_for(_fixed(self.learn))
     else: self.tell(f'The update is compiled, and not replayed as a CUDA graph: {why}')
+
+def _fixed(learn):
+    "What a captured step does not look at again"
+    drops = [o.p for o in learn.model.modules() if isinstance(o, nn.Dropout)]
+    return learn.opt, [p.requires_grad for p in learn.model.parameters()], drops
+
+@patch
+def steps_for(self:CompileStep,
+    fixed:tuple, # What must not have changed since they were captured
+)->CapturedSteps:
+    "The steps of the fit before, or new ones"
+    if self.fixed!=fixed: self.fixed, self.steps = fixed, CapturedSteps(self.graph)
+    return self.steps
 
 def _without_capture(learn):
     "What else than callbacks stands in the way"
