@@ -7,7 +7,7 @@ import json, os, socket, subprocess, sys, tempfile
 from contextlib import closing
 from statistics import median
 
-from common import arguments, ratio, table
+from common import arguments, ratio, report, table
 
 RUN = '''
 import sys, time
@@ -58,8 +58,8 @@ def main():
     got = {n: [o[0] for o in found] for n,found in got.items()}
     table(('agreements', 'updates/s'), [(n, round(median(o), 1)) for n,o in got.items()])
     now, before = got.values()
-    print(json.dumps(dict(benchmark='agreements', **ratio(now, before),
+    report(dict(benchmark='agreements', **ratio(now, before),
         ms_of_two_agreements=waits, updates_per_s={n: [round(o, 1) for o in found] for n,found in got.items()},
-        setting=f'tiny on the embedded sample, {args.processes} processes of one thread')))
+        setting=f'tiny on the embedded sample, {args.processes} processes of one thread'))
 
 if __name__=='__main__': main()

@@ -132,11 +132,6 @@ def build(self:Objective):
 def _init_weights(self:Objective, module):
     "The networks have been initialised"
 
-@patch
-def get_input_embeddings(self:Objective)->nn.Module:
-    "Word embeddings of the discriminator, or of the generator alone"
-    return (self.discriminator or self.generator).get_input_embeddings()
-
 @patch(as_prop=True)
 def vocab_size(self:Objective)->int:
     "Tokens that the networks know"
@@ -221,6 +216,11 @@ def mean_counts(self:Objective,
     if n_processes()==1 or not self.training: return counts
     total = summed(torch.stack([o.float() for o in counts.values()]))
     return dict(zip(counts, total/n_processes()))
+
+@patch
+def get_input_embeddings(self:Objective)->nn.Module:
+    "Word embeddings of the discriminator, or of the generator alone"
+    return (self.discriminator or self.generator).get_input_embeddings()
 
 # %% ../../nbs/method/04_electra.ipynb #63aa9ac0
 class ReplacedTokenDetection(Objective):

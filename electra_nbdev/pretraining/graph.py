@@ -99,19 +99,6 @@ def choose_capture(self:CompileStep):
     if not why: self.learn.captured = self.steps_for(_fixed(self.learn))
     else: self.tell(f'The update is compiled, and not replayed as a CUDA graph: {why}')
 
-def _fixed(learn):
-    "What a captured step does not look at again"
-    drops = [o.p for o in learn.model.modules() if isinstance(o, nn.Dropout)]
-    return learn.opt, [p.requires_grad for p in learn.model.parameters()], drops
-
-@patch
-def steps_for(self:CompileStep,
-    fixed:tuple, # What must not have changed since they were captured
-)->CapturedSteps:
-    "The steps of the fit before, or new ones"
-    if self.fixed!=fixed: self.fixed, self.steps = fixed, CapturedSteps(self.graph)
-    return self.steps
-
 def _without_capture(learn):
     "What else than callbacks stands in the way"
     if has_own_schedule(learn.cbs): return 'this fit has a schedule of its own'
@@ -125,3 +112,17 @@ def tell(self:CompileStep,
     "Print a line once"
     if text not in self.told: print_line(text)
     self.told.add(text)
+
+# %% ../../nbs/pretraining/18_graph.ipynb #e917b12e
+def _fixed(learn):
+    "What a captured step does not look at again"
+    drops = [o.p for o in learn.model.modules() if isinstance(o, nn.Dropout)]
+    return learn.opt, [p.requires_grad for p in learn.model.parameters()], drops
+
+@patch
+def steps_for(self:CompileStep,
+    fixed:tuple, # What must not have changed since they were captured
+)->CapturedSteps:
+    "The steps of the fit before, or new ones"
+    if self.fixed!=fixed: self.fixed, self.steps = fixed, CapturedSteps(self.graph)
+    return self.steps
