@@ -3,7 +3,7 @@
 Two agreements at every update, one on signals and one on checkpoints by the clock, is what this library did before.
 Both kinds of runs train the preset tiny on the embedded sample, in turns; the steps are short, so what is lost for
 waiting weighs most here. Speeds are those of a run without its first fifth."""
-import json, os, socket, subprocess, sys, tempfile
+import os, socket, subprocess, sys, tempfile
 from contextlib import closing
 from statistics import median
 
