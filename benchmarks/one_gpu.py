@@ -64,7 +64,7 @@ def main():
     p.add_argument('--prepare', action='store_true', help='make what JOB reads')
     p.add_argument('--text', type=Path, help='with --prepare: folder that has text/, babylm/, glue/ and tagging/')
     p.add_argument('--tasks', type=Path, help='with --prepare: another folder with glue/ and tagging/')
-    p.add_argument('--mib', type=float, default=18., help='with --prepare: of the text of small, race and base (18)')
+    p.add_argument('--mib', type=float, default=13., help='with --prepare: of the text of small, race and base (13)')
     p.add_argument('--words', type=int, default=0, help='with --prepare: so few words, to try a job')
     p.add_argument('--wheels', metavar='PYTHON', help='with --prepare: bring the packages too, for Python 3.12, say')
     p.add_argument('--join', metavar='NAME', help='write the networks of a result to the folder --to')
