@@ -1,5 +1,6 @@
-"""Whether bfloat16 costs learning: `tiny` from the same seeds in fp32 and in bf16, evaluated in fp32 on held-out text.
+"""Whether bfloat16 costs learning: `tiny` from the same seeds, evaluated in fp32 on held-out text.
 
+In fp32, in bf16 by autocast, and with weights in bf16 beside float32 masters, as on a GPU.
 A difference counts where it is larger than what seeds make among runs of the same precision."""
 import argparse
 from dataclasses import replace
@@ -21,7 +22,8 @@ def train(precision, seed, steps):
     hp = replace(with_steps(preset('tiny', num_eval_steps=50, seed=seed), steps), save_checkpoints_steps=steps)
     set_seed(seed)
     examples = [load_examples(o, hp) for o in sample_examples(hp)]
-    amp = precision_callbacks(precision, torch.device('cpu'))
+    from electra_nbdev.engine.gpu import WorkingWeights
+    amp = [WorkingWeights()] if precision=='weights' else precision_callbacks(precision, torch.device('cpu'))
     learn = electra_learner(pretrain_dls(*examples, hp, 'cpu'), hp, cbs=amp)
     learn.remove_cb(learn.training_monitor)
     with learn.no_bar(), learn.no_logging():
@@ -35,7 +37,7 @@ def main():
     p.add_argument('--steps', type=int, default=1500, help='steps of a run (default: 1500)')
     p.add_argument('--seeds', type=int, default=3, help='runs in each precision (default: 3)')
     p.add_argument('--out', default='bf16.json', help='JSON file (default: bf16.json)')
-    args, found = p.parse_args(), dict(fp32=[], bf16=[])
+    args, found = p.parse_args(), dict(fp32=[], bf16=[], weights=[])
     for seed in range(args.seeds):
         for name,runs in found.items():
             runs.append(train(name, seed, args.steps))

@@ -193,7 +193,7 @@ def electra_pretrain(
     seed:int=None, # Of initialisation, data order, masking and sampling
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16; auto: the faster on a CPU (default: bf16 or fp16 on a GPU, else fp32)
-    compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
+    compile:bool=False, # Compile the step, and replay it on NVIDIA GPUs; the first steps then take minutes
     shard:bool=False, # Under torchrun: processes share weights, gradients and moments, which then need less memory
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name

@@ -13,6 +13,7 @@ from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.models import device_of, devices
 from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
+from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.using.score import load_scorer, score_tokens
 from test_pretrain import NARROW, VARIANTS, Dtypes, made, no_curves # made: a folder with examples, and a recipe
@@ -71,6 +72,30 @@ def test_a_stopped_run_continues(made, tmp_path, capsys, precision):
     (a, state), (b, same) = (load_checkpoint(latest_checkpoint(tmp_path/o)) for o in ('whole', 'stopped'))
     assert state['scaler']==same['scaler'] and state['position']==same['position']
     for k,t in a.items(): assert torch.equal(t, b[k]), k
+
+@pytest.mark.parametrize('precision', ['fp32', 'bf16'])
+def test_a_replayed_run_is_the_eager_run(made, tmp_path, capsys, precision):
+    "Forward pass, backward pass, clipping and update as one CUDA graph: the same bits, also after a restart"
+    d, hp = made
+    class Tell(Callback):
+        def after_batch(self):
+            if self.training and self.learn.n_updates==5: self.learn.stop_on_signal.came = 15
+    def run(out, *cbs): return run_pretraining(d/'examples', tmp_path/out, hp, device=GPU, precision=precision, cbs=cbs)
+    def graph(): return CompileStep(backend='eager', dynamic=False)
+    os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
+    torch.use_deterministic_algorithms(True)
+    try:
+        run('eager')
+        learn = run('graph', graph())
+        assert run('stopped', graph(), Tell()).stopped
+        run('stopped', graph())
+    finally: torch.use_deterministic_algorithms(False)
+    if GPU!='cpu': assert learn.compile_step.steps.steps, capsys.readouterr().out
+    runs = 'graph', 'stopped', *['eager']*(GPU!='cpu') # where dropout is another
+    a, *others = (load_checkpoint(latest_checkpoint(tmp_path/o))[0] for o in runs)
+    for b in others:
+        for k,t in a.items():
+            if k.startswith(('model', 'optimizer')): assert torch.equal(t, b[k]), k
 
 def test_a_continued_run_says_what_it_does_not_promise(made, tmp_path, capsys):
     d, hp = made
