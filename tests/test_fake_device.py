@@ -106,8 +106,9 @@ def put(learn, bs=4, batches=None):
         ids = torch.empty(bs, learn.hp.max_seq_length, dtype=torch.long, device=GPU)
         return ids, torch.empty(bs, dtype=torch.long, device=GPU)
     def backward():
-        for p in learn.model.parameters(): p.grad = torch.empty_like(p)
+        for p in weights: p.grad = torch.empty_like(p)
     learn.model, learn.dls, learn._backward = to_gpu(learn.model), Batches(batches or [batch(), batch()]), backward
+    weights = list(learn.model.parameters())
     learn.model.to, learn.dls.n_inp = lambda *args: learn.model, 1 if batches else 2
     learn.opt = None
     learn.create_opt()

@@ -8,11 +8,12 @@ from torch._dynamo.utils import counters
 
 from electra_nbdev.data.batches import LengthSchedule
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
-from electra_nbdev.engine.gpu import WorkingWeights, works_in_step
+from electra_nbdev.engine.gpu import WorkingWeights, weights_in, with_weights, works_in_step
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method import generator
 from electra_nbdev.method.electra import ReplacedTokenDetection
 from electra_nbdev.method.masking import MaskTokens
+from electra_nbdev.method.optimizer import ElectraAdam
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.monitor import SkipBadGradients
@@ -47,7 +48,7 @@ class Taped(CompileStep):
         super().before_fit()
         self.masked_step = getattr(self.masked_step, '_torchdynamo_orig_callable', self.masked_step)
         self.choose_capture()
-        self.steps = self.learn.captured
+        self.taken = self.learn.captured or getattr(self, 'taken', None)
 
 def rows(n):
     "Examples, of which every second batch has padding"
@@ -88,7 +89,7 @@ def test_a_replayed_step_is_the_eager_step(kind, half):
     how = dict(model_hparam_overrides=dict(hidden_dropout_prob=.1)) if kind=='ModernBERT' else {}
     amp = [WorkingWeights()] if half else []
     taped = trained(kind, Taped(), *amp)
-    steps = taped.compile_step.steps
+    steps = taped.compile_step.taken
     assert sorted(o.replays for o,_ in steps.steps.values())==[4, 4, 6] # two of each length come before
     assert_same(taped, trained(kind, *[WorkingWeights() for _ in amp]))
 
@@ -108,6 +109,57 @@ def test_a_second_fit_and_an_evaluation_between():
         with no_random(1), learn.no_logging(), learn.no_bar(): learn.fit(1)
         return learn
     assert_same(twice(Taped()), twice())
+
+def test_a_fit_that_was_interrupted_leaves_nothing_behind():
+    "Nor what a search for a rate, or numbers that are loaded, leave at other addresses"
+    class Interrupt(Callback):
+        def after_batch(self):
+            if self.training and self.train_iter==7: raise KeyboardInterrupt
+    def run(*cbs):
+        learn = trained('RTD', *cbs, schedule=())
+        with no_random(1), learn.no_logging(), learn.no_bar():
+            with pytest.raises(KeyboardInterrupt): learn.fit(1, cbs=Interrupt())
+            learn.opt.opt.found_inf = None # of the step that was interrupted
+            assert learn.around==() and learn.captured is None and learn.opt.opt.rates is None
+            learn.opt.load_moments({k: o.clone() for k,o in learn.opt.moments().items()})
+            learn.fit(1)
+        return learn
+    assert_same(run(Taped(), WorkingWeights()), run(WorkingWeights()))
+
+def test_what_a_callback_changes_in_a_fit_is_seen():
+    "A rate of masking, a group that freezes, two schedules of rates over groups of one size"
+    class Changes(Callback):
+        order = MaskTokens.order-2
+        def before_batch(self):
+            if self.training: self.mask_tokens.mask_prob = .15 if self.n_updates<10 else .3
+            if self.training and self.n_updates==14: self.learn.freeze_to(-1)
+    assert_same(trained('RTD', Taped(), Changes(), schedule=()), trained('RTD', Changes(), schedule=()))
+
+def test_weights_that_are_not_used_stay():
+    net = torch.nn.ModuleDict(dict(used=torch.nn.Linear(2, 2), idle=torch.nn.Linear(2, 2)))
+    with with_weights(net, weights_in(net)): net['used'](torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+    assert net['used'].weight.grad is not None and net['idle'].weight.grad is None
+
+def test_groups_of_one_size_are_told_apart():
+    "Their rates go to the tensors of the groups that were joined"
+    opt = ElectraAdam([dict(params=[torch.nn.Parameter(torch.ones(1))]) for _ in range(4)])
+    def fixed(*rates):
+        for g,lr in zip(opt.param_groups, rates): g['lr'] = lr
+        return opt.put_rates('cpu')
+    assert fixed(1., 1., 2., 2.)!=fixed(1., 2., 1., 2.) and fixed(3., 3., 4., 4.)==fixed(1., 1., 2., 2.)
+
+def test_a_learner_that_compiles_is_exported(tmp_path):
+    learn = trained('RTD', CompileStep(**EAGER), schedule=())
+    learn.export(tmp_path/'learner.pkl')
+    assert (tmp_path/'learner.pkl').stat().st_size
+
+def test_kept_numbers_are_those_of_their_step():
+    class Keep(Callback):
+        def before_fit(self): self.sums = []
+        def after_batch(self):
+            if self.training: self.sums.append(self.output.sums['gen'])
+    kept = trained('RTD', Taped(), Keep(), schedule=()).keep.sums
+    assert len({float(o.detach()) for o in kept})==20
 
 class Mine(Callback):
     "A callback of a user's that works within the step"
@@ -181,7 +233,7 @@ def test_a_replayed_run_continues(monkeypatch, made, tmp_path, half):
     run('whole')
     assert run('stopped', Signal()).stopped
     learn = run('stopped')
-    assert learn.n_updates==hp.num_train_steps and learn.compile_step.steps.steps
+    assert learn.n_updates==hp.num_train_steps and learn.compile_step.taken.steps
     a, b = tensors('whole'), tensors('stopped')
     assert list(a)==list(b) and all(torch.equal(a[k], b[k]) for k in a if k.startswith(('model', 'optimizer')))
 

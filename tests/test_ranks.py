@@ -8,6 +8,7 @@ import accelerate # imported once for all the children
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from fastai.callback.core import Callback
 from safetensors.torch import load_file
 from transformers import BertTokenizerFast, ElectraConfig, ElectraModel
@@ -43,6 +44,7 @@ def launch(n, f):
     def member(i):
         os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
                           RANK=str(i), LOCAL_RANK=str(i))
+        AcceleratorState._reset_state(True) # of a `Trainer` that ran in this process before
         return f()
     return [fork(lambda: member(i)) for i in range(n)] if n>1 else [fork(f)]
 

@@ -236,6 +236,12 @@ def train_batch(self:DeviceLearner):
     if self.around: self.model = once
     with ExitStack() as self.of_step: super(DeviceLearner, self)._do_one_batch()
 
+@patch
+def _do_fit(self:DeviceLearner):
+    "As fastai's; what made steps faster ends with the fit, however it ends"
+    try: super(DeviceLearner, self)._do_fit()
+    finally: self.around, self.captured, self.masks_in_step = (), None, False
+
 # %% ../../nbs/engine/95_training.ipynb #13045df3
 @patch
 def _call_one(self:DeviceLearner,

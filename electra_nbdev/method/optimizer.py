@@ -106,9 +106,11 @@ def joined_groups(
 )->list: # Fewer groups
     "Groups with the same numbers as one, rates in float32"
     same = {}
-    for g in groups: same.setdefault(tuple(g[o] for o in NUMBERS), []).append(g)
-    def join(some): return dict(params=[p for g in some for p in g['params']])
-    return [g[0] | join(g) | dict(lr=float(np.float32(g[0]['lr']))) for g in same.values()]
+    for i,g in enumerate(groups): same.setdefault(tuple(g[o] for o in NUMBERS), []).append((i, g))
+    def join(some):
+        rate, params = float(np.float32(some[0][1]['lr'])), [p for _,g in some for p in g['params']]
+        return some[0][1] | dict(params=params, lr=rate, joined=tuple(i for i,_ in some))
+    return [join(some) for some in same.values()]
 
 @patch
 def groups_of_step(self:ElectraAdam)->list:
@@ -123,9 +125,8 @@ def put_rates(self:ElectraAdam,
 )->tuple: # The numbers that a captured step has fixed
     "Let the next step read its rates from tensors, which a captured step reads again"
     groups = joined_groups(self.param_groups)
-    fixed = tuple((len(g['params']), *(g[o] for o in NUMBERS[1:])) for g in groups)
-    new = [torch.zeros((), device=device) for _ in groups]
-    self.rates = self.on_device.setdefault(fixed, new)
+    fixed = tuple((g['joined'], *(g[o] for o in NUMBERS[1:])) for g in groups)
+    self.rates = self.on_device.setdefault(fixed, [torch.zeros((), device=device) for _ in groups])
     for rate,g in zip(self.rates, groups): rate.fill_(g['lr'])
     return fixed
 

@@ -10,14 +10,14 @@ __all__ = ['masks_by_itself', 'CompileStep']
 # %% ../../nbs/pretraining/18_graph.ipynb #9ffc931e
 import torch
 from fastai.callback.core import Callback
+from fastai.callback.schedule import ParamScheduler
 from fastcore.basics import patch
-from torch import nn
 from torch._dynamo.exc import TorchDynamoException
 
 from ..engine.files import one_line
 from ..engine.gpu import CapturedSteps, CudaGraph, why_not_captured
 from ..engine.ranks import n_processes
-from ..engine.training import has_own_schedule, print_line
+from ..engine.training import is_compiled, print_line
 from ..method.masking import MaskTokens
 
 # %% ../../nbs/pretraining/18_graph.ipynb #116f3012
@@ -26,8 +26,9 @@ def masks_by_itself(
 )->bool:
     "Whether nothing needs the masked batch before the step"
     ours = {'electra_nbdev', 'fastai'}
-    later = [o for o in learn.cbs if o.order>MaskTokens.order and hasattr(type(o), 'before_batch')]
-    strange = [o for o in later if type(o).__module__.partition('.')[0] not in ours]
+    def sees(o): return hasattr(type(o), 'before_batch') or 'before_batch' in vars(o)
+    later = [o for o in learn.cbs if o.order>MaskTokens.order and sees(o)]
+    strange = [o for o in later if type(o).__module__.partition('.')[0] not in ours or 'before_batch' in vars(o)]
     plain = all(type(o).before_batch is MaskTokens.before_batch for o in learn.cbs if isinstance(o, MaskTokens))
     return plain and not strange and n_processes()==1 and getattr(learn, 'parts', 1)==1
 
@@ -35,18 +36,22 @@ def masks_by_itself(
 class CompileStep(Callback):
     "Compile a training step as one graph; on an NVIDIA GPU, replay the update"
     order, run_valid, broken, graph = MaskTokens.order+2, False, False, CudaGraph
+    network = masked_step = None # which are not pickled
     def __init__(self,
         **how, # For `torch.compile`, such as `dynamic`, `mode` or `backend`
-    ): self.how, self.network, self.fixed, self.told = how, None, None, set()
+    ): self.how, self.told = dict(fullgraph=True) | how, set()
 
     def before_fit(self):
         "Compile, unless it was done before; stand around the forward pass"
         config = torch._dynamo.config
         config.cache_size_limit = max(config.cache_size_limit, 64)
         self.learn.masks_in_step = not self.broken and masks_by_itself(self.learn)
-        if self.network is not self.model: self.compile()
+        self.compile()
         self.learn.around = (self.forward, *(o for o in self.learn.around if o!=self.forward))
+        self.learn.captured = None
         if next(self.model.parameters()).device.type=='cuda': self.choose_capture()
+
+    def __getstate__(self): return {k: v for k,v in vars(self).items() if k not in ('network', 'masked_step')}
 
 # %% ../../nbs/pretraining/18_graph.ipynb #f1449ecb
 @patch
@@ -58,12 +63,12 @@ def after_fit(self:CompileStep):
 @patch
 def compile(self:CompileStep):
     "A step that masks, or the network in its place"
-    self.network, self.how = self.model, dict(fullgraph=True) | self.how
+    if self.network is not self.model: self.network, self.masked_step = self.model, None
     def masked_step(places, *columns):
         mb = self.mask_step(places, *columns)
         return mb, self.network(*mb)
-    if self.learn.masks_in_step: self.masked_step = torch.compile(masked_step, **self.how)
-    else: self.network.compile(**self.how)
+    if self.learn.masks_in_step: self.masked_step = self.masked_step or torch.compile(masked_step, **self.how)
+    elif not is_compiled(self.network): self.network.compile(**self.how)
 
 # %% ../../nbs/pretraining/18_graph.ipynb #58959101
 @patch
@@ -94,14 +99,16 @@ def in_parts(self:CompileStep, error, xb):
 # %% ../../nbs/pretraining/18_graph.ipynb #7558e633
 @patch
 def choose_capture(self:CompileStep):
-    "Have the update replayed, or tell why not"
+    "Have the update replayed, or tell why not; each fit captures anew, since much may have changed"
     why = why_not_captured(self.learn) or _without_capture(self.learn)
-    if not why: self.learn.captured = self.steps_for(_fixed(self.learn))
+    if not why: self.learn.captured = CapturedSteps(self.graph)
     else: self.tell(f'The update is compiled, and not replayed as a CUDA graph: {why}')
 
 def _without_capture(learn):
     "What else than callbacks stands in the way"
-    if has_own_schedule(learn.cbs): return 'this fit has a schedule of its own'
+    if any(isinstance(o, ParamScheduler) for o in learn.cbs): return 'this fit has a schedule of its own'
+    again = any(getattr(o, 'gradient_checkpointing', False) for o in learn.model.modules())
+    if again: return 'layers are computed again'
     if not learn.masks_in_step: return 'the batch is masked before the step'
     return ''
 
@@ -112,17 +119,3 @@ def tell(self:CompileStep,
     "Print a line once"
     if text not in self.told: print_line(text)
     self.told.add(text)
-
-# %% ../../nbs/pretraining/18_graph.ipynb #e917b12e
-def _fixed(learn):
-    "What a captured step does not look at again"
-    drops = [o.p for o in learn.model.modules() if isinstance(o, nn.Dropout)]
-    return learn.opt, [p.requires_grad for p in learn.model.parameters()], drops
-
-@patch
-def steps_for(self:CompileStep,
-    fixed:tuple, # What must not have changed since they were captured
-)->CapturedSteps:
-    "The steps of the fit before, or new ones"
-    if self.fixed!=fixed: self.fixed, self.steps = fixed, CapturedSteps(self.graph)
-    return self.steps
