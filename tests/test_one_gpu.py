@@ -1,5 +1,5 @@
 "Jobs of `benchmarks/one_gpu.py` at a thousandth of their size: they end, go on where they stopped, say what there is"
-import json, shutil, sys
+import json, shutil, sys, time
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,7 @@ def data(tmp_path_factory):
 
 def typed(*words):
     "Type a command"
+    one_gpu.START = time.monotonic() # a command starts when it is typed
     had, sys.argv = sys.argv, [str(BENCHMARKS/'one_gpu.py'), *map(str, words)]
     try: one_gpu.main()
     finally: sys.argv = had
