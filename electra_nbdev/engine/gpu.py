@@ -70,7 +70,7 @@ class WorkingWeights(DeviceMixedPrecision):
     def __init__(self): super().__init__(AMPMode.BF16)
 
     def before_fit(self):
-        "Stand around the forward pass, outside of whatever else does"
+        "Wrap the forward pass, outside of whatever else does"
         super().before_fit()
         self.network = self.model
         self.learn.around = (*(o for o in self.learn.around if o!=self.forward), self.forward)

@@ -42,7 +42,7 @@ class CompileStep(Callback):
     ): self.how, self.told = dict(fullgraph=True) | how, set()
 
     def before_fit(self):
-        "Compile, unless it was done before; stand around the forward pass"
+        "Compile, unless it was done before; wrap the forward pass"
         config = torch._dynamo.config
         config.cache_size_limit = max(config.cache_size_limit, 64)
         self.learn.masks_in_step = not self.broken and masks_by_itself(self.learn)

@@ -394,7 +394,8 @@ def _agree(out, hp, dls, minutes, extend, precision, init, compiled, given, obje
 def _check_shard(compile, precision, device):
     "Refuse what does not go together with shards"
     if n_processes()==1:
-        raise InputError("--shard shares a run among several processes; start it with torchrun --nproc-per-node N")
+        raise InputError("--shard shares a run among several processes; start it with "
+                         "torchrun --nproc_per_node N --no-python electra_pretrain ... --shard")
     if compile: raise InputError("--shard and --compile were both given; leave one of them out")
     if (default_precision(device) if precision in (None, 'auto') else precision)=='fp16':
         raise InputError("--shard does not scale the losses of fp16; give --precision bf16 or fp32")
