@@ -146,8 +146,8 @@ def test_fake_networks_share_what_real_ones_share():
         assert all(isinstance(p, nn.Parameter) for p in fake.parameters())
 
 def test_a_gpu_that_is_too_small():
-    hp = preset('small', train_batch_size=64)
-    device = plan.Device('t4', 2e9, 1e13)
+    hp = preset('small', train_batch_size=64, eval_batch_size=8)
+    device = plan.Device('t4', 1.7e9, 1e13)
     found = plan.plan_run(hp, device)
     assert found.parts>1 and hp.train_batch_size%found.parts==0 and f'grad_accumulation {found.parts}' in found.report()
     assert plan.plan_run(hp, device._replace(memory=6e8)).parts==0
