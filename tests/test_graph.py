@@ -12,7 +12,7 @@ from electra_nbdev.engine.gpu import WorkingWeights, weights_in, with_weights, w
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method import generator
 from electra_nbdev.method.electra import ReplacedTokenDetection
-from electra_nbdev.method.masking import MaskTokens
+from electra_nbdev.method.masking import MaskTokens, mask_examples
 from electra_nbdev.method.optimizer import ElectraAdam
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.graph import CompileStep
@@ -160,6 +160,26 @@ def test_kept_numbers_are_those_of_their_step():
             if self.training: self.sums.append(self.output.sums['gen'])
     kept = trained('RTD', Taped(), Keep(), schedule=()).keep.sums
     assert len({float(o.detach()) for o in kept})==20
+
+def test_an_observer_in_one_fit_and_not_in_the_next():
+    "The step masks where it may, in any order of fits"
+    def run(*cbs, first=(), second=()):
+        with no_random(0):
+            hp = recipe(**KINDS['RTD'])
+            learn = electra_learner(loaders(rows(6), bs=4), hp, build_networks(hp), special_ids=SPECIAL_IDS, cbs=cbs)
+            with learn.no_logging(), learn.no_bar():
+                learn.fit(1, cbs=first)
+                learn.fit(1, cbs=second)
+        return list(learn.model.parameters())
+    plain = run()
+    for how in (dict(first=Looks()), dict(second=Looks())):
+        for a,b in zip(plain, run(CompileStep(**EAGER), **how), strict=True): assert torch.equal(a, b)
+
+def test_rows_that_are_known_to_be_full_have_no_mask():
+    "On a GPU nobody looks; the loader knows"
+    ids = torch.full((2, 8), 9)
+    masks = [mask_examples(ids, None, SPECIAL_IDS, full=o).attention_mask for o in (True, False)]
+    assert masks[0] is None and masks[1].all()
 
 class Mine(Callback):
     "A callback of a user's that works within the step"

@@ -187,7 +187,10 @@ def settings(
     return *shapes, masking, *(p.requires_grad for p in learn.model.parameters())
 
 @patch
-def step(self:CapturedSteps, learn, key):
+def step(self:CapturedSteps,
+    learn:DeviceLearner, # With a batch in `xb`
+    key:tuple, # What the graph has fixed
+):
     "On inputs at the addresses of a key: as usual at first, then replayed"
     if key not in self.inputs: self.inputs[key] = [torch.empty_like(o) for o in learn.xb]
     for own,o in zip(self.inputs[key], learn.xb): own.copy_(o)
@@ -207,7 +210,10 @@ def on_device(
 
 # %% ../../nbs/engine/96_gpu.ipynb #1f618acf
 @patch
-def replay(self:CapturedSteps, learn, key):
+def replay(self:CapturedSteps,
+    learn:DeviceLearner, # With a batch in `xb`
+    key:tuple, # What the graph has fixed
+):
     "Replay a step, captured before if it is the first one; what cannot be captured runs on as it did"
     if key not in self.steps:
         try: self.steps[key] = self.capture(learn)
@@ -217,7 +223,10 @@ def replay(self:CapturedSteps, learn, key):
     vars(learn).update(tree_map_only(Tensor, lambda o: o if o.ndim else o.clone(), left)) # numbers may be kept
 
 @patch
-def without(self:CapturedSteps, learn, error):
+def without(self:CapturedSteps,
+    learn:DeviceLearner, # With a batch in `xb`
+    error:Exception, # Why there is none
+):
     "Train on without a graph"
     print_line(f'The update cannot be replayed as a CUDA graph ({one_line(error)})')
     learn.captured, learn.opt.opt.rates = None, None
@@ -227,7 +236,9 @@ def without(self:CapturedSteps, learn, error):
 
 # %% ../../nbs/engine/96_gpu.ipynb #00654e06
 @patch
-def capture(self:CapturedSteps, learn):
+def capture(self:CapturedSteps,
+    learn:DeviceLearner, # With a batch in `xb`
+)->tuple:
     "The graph of a step, and what the step leaves in the learner"
     before, graph = dict(vars(learn)), self.graph(self.memory)
     graph.capture(lambda: on_device(learn))

@@ -86,7 +86,10 @@ def forward(self:CompileStep,
 
 # %% ../../nbs/pretraining/18_graph.ipynb #e96ed7f1
 @patch
-def in_parts(self:CompileStep, error, xb):
+def in_parts(self:CompileStep,
+    error:Exception, # Why it cannot be whole
+    xb:tuple, # What the step takes
+)->tuple: # What the network takes
     "Compile the network in parts from now on, and mask this batch"
     name, why = type(self.network).__name__, one_line(error)
     self.tell(f'{name} cannot be compiled as one graph, so it is compiled in parts ({why})')
