@@ -71,7 +71,8 @@ def test_killed_at_random_moments(made, tmp_path):
     rng, kills, above, n = random.Random(0), 0, 0, 0
     while kills<20 or above<15:
         n += 1
-        assert n<=20, f'{kills} kills, {above} starts above step 0'
+        # A run may end before its first kill: on a fast machine half of them do
+        assert n<=100, f'{kills} kills after {n} runs, {above} starts above step 0'
         out = tmp_path/str(n)
         while True:
             child = fork(lambda: train(out, d/'examples', hp))
