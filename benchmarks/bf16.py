@@ -17,7 +17,7 @@ def train(precision, seed, steps):
     from electra_nbdev.engine.training import precision_callbacks
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import electra_learner, pretrain_dls, sample_examples
-    from electra_nbdev.pretraining.recipe import preset
+    from electra_nbdev.networks.recipe import preset
     from electra_nbdev.pretraining.runs import with_steps
     hp = replace(with_steps(preset('tiny', num_eval_steps=50, seed=seed), steps), save_checkpoints_steps=steps)
     set_seed(seed)

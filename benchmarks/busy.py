@@ -12,7 +12,7 @@ from electra_nbdev.engine.command import SPINS
 
 def score():
     "What scores a batch of sentences"
-    from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood
+    from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
     model = load_likelihood('electric', 'towers', device='cpu')
     return lambda: pseudo_log_likelihood(model, ['the cats of the neighbours sit on the warm wall']*64)
 

@@ -218,14 +218,14 @@ def typed(command, cwd, scripts, said):
 def prepare():
     "The slow imports, and a home for what commands cache"
     os.environ.update(HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', MPLBACKEND='Agg', OMP_NUM_THREADS='1')
-    import electra_nbdev.cli, electra_nbdev.using.convert, electra_nbdev.using.likelihood
+    import electra_nbdev.cli, electra_nbdev.sharing.convert, electra_nbdev.scoring.likelihood
     import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging
     import electra_nbdev.finetuning.trials, electra_nbdev.pretraining.continue_pretraining
     return Path(sys.executable).parent
 
 def made_here(folder):
     "Good things that no version has left: a fine-tuned model under official names, and examples for the runs"
-    from electra_nbdev.using.convert import convert_weights
+    from electra_nbdev.sharing.convert import convert_weights
     from electra_nbdev.data.examples import build_examples
     convert_weights(GOOD/'task', folder/'official'/'weights.npz')
     shutil.copy(GOOD/'task'/'model'/'vocab.txt', folder/'official')

@@ -31,7 +31,7 @@ def exchanged(examples, n, seed):
 
 def found(scorer, cases):
     "For every sentence whether the odd word has the highest probability"
-    from electra_nbdev.using.score import score_tokens
+    from electra_nbdev.scoring.score import score_tokens
     def highest(text):
         v = score_tokens(scorer, text)
         i = v.probs.index(max(v.probs))
@@ -42,7 +42,7 @@ def held_out(run, examples):
     "Metrics on all held-out examples"
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import electra_learner, pretrain_dls
-    from electra_nbdev.pretraining.recipe import load_hparams, load_networks
+    from electra_nbdev.networks.recipe import load_hparams, load_networks
     width = examples.width
     hp = replace(load_hparams(run/'hparams.json'), max_seq_length=width, length_schedule=(), keep_checkpoints_at=(),
                  eval_batch_size=4096//width)
@@ -67,7 +67,7 @@ def main():
     from scipy.stats import binomtest
     from electra_nbdev.engine.models import shipped
     from electra_nbdev.data.examples import build_examples, load_examples
-    from electra_nbdev.using.score import load_scorer
+    from electra_nbdev.scoring.score import load_scorer
     from electra_nbdev.data.tokenizer import fingerprint
     runs = {o: Path(o) if Path(o).is_dir() else shipped(o) for o in args.models.split(',')}
     scorers = {k: load_scorer(o) for k,o in runs.items()}

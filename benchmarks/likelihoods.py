@@ -25,7 +25,7 @@ def shuffled(sentence, rng):
 
 def word_order(model, text, n=SHUFFLED):
     "Share of the sentences of a text that are more probable than their words in random order"
-    from electra_nbdev.using.likelihood import pseudo_log_likelihood
+    from electra_nbdev.scoring.likelihood import pseudo_log_likelihood
     rng = random.Random(0)
     known = [o for o in END.sub(r'\1\n', text).splitlines() if 8<=len(o.split())<=20]
     known = [o for o in known if len(set(o.split()))>1]
@@ -53,8 +53,8 @@ def share(right):
 
 def one_word(model, path):
     "How often a sentence is more probable than with another word, and its word than four others for the blank"
-    from electra_nbdev.using.ranking import choose
-    from electra_nbdev.using.likelihood import pseudo_log_likelihood
+    from electra_nbdev.scoring.ranking import choose
+    from electra_nbdev.scoring.likelihood import pseudo_log_likelihood
     blanks = list(with_a_blank(path))
     filled = [text.replace('___', o) for text,word,others in blanks for o in (word, others[0])]
     scores = [o['score'] for o in pseudo_log_likelihood(model, filled)]
@@ -65,18 +65,18 @@ def one_word(model, path):
 
 def pairs(model, folder):
     "Accuracy on minimal pairs, by phenomenon and on all"
-    from electra_nbdev.using.likelihood import accuracies, read_pairs, score_pairs
+    from electra_nbdev.scoring.likelihood import accuracies, read_pairs, score_pairs
     return accuracies(score_pairs(model, read_pairs(folder))).to_dict('index')
 
 def lists(model, path):
     "Word error rates before and after re-ranking, and the change, with intervals"
-    from electra_nbdev.using.ranking import score_nbest
+    from electra_nbdev.scoring.ranking import score_nbest
     (weight, bonus), found = score_nbest(model, path)
     return found.to_dict('index') | dict(weight=weight, bonus=bonus)
 
 def halves(model, path):
     "The same for each half of the lists, with the weights that were tuned on the other"
-    from electra_nbdev.using.ranking import Weights, apply_weights, model_digest, read_nbest, score_nbest
+    from electra_nbdev.scoring.ranking import Weights, apply_weights, model_digest, read_nbest, score_nbest
     lists, found = read_nbest(path), []
     def half(k): return [o for o in lists if crc32(o.reference.encode())%2==k]
     for k in (0, 1):
@@ -120,7 +120,7 @@ def rows(found):
 def main():
     args = arguments(__doc__, model=('electric', 'model'), data=('', 'folder with blimp/, nbest/, babylm/ and text/'),
                      out=(str(RESULTS/'electric.json'), 'results'))
-    from electra_nbdev.using.likelihood import load_likelihood
+    from electra_nbdev.scoring.likelihood import load_likelihood
     data = Path(args.data) if args.data else None
     found = {by: measure(load_likelihood(args.model, by, device='cpu'), data) for by in WAYS}
     table(('by', 'what', 'number', '95 %'), rows(found))

@@ -25,7 +25,7 @@ JUDGES = dict(blimp='BLiMP', zorro='Zorro') # Folders of --data, and their names
 def train(name, seed, args):
     "The run of an objective"
     from electra_nbdev.pretraining.plan import run_cost
-    from electra_nbdev.pretraining.recipe import preset
+    from electra_nbdev.networks.recipe import preset
     hparams = LENGTHS | OBJECTIVES[name] | dict(seed=seed)
     hp = preset('tiny', **hparams)
     steps, out = round(args.flops*hp.num_train_steps/run_cost(hp).flops), args.work/args.examples.name/f'{name}-{seed}'
@@ -36,8 +36,8 @@ def train(name, seed, args):
 
 def judge(model, args):
     "{judge: accuracies by phenomenon} of one way to score"
-    from electra_nbdev.using.likelihood import accuracies, score_pairs
-    from electra_nbdev.using.score_files import read_pairs
+    from electra_nbdev.scoring.likelihood import accuracies, score_pairs
+    from electra_nbdev.scoring.score_files import read_pairs
     return {o: accuracies(score_pairs(model, read_pairs(args.data/o))).to_dict('index') for o in JUDGES}
 
 def ways(seeds):
@@ -52,8 +52,8 @@ def untrained(seed, args):
     "The towers of Electric with the weights that training begins with, which know nothing"
     from functools import partial
     from electra_nbdev.data.tokenizer import load_tokenizer
-    from electra_nbdev.pretraining.recipe import build_networks, load_hparams
-    from electra_nbdev.using.likelihood import Likelihood, tower_scores
+    from electra_nbdev.networks.recipe import build_networks, load_hparams
+    from electra_nbdev.scoring.likelihood import Likelihood, tower_scores
     run = train('Electric', seed, args)
     hp = load_hparams(run/'hparams.json')
     scores = partial(tower_scores, build_networks(hp).eval())
@@ -62,7 +62,7 @@ def untrained(seed, args):
 def opened(name, seed, by, args):
     "What scores texts in a way; networks are trained first, unless they are there"
     from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.using.likelihood import load_likelihood
+    from electra_nbdev.scoring.likelihood import load_likelihood
     if name=='n-gram': return likelihood(load_examples(args.examples), ORDERS[by], by)
     if name=='untrained': return untrained(seed, args)
     return load_likelihood(train(name, seed, args), by, device='cpu')
@@ -89,7 +89,7 @@ def measure(args):
 
 def clock(args):
     "Seconds of every way of the first seed"
-    from electra_nbdev.using.likelihood import pseudo_log_likelihood
+    from electra_nbdev.scoring.likelihood import pseudo_log_likelihood
     models = {f'{name}, {by}': opened(name, seed, by, args) for name,seed,by in ways(args.seeds[:1])}
     texts, taken = sentences(), {k: [] for k in models}
     for _ in range(2):

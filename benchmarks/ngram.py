@@ -78,7 +78,7 @@ def log_probs(model, ids, size):
 def likelihood(examples, order, by):
     "A model of examples as what scores pairs"
     import torch
-    from electra_nbdev.using.likelihood import Likelihood
+    from electra_nbdev.scoring.likelihood import Likelihood
     size = examples.recipe['vocab_size']
     model = [*levels(*training_tokens(examples), size, order)]
     def scores(ids, mask): return torch.from_numpy(log_probs(model, ids.numpy(), size))
@@ -89,8 +89,8 @@ def main():
                      out=(str(RESULTS/'ngram.json'), 'results'))
     if not (args.examples and args.data): raise SystemExit('give --examples and --data')
     from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.using.likelihood import accuracies, compared, score_pairs, told_ties
-    from electra_nbdev.using.score_files import read_pairs
+    from electra_nbdev.scoring.likelihood import accuracies, compared, score_pairs, told_ties
+    from electra_nbdev.scoring.score_files import read_pairs
     examples, models, seconds, found = load_examples(args.examples), {}, {}, {}
     for by,order in ORDERS.items():
         start = time.perf_counter()

@@ -15,13 +15,13 @@ CHOOSE = [('tiny', 'p-replaced'), ('tiny', 'generator'), ('electra-baby', 'p-rep
 
 def odd(model, blanks):
     "How often the odd word has the highest P(replaced)"
-    from electra_nbdev.using.score import load_scorer
+    from electra_nbdev.scoring.score import load_scorer
     cases = [(text.replace('___', others[0]), text.index('___')) for text,_,others in blanks]
     return share(found(load_scorer(model, device='cpu'), cases))
 
 def chosen(model, by, blanks):
     "How often the author's word is chosen"
-    from electra_nbdev.using.ranking import choose, load_chooser
+    from electra_nbdev.scoring.ranking import choose, load_chooser
     asked = [dict(text=text, choices=[word, *others], answer=word) for text,word,others in blanks]
     return share([o['chosen']==o['answer'] for o in choose(load_chooser(model, by, device='cpu'), asked)])
 

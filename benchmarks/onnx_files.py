@@ -43,8 +43,8 @@ def main():
     args = p.parse_args()
     import numpy as np, onnxruntime, torch
     from electra_nbdev.data.text import sample_corpus
-    from electra_nbdev.using.convert import write_onnx
-    from electra_nbdev.using.score import load_scorer
+    from electra_nbdev.sharing.convert import write_onnx
+    from electra_nbdev.scoring.score import load_scorer
     torch.set_num_threads(1)
     model = load_scorer('tiny', device='cpu')
     text = (sample_corpus()/'held_out.txt').read_text(encoding='utf-8')

@@ -29,17 +29,17 @@ def named(model, by): return f'{Path(model).name}, {by}'
 
 def judged(pairs, model, by):
     "Each pair, scored in one way"
-    from electra_nbdev.using.likelihood import load_likelihood, score_pairs
+    from electra_nbdev.scoring.likelihood import load_likelihood, score_pairs
     return score_pairs(load_likelihood(model, by, device='cpu'), pairs)
 
 def accuracy(rows):
     "Accuracies by phenomenon, and how many pairs were ties"
-    from electra_nbdev.using.likelihood import accuracies
+    from electra_nbdev.scoring.likelihood import accuracies
     return accuracies(rows).to_dict('index') | dict(ties=sum(r['ties']>0 for r in rows))
 
 def from_masked(rows, masked):
     "How far a way is from `pll` of the masked language model, in points"
-    from electra_nbdev.using.likelihood import difference
+    from electra_nbdev.scoring.likelihood import difference
     return dict(zip(('points', 'low', 'high'), (round(o, 2) for o in difference(rows, masked))))
 
 def sentences(n=1000, words=20):
@@ -50,7 +50,7 @@ def sentences(n=1000, words=20):
 
 def scorers():
     "{name: what scores a list of texts}"
-    from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood
+    from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
     def ours(model, by):
         model = load_likelihood(model, by, device='cpu')
         return lambda texts: [o['score'] for o in pseudo_log_likelihood(model, texts)]
@@ -78,7 +78,7 @@ def seconds(rounds):
 def main():
     args = arguments(__doc__, data=('', 'folder with blimp/ and zorro/'), rounds=(2, 'of the seconds'),
                      out=(str(RESULTS/'pairs.json'), 'results'))
-    from electra_nbdev.using.score_files import read_pairs
+    from electra_nbdev.scoring.score_files import read_pairs
     large = present(LARGE) if args.data else []
     cost, found, differences = seconds(args.rounds), {}, {}
     table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])

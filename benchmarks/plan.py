@@ -17,7 +17,7 @@ def recipe(name):
     "A recipe with two evaluations, and the vocabulary of the sample"
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import match_examples, sample_examples
-    from electra_nbdev.pretraining.recipe import preset
+    from electra_nbdev.networks.recipe import preset
     size, steps, changes = RECIPES[name]
     warmup, every = dict(num_warmup_steps=max(1, steps//10)), dict(save_checkpoints_steps=steps//2, num_eval_steps=2)
     hp = preset(size, num_train_steps=steps, iterations_per_loop=10, **warmup, **every, **changes)

@@ -44,7 +44,7 @@ def summary(found):
         yield name, ' '.join(f'{mean(o):.3f}' for o in points), f'{ends[0]:.3f}', f'{ends[1]:.2f}', len(runs)
 
 def main():
-    from electra_nbdev.pretraining.recipe import preset
+    from electra_nbdev.networks.recipe import preset
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--tokens', type=int, default=3_000_000, help='tokens of each training (3000000)')
     p.add_argument('--seeds', type=int, default=3, help='trainings of each variant (3)')

@@ -16,7 +16,7 @@ FIRST = dict(untied_generator=False, generator_hidden_size=.25, unigram_noise=0.
 
 def trials(tokens):
     "Recipes by name; to `short pieces first` each has one change more, the second also `tiny`'s rate and weight"
-    from electra_nbdev.pretraining.recipe import preset
+    from electra_nbdev.networks.recipe import preset
     tiny = preset('tiny', num_eval_steps=8, **FIRST)
     whole = replace(tiny, length_schedule=(), initializer_range=.02)
     recipes = {'the paper in miniature': replace(whole, untied_generator=True, mask_prob=.15, disc_weight=50.),

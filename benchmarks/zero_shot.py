@@ -22,7 +22,7 @@ def reviews(path):
 def main():
     args = arguments(__doc__, data=('', 'dev.tsv of SST-2'))
     if not args.data: raise SystemExit('give dev.tsv of SST-2 with --data')
-    from electra_nbdev.using.ranking import choice_accuracy, choose, load_chooser
+    from electra_nbdev.scoring.ranking import choice_accuracy, choose, load_chooser
     rows, found = list(reviews(Path(args.data))), {}
     for model,by in WAYS:
         chosen = choose(load_chooser(model, by, device='cpu'), rows)

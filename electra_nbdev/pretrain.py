@@ -35,7 +35,7 @@ from .method.schedule import ClipNorm, LinearWarmupDecay
 from .pretraining.learner import (ElectraLearner, electra_learner, match_examples, open_examples,
                                                pretrain_dls, sample_examples)
 from .pretraining.monitor import plot_history, read_history
-from .pretraining.recipe import (PretrainHParams, build_networks, load_hparams, load_networks,
+from .networks.recipe import (PretrainHParams, build_networks, load_hparams, load_networks,
                                               objective_of, preset, resolve_hparams, save_networks)
 from .pretraining.runs import run_pretraining
 

@@ -6,7 +6,7 @@ import pytest, torch
 from safetensors.torch import load_file
 
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.pretraining.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
+from electra_nbdev.networks.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
                                               save_networks)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]/'tools'))

@@ -29,7 +29,7 @@ from electra_nbdev.pretrain import (ClipNorm, LinearWarmupDecay, MaskTokens, Rep
                                     param_groups, preset, step_loss, train_vocab)
 from electra_nbdev.engine.models import body_of
 from electra_nbdev.pretraining.runs import run_pretraining
-from electra_nbdev.using.score import load_scorer
+from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
 
 SIZE = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2,

@@ -11,11 +11,11 @@ from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.files import SHIPPED
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.finetuning.finetune_recipe import open_model
-from electra_nbdev.pretraining.recipe import load_hparams
+from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
-from electra_nbdev.using.likelihood import load_likelihood
-from electra_nbdev.using.ranking import load_chooser
-from electra_nbdev.using.score import load_scorer
+from electra_nbdev.scoring.likelihood import load_likelihood
+from electra_nbdev.scoring.ranking import load_chooser
+from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def test_the_larger_models_card_has_every_phenomenon(judge):
     for name in set(towers)-{'all pairs', 'ties'}:
         assert ' | '.join(interval(o[name]) for o in (energies, towers, grams)) in card
 
-@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'using/31_likelihood.ipynb'])
+@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'scoring/42_likelihood.ipynb'])
 def test_pages_have_the_pairs_of_the_larger_models(page):
     "The larger models of the package and those before them: the means of both tests with intervals in one row"
     text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
@@ -137,7 +137,7 @@ def test_the_card_of_the_larger_electra_has_its_last_evaluation():
 def test_blanks_and_odd_words_are_measured_ones():
     "Notebook 34 has the blanks, the cards of both ELECTRAs their odd words; the larger one, the default, finds more"
     found = json.loads((RESULTS/'odd_words.json').read_text())['found']
-    page = (ROOT/'nbs/using/34_ranking.ipynb').read_text(encoding='utf-8')
+    page = (ROOT/'nbs/scoring/43_ranking.ipynb').read_text(encoding='utf-8')
     for way,o in found['blanks'].items(): assert ' | '.join(map(interval, o.values())) in page, way
     best = found['blanks'].pop('electra-baby, generator')
     assert all(best[k]['low']>o[k]['high'] for o in found['blanks'].values() for k in best)

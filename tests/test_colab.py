@@ -11,8 +11,8 @@ from test_packaging import REQUIRED, names_in, normal, settings, third_party
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT/'nbs').rglob('*.ipynb'))
-QUICK = ['method/07_schedule', 'data/10_text', 'pretraining/19_hparams', 'finetuning/39_finetune_recipe',
-         'using/28_score_files', 'tutorials/57_any_loop_any_objective'] # One of each folder that readers come to
+QUICK = ['method/07_schedule', 'data/10_text', 'networks/14_hparams', 'finetuning/30_finetune_recipe',
+         'scoring/40_score_files', 'tutorials/57_any_loop_any_objective'] # One of each folder that readers come to
 
 RUN = '''
 import json, sys

@@ -161,7 +161,7 @@ torch.save((xb["input_ids"], *found), r"{home/'logits.pt'}")
 '''
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
     import torch
-    from electra_nbdev.pretraining.recipe import load_hparams, load_networks
+    from electra_nbdev.networks.recipe import load_hparams, load_networks
     ids, disc, gen = torch.load(home/'logits.pt', weights_only=True)
     model = load_networks(home/'run', load_hparams(home/'run/hparams.json')).eval()
     with torch.no_grad():
@@ -235,9 +235,9 @@ ELECTRIC = dict(electric_objective=True, electra_objective=False, untied_generat
 def test_extended_and_stopped_half_way(home, kind):
     "All commands take the newest checkpoint; the networks of the first end are there for whoever names their folder"
     from electra_nbdev.finetuning.finetune import open_encoder
-    from electra_nbdev.pretraining.interop import open_pretrained
-    from electra_nbdev.using.likelihood import load_likelihood
-    from electra_nbdev.using.score import load_scorer
+    from electra_nbdev.networks.interop import open_pretrained
+    from electra_nbdev.scoring.likelihood import load_likelihood
+    from electra_nbdev.scoring.score import load_scorer
     name = 'half_'+'_'.join(kind)
     recipe = json.loads((home/'recipe.json').read_text()) | kind
     line = f"electra_pretrain --data examples --device cpu --out {name} --hparams '{json.dumps(recipe)}'"

@@ -15,7 +15,7 @@ from electra_nbdev.pretraining.learner import pretrain_dls
 from electra_nbdev.cli import electra_data
 from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
 from electra_nbdev.engine.files import InputError, build_lock
-from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.data.text import chunks
 from electra_nbdev.data.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids,
                                           train_vocab, vocab_list, wordpiece)

@@ -111,7 +111,7 @@ def test_out_of_memory_is_one_line(home, what):
         setup=exhausted('electra_nbdev.pretraining.runs', 'evaluate_run', ERRORS[what]))
 
 @pytest.mark.parametrize('line,module,name,words', [
-    ('electra_score --show "a storm"', 'electra_nbdev.using.score', 'score_tokens', ['--device cpu']),
+    ('electra_score --show "a storm"', 'electra_nbdev.scoring.score', 'score_tokens', ['--device cpu']),
     ('electra_finetune --task cola --data-dir . --out t2', 'electra_nbdev.finetuning.trials', 'finetune_tasks',
      ['train_batch_size', 'eval_batch_size']),
     (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetuning.finetune', 'predict_file',

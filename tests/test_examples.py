@@ -9,7 +9,7 @@ from fastcore.test import test_close as close
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.examples import (ExampleBuilder, Examples, _features, _write_arrow, build_examples, examples_of,
                                          load_examples)
-from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.data.text import part_lines
 from electra_nbdev.data.tokenizer import train_vocab
 

@@ -20,7 +20,7 @@ from transformers import BertConfig, ElectraForMaskedLM
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.method import generator
 from electra_nbdev.pretraining import continue_pretraining, learner as pretrain
-from electra_nbdev.using import score
+from electra_nbdev.scoring import score
 from electra_nbdev.data.batches import PretrainDL
 from electra_nbdev.method.electric import cloze_step
 from electra_nbdev.engine.gpu import WorkingWeights
@@ -30,13 +30,13 @@ from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner
 from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
 from electra_nbdev.method.generator import generator_config, mlm_step, predict_masked
 from electra_nbdev.finetuning.glue import glue_task
-from electra_nbdev.using.likelihood import load_likelihood
+from electra_nbdev.scoring.likelihood import load_likelihood
 from electra_nbdev.method.masking import make_inputs, mask_batch
 from electra_nbdev.method.optimizer import joined_groups
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.finetuning.qa import qa_task
-from electra_nbdev.pretraining.recipe import body_config, build_networks, preset
-from electra_nbdev.using.score import generator_choices, load_scorer, replaced_probs
+from electra_nbdev.networks.recipe import body_config, build_networks, preset
+from electra_nbdev.scoring.score import generator_choices, load_scorer, replaced_probs
 from electra_nbdev.finetuning.tagging import chunk_task
 from electra_nbdev.finetuning.tasks import read_rows
 from fake_device import GPU, HostCopy, Watch, counted_kernels, pretended_gpu, tensors, to_gpu

@@ -437,7 +437,7 @@ def test_the_best_trial_has_the_least_error(tmp_path):
 
 def test_conversion_keeps_heads_and_recipe(model, table, tmp_path):
     "Of tasks whose names no module can have, too"
-    from electra_nbdev.using.convert import convert_weights
+    from electra_nbdev.sharing.convert import convert_weights
     for name in ('train', 'my.data'):
         task = text_task(name, table[:32], table[32:], text='question', label='about')
         learn = electra_classifier(TaskDataLoaders.from_task(task, model, device='cpu', max_seq_length=24))

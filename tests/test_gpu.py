@@ -11,11 +11,11 @@ from fastai.callback.core import Callback
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.models import device_of, devices
-from electra_nbdev.using.likelihood import load_likelihood, pseudo_log_likelihood
+from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
 from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
-from electra_nbdev.using.score import load_scorer, score_tokens
+from electra_nbdev.scoring.score import load_scorer, score_tokens
 from test_pretrain import NARROW, VARIANTS, Dtypes, made, no_curves # made: a folder with examples, and a recipe
 
 GPU = os.environ.get('ELECTRA_TEST_DEVICE', 'cuda')

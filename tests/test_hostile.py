@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretraining.runs import run_folder
 
 sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))

@@ -16,14 +16,14 @@ from transformers import (AutoModelForMaskedLM, AutoModelForPreTraining, BertCon
 import electra_nbdev.cli as cli
 from electra_nbdev.engine.weights import Weights, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.using.convert import convert_weights
+from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import complete_network, shipped
-from electra_nbdev.pretraining.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
-from electra_nbdev.pretraining.interop import joined, open_pretrained
+from electra_nbdev.networks.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
+from electra_nbdev.networks.interop import joined, open_pretrained
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.using.ranking import load_chooser
+from electra_nbdev.scoring.ranking import load_chooser
 from conftest import GOLDEN
 from test_pretrain import made
 

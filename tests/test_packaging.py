@@ -93,7 +93,7 @@ def loaded(folder, code, modules):
 
 def test_a_recipe_needs_little(tmp_path):
     heavy = ['torch', 'transformers', 'sklearn', 'matplotlib', 'datasets', 'fastai', 'pandas']
-    assert loaded(tmp_path, 'import electra_nbdev.pretraining.recipe', heavy)==[]
+    assert loaded(tmp_path, 'import electra_nbdev.networks.recipe', heavy)==[]
 
 def test_a_learner_waits_for_the_models(tmp_path):
     "An objective is a `PreTrainedModel`, which transformers loads; its models come with the first network"

@@ -9,13 +9,14 @@ import pytest
 from fastcore.test import test_close as close
 from scipy.stats import binomtest, spearmanr
 
-import electra_nbdev.using.likelihood as likelihood
+import electra_nbdev.scoring.likelihood as likelihood
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.using.likelihood import (Likelihood, accuracies, compared, difference, score_pair_files, score_pairs,
+from electra_nbdev.scoring.likelihood import (
+    Likelihood, accuracies, compared, difference, score_pair_files, score_pairs,
                                             told_differences, told_ties, wilson)
-from electra_nbdev.using.score_files import read_pairs, texts_of
+from electra_nbdev.scoring.score_files import read_pairs, texts_of
 from test_commands import bad, typed
 from test_likelihood import TOK, home # noqa: F401, a fixture
 
@@ -175,7 +176,7 @@ def test_what_is_no_pair_is_refused_with_its_line(name, tmp_path):
     assert name in str(e.value)
 
 def test_files_are_read_without_torch(published):
-    code = f"import sys, electra_nbdev.using.score_files as s; s.read_pairs({str(published)!r})"
+    code = f"import sys, electra_nbdev.scoring.score_files as s; s.read_pairs({str(published)!r})"
     code += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', code]).returncode==0
 
@@ -382,7 +383,7 @@ def test_the_notebook_has_the_measured_numbers():
     root = Path(__file__).resolve().parents[1]
     facts = json.loads((root/'benchmarks/results/pairs.json').read_text())
     grams = [json.loads((root/f'benchmarks/results/{o}.json').read_text()) for o in ('ngram', 'ngram_baby')]
-    text = (root/'nbs/using/31_likelihood.ipynb').read_text(encoding='utf-8')
+    text = (root/'nbs/scoring/42_likelihood.ipynb').read_text(encoding='utf-8')
     def line(ways): return ' | '.join('{accuracy} [{low}, {high}]'.format(**o['mean over sets']) for o in ways)
     blimp, zorro = facts['found'].values()
     for o in blimp: assert line((blimp[o], zorro[o])) in text

@@ -10,12 +10,12 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import (BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast,
                           RobertaConfig, RobertaForMaskedLM)
 
-import electra_nbdev.using.likelihood as likelihood
+import electra_nbdev.scoring.likelihood as likelihood
 from electra_nbdev.data.text import sample_corpus
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.using.likelihood import load_likelihood, pass_scores, pseudo_log_likelihood, surprisal
-from electra_nbdev.using.score_files import likelihood_ways
+from electra_nbdev.scoring.likelihood import load_likelihood, pass_scores, pseudo_log_likelihood, surprisal
+from electra_nbdev.scoring.score_files import likelihood_ways
 from test_commands import typed
 
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,

@@ -6,7 +6,7 @@ import pytest
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.pretraining.plan import make_plan, named_device, plan_run, step_cost
-from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.networks.recipe import preset
 
 COUNT = '''
 import sys, torch, torch.distributed as dist, torch.distributed.device_mesh as meshes

@@ -6,11 +6,11 @@ from transformers import RobertaConfig, RobertaModel, T5Config, T5EncoderModel, 
 
 import electra_nbdev.finetuning.finetune as finetune
 from electra_nbdev.data.batches import extend_positions
-from electra_nbdev.using.convert import convert_weights
+from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import max_input, shipped
 from electra_nbdev.finetuning.finetune_recipe import open_encoder
-from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders
 from electra_nbdev.data.tokenizer import wordpiece
 from test_finetune_fastai import table

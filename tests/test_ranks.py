@@ -20,7 +20,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine import ranks
 from electra_nbdev.engine.ranks import rank
 from electra_nbdev.data.examples import build_examples
-from electra_nbdev.pretraining.recipe import preset
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll

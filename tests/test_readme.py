@@ -10,8 +10,8 @@ from test_finetune import sentence
 from test_pages import pages
 from test_qa import squad
 
-from electra_nbdev.using.ranking import load_chooser, rank_choices
-from electra_nbdev.using.score import load_scorer, show_scores
+from electra_nbdev.scoring.ranking import load_chooser, rank_choices
+from electra_nbdev.scoring.score import load_scorer, show_scores
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT/'README.md').read_text(encoding='utf-8')

@@ -13,11 +13,11 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClas
 from transformers import ElectraConfig, ElectraForPreTraining, PreTrainedTokenizerFast
 
 import electra_nbdev.engine.models as models_of_the_package
-import electra_nbdev.using.score as score
-from electra_nbdev.using.likelihood import Scorer
+import electra_nbdev.scoring.score as score
+from electra_nbdev.scoring.likelihood import Scorer
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.pretraining.recipe import build_networks, preset, save_hparams, save_networks, scoring_ways
+from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks, scoring_ways
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 
@@ -98,8 +98,8 @@ def test_as_transformers_says(scorer):
     assert v.probs==pytest.approx([*want[:5], max(want[5:7]), want[7]], abs=1e-6)
 
 def test_scoring_loads_no_training_stack():
-    "`import electra_nbdev.using.score` is quick: neither the trainer nor what draws and evaluates"
-    code = """import sys, electra_nbdev.using.score
+    "`import electra_nbdev.scoring.score` is quick: neither the trainer nor what draws and evaluates"
+    code = """import sys, electra_nbdev.scoring.score
 print(*(o for o in ('electra_nbdev.pretraining.learner', 'fastai', 'matplotlib', 'sklearn') if o in sys.modules))"""
     found = subprocess.run([sys.executable, '-c', code], check=True, text=True, capture_output=True).stdout.split()
     assert not found

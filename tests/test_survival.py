@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from electra_nbdev.data import examples as examples_of_text
 from electra_nbdev.finetuning import trials
 from electra_nbdev.pretraining import runs
-from electra_nbdev.using.convert import convert_weights
+from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine import checkpoint, files
 from electra_nbdev.engine.checkpoint import file_facts, latest_checkpoint, load_checkpoint
 from electra_nbdev.data.batches import PretrainDL
@@ -27,7 +27,7 @@ from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import quiet_loading
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.pretraining.recipe import load_hparams, preset, resolve_hparams
+from electra_nbdev.networks.recipe import load_hparams, preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, check_resumable, restore
 from electra_nbdev.finetuning.tasks import text_task

@@ -13,7 +13,7 @@ import pytest
 from onnxruntime import InferenceSession
 
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.using.convert import write_onnx
+from electra_nbdev.sharing.convert import write_onnx
 
 NBS = Path(__file__).resolve().parents[1]/'nbs'
 PAGE = (NBS/'try.qmd').read_text(encoding='utf-8')

@@ -2,7 +2,7 @@
 discriminator of each run finds most improbable, and how often it is the right one."""
 import sys
 
-from electra_nbdev.using.score import load_scorer, score_tokens
+from electra_nbdev.scoring.score import load_scorer, score_tokens
 
 SENTENCES = {
     'He opened the because and walked into the room.': 'because',

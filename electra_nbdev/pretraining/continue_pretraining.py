@@ -30,10 +30,10 @@ from ..engine.training import print_line
 from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
-from .interop import open_pretrained
+from ..networks.interop import open_pretrained
 from .learner import ElectraLearner
 from .monitor import JSONLLogger, rounded
-from .recipe import (BUILT, SHAPES, PretrainHParams, body_config, build_networks,
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, body_config, build_networks,
                                               given_hparams, objective_of, preset, read_hparams, still_valid, tie_of)
 from .runs import check_known, open_examples, run_folder, run_pretraining, with_steps
 

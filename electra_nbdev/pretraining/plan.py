@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_examples, check_precision, device_of
-from .recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, as_cheap, body_config,
+from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, as_cheap, body_config,
                                               build_networks, differences, given_hparams, is_plain, preset,
                                               read_hparams, resolve_hparams, tie_of, with_steps)
 

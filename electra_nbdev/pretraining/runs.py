@@ -40,11 +40,11 @@ from .graph import CompileStep
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from .recipe import LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe
-from .recipe import build_networks, check_init
-from .recipe import check_longer, check_objective, check_trained_on, check_vocabulary
-from .recipe import load_hparams, load_weights, preset, reads_table, refuse_other, run_facts
-from .recipe import save_hparams, save_networks, shortened, with_steps
+from ..networks.recipe import LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe
+from ..networks.recipe import build_networks, check_init
+from ..networks.recipe import check_longer, check_objective, check_trained_on, check_vocabulary
+from ..networks.recipe import load_hparams, load_weights, preset, reads_table, refuse_other, run_facts
+from ..networks.recipe import save_hparams, save_networks, shortened, with_steps
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
