@@ -162,7 +162,8 @@ def _check_places(f, given, places):
             known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]
             if flag in ('model', 'run'): known = [o for o in known if os.path.isdir(o)]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
-            raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}", argument=flag, came=name)
+            raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}",
+                             argument=flag, came=name)
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c
 def _out_of_memory(error):
