@@ -11,7 +11,8 @@ from electra_nbdev import cli
 from electra_nbdev.pretraining import plan
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import MemoryCounter, operations_counter
-from electra_nbdev.networks.recipe import build_networks, preset
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import preset
 
 @pytest.mark.parametrize('name,change,row', [
     ('small', {}, 'electra_small'), ('base', {}, 'electra_base'), ('large', {}, 'electra_400k'),

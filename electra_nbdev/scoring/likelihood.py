@@ -44,7 +44,7 @@ from ..method.discriminator import token_logits
 from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
-from ..networks.recipe import kept_folder, load_networks
+from ..networks.build import kept_folder, load_networks
 from .score import (Scorer, load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
                                        saved_recipe, trained_rate, windows)
 from .score_files import (COLUMNS, PARTS, UNITS, WAYS, check_one_test, likelihood_ways,
