@@ -515,9 +515,11 @@ def _choose(choices, candidates, out, how):
 def _score_file(asked, source, out, how, lists, tuned, weights, told):
     "Scores of what a file holds; `how` opens a model for each way"
     from electra_nbdev.scoring import likelihood
+    from electra_nbdev.scoring.pairs import compare_on_pairs
+    from electra_nbdev.scoring.score_files import read_pairs
     models = (likelihood.load_likelihood(*o) for o in how)
     told = {k: v for k,v in told.items() if v}
-    if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
+    if asked=='pairs': return compare_on_pairs(models, read_pairs(source), out, **told)
     if asked=='text': return _score_text(next(models), source, out)
     if asked=='surprisal': return _score_surprisal(next(models), source, out, told)
     return _rerank(lists, tuned, weights, out, lambda: next(models))
