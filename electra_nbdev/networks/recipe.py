@@ -7,11 +7,11 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'LENGTH', 'FREE', 'preset', 'lengths_for', 'stretched',
            'with_length', 'with_steps', 'shortened', 'longest_so_far', 'body_config', 'check_width', 'objective_of',
-           'reads_table', 'scoring_ways', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of',
-           'build_networks', 'arguments_of_recipe', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
-           'load_hparams', 'differences', 'refuse_other', 'check_longer', 'run_facts', 'check_objective',
-           'check_trained_on', 'check_vocabulary', 'check_init', 'kept_folder', 'has_towers', 'network_folders',
-           'save_networks', 'load_networks', 'load_weights', 'PretrainHParams', 'SIZES']
+           'scoring_ways', 'tie_of', 'is_plain', 'still_valid', 'masking_of', 'build_networks', 'arguments_of_recipe',
+           'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
+           'refuse_other', 'check_longer', 'run_facts', 'check_objective', 'check_trained_on', 'check_vocabulary',
+           'check_init', 'kept_folder', 'has_towers', 'network_folders', 'save_networks', 'load_networks',
+           'load_weights', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/15_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -217,18 +217,12 @@ def objective_of(
     return objective, {o: getattr(hp, o) for o in objective.arguments}
 
 # %% ../../nbs/networks/15_recipe.ipynb #28ffabe2
-def reads_table(
-    hp:PretrainHParams, # Recipe
-)->bool:
-    "Whether its examples bring replacements"
-    return hp.replacements_from_data
-
 def scoring_ways(
     hp:PretrainHParams, # Recipe
 )->tuple: # Names, the default first
     "By what its networks score texts"
     if hp.two_tower_generator: by_others = 'towers', 'energies'
-    elif hp.has_discriminator and (hp.uniform_generator or reads_table(hp)): by_others = ()
+    elif hp.has_discriminator and hp.uniform_generator: by_others = ()
     else: by_others = 'pll', 'word-l2r'
     return (*by_others, 'p-replaced') if hp.electra_objective else by_others
 
@@ -243,22 +237,13 @@ def tie_of(
 BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
          'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator', 'residual_energies',
          'untied_generator_embeddings', 'gdes', 'untied_generator', 'generator_layers',
-         'generator_hidden_size', 'replacements_from_data') # Hyper-parameters that made the networks
+         'generator_hidden_size') # Hyper-parameters that made the networks
 
 def is_plain(
     hp:PretrainHParams, # Recipe
 )->bool:
     "Whether a recipe is ELECTRA with two networks that share embeddings, and a generator of its own that is trained"
-    other = hp.uniform_generator or hp.two_tower_generator or hp.replacements_from_data
-    return hp.electra_objective and tie_of(hp)=='embeddings' and not other
-
-# %% ../../nbs/networks/15_recipe.ipynb #f5944ab1
-def as_cheap(
-    hp:PretrainHParams, # Recipe
-)->PretrainHParams:
-    "A recipe whose step takes the same time and memory, and needs no table of replacements and no token counts"
-    hp = replace(hp, whole_words=False, temperature_decay=None, unigram_noise=0., unigram_noise_until=None)
-    return replace(hp, replacements_from_data=False, uniform_generator=True) if reads_table(hp) else hp
+    return hp.electra_objective and tie_of(hp)=='embeddings' and not (hp.uniform_generator or hp.two_tower_generator)
 
 # %% ../../nbs/networks/15_recipe.ipynb #8c542315
 def still_valid(
@@ -282,10 +267,8 @@ def masking_of(
 ): # `MaskTokens`
     "What masks the batches of a recipe"
     import torch
-    from electra_nbdev.data.replacements import MaskFromTable
     from electra_nbdev.data.tokenizer import word_starts
     from electra_nbdev.method.masking import MaskTokens
-    if reads_table(hp): return MaskFromTable(special_ids, seed=hp.seed)
     if hp.whole_words and tok is None:
         raise InputError("hparam `whole_words` needs a tokenizer; give electra_learner the loaders of `pretrain_dls`")
     starts = torch.tensor(word_starts(tok)) if hp.whole_words else None
@@ -338,7 +321,7 @@ def _bodies(hp, rng):
     if cfg.model_type=='electra': scorer = ElectraForPreTraining._from_config
     discriminator = scorer(cfg) if hp.has_discriminator else None
     if hp.two_tower_generator: generator = TwoTowers(narrow, hp.cloze_mode)
-    elif (hp.uniform_generator or reads_table(hp)) and hp.has_discriminator: generator = None
+    elif hp.uniform_generator and hp.has_discriminator: generator = None
     else: generator = AutoModelForMaskedLM.from_config(narrow)
     for net in (discriminator, generator):
         if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
