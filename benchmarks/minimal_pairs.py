@@ -52,7 +52,8 @@ def untrained(seed, args):
     "The towers of Electric with the weights that training begins with, which know nothing"
     from functools import partial
     from electra_nbdev.data.tokenizer import load_tokenizer
-    from electra_nbdev.networks.recipe import build_networks, load_hparams
+    from electra_nbdev.networks.build import build_networks
+    from electra_nbdev.networks.recipe import load_hparams
     from electra_nbdev.scoring.likelihood import Likelihood, tower_scores
     run = train('Electric', seed, args)
     hp = load_hparams(run/'hparams.json')

@@ -122,7 +122,7 @@ def sampled(name, args):
 
 def trained_generator(hp, args, folder):
     "Train a masked language model for its share of the operations; what it has taken"
-    from electra_nbdev.networks.recipe import save_networks
+    from electra_nbdev.networks.build import save_networks
     facts = folder/'spent.json'
     if facts.is_file(): return json.loads(facts.read_text())
     hp = replace(hp, **GENERATOR, replacements_from_data=False, temperature=1., temperature_decay=None)
@@ -152,7 +152,7 @@ def operations_of_candidates(generator, data, mask_prob):
 
 def pretrain(name, args, seed, folder, setting, share=1.):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
-    from electra_nbdev.networks.recipe import save_networks
+    from electra_nbdev.networks.build import save_networks
     hp, data = recipe(name, args, seed, setting), args.data
     if name=='MLM, run_mlm': return run_mlm.pretrain(hp, data, share*args.flops, PARTS, folder, args.device)
     spent, row = dict(flops=0, seconds=0), dict(flops=0, seconds=0)

@@ -18,7 +18,8 @@ def prepared(recipe, work):
     "Recipe and folder of examples with replacements; tokens a second of writing them"
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import match_examples, sample_examples
-    from electra_nbdev.networks.recipe import build_networks, preset, save_networks
+    from electra_nbdev.networks.build import build_networks, save_networks
+    from electra_nbdev.networks.recipe import preset
     from electra_nbdev.data.replacements import add_replacements
     hp = preset(recipe, **RECIPES[recipe])
     train, held = sample_examples(hp)

@@ -294,6 +294,7 @@ def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     from electra_nbdev.engine.models import body_of
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretraining.learner import match_examples
+    from electra_nbdev.networks.build import body_config
     from electra_nbdev.networks.recipe import check_width, load_hparams, read_hparams, resolve_hparams
     from electra_nbdev.pretraining.runs import with_steps
     given = read_hparams(hparams)
@@ -303,6 +304,7 @@ def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     elif origin: hp = origin.recipe(preset, given, seed=seed)
     else: hp = resolve_hparams(preset or 'tiny', given, seed=seed, body=body_of(body) if body else None)
     check_width(hp, given)
+    body_config(hp) # refuses an encoder that cannot be built
     if data: hp = match_examples(hp, load_examples(data), given)
     if steps is None or was and steps==was.num_train_steps: return hp
     hp = restarted(hp, steps) if origin else with_steps(hp, steps)

@@ -20,8 +20,10 @@ from electra_nbdev.scoring.likelihood import (Likelihood, Scorer, energy_scores,
 from electra_nbdev.method.masking import Inputs
 from electra_nbdev.scoring.pairs import accuracies, score_pairs
 from electra_nbdev.scoring.ranking import apply_weights, choice_scores, load_chooser, rerank, score_nbest
-from electra_nbdev.scoring.score_files import SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights, weights_path
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights,
+                                               weights_path)
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 from test_score import PIECES

@@ -394,7 +394,7 @@ def test_what_needs_single_examples_is_refused(home):
     wrong = dict(length_schedule=((8, .5), (32, .5)), length_window=4, duplicates='official',
                  body=DebertaV2Config(**SIZE).to_diff_dict())
     for k,v in wrong.items():
-        with pytest.raises(InputError, match='without --pack'): packed.check(replace(hp, **{k: v}))
+        with pytest.raises(InputError, match='without `pack`'): packed.check(replace(hp, **{k: v}))
     with pytest.raises(InputError, match='a table of replacements cannot serve'):
         add_replacements(home/'packed', 'tiny')
     ids, a, n = packed[:2]

@@ -15,7 +15,8 @@ from electra_nbdev.method.generator import hidden_states, masked_logits
 from electra_nbdev.method.masking import make_inputs, mask_batch
 from electra_nbdev.pretraining.plan import step_cost
 from electra_nbdev.pretrain import electra_learner, open_examples
-from electra_nbdev.networks.recipe import build_networks, preset, save_networks
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.data.replacements import (SampledExamples, add_replacements, candidate_probs, candidates_of,
                                              examples_for, open_generator)
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining

@@ -52,8 +52,8 @@ from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import electra_optimizer, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
-from ..networks.recipe import (PretrainHParams, build_networks, differences, has_towers, masking_of,
-                                              preset, reads_table, save_networks, with_length, with_steps)
+from ..networks.build import build_networks, has_towers, masking_of, save_networks
+from ..networks.recipe import PretrainHParams, differences, preset, with_length, with_steps
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
 def sample_examples(
@@ -73,11 +73,11 @@ def open_examples(
     hp:PretrainHParams, # Recipe to check them against
 )->tuple: # Training and held-out examples
     "Open what a run learns from and what it is evaluated on"
-    if data is None and reads_table(hp):
+    if data is None and hp.replacements_from_data:
         raise InputError("hparam `replacements_from_data` needs --data: examples of electra_data --replace-with")
     folder, held = sample_examples(hp) if data is None else (Path(data), Path(data)/'held_out')
-    train = examples_for(folder, hp, reads_table(hp))
-    if held.is_dir(): return train, examples_for(held, hp, reads_table(hp))
+    train = examples_for(folder, hp, hp.replacements_from_data)
+    if held.is_dir(): return train, examples_for(held, hp, hp.replacements_from_data)
     print(f"{folder} has no held-out documents: evaluations are on training text, and flatter the run", flush=True)
     return train, train
 

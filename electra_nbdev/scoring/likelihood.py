@@ -38,10 +38,10 @@ from ..method.discriminator import token_logits
 from ..method.electra import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
-from ..networks.recipe import kept_folder, load_networks
+from ..networks.build import kept_folder, load_networks
 from .score import (Scorer, load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
                                        saved_recipe, trained_rate, windows)
-from .score_files import (COLUMNS, PARTS, UNITS, TextFile, likelihood_ways, way_of)
+from .score_files import COLUMNS, PARTS, UNITS, TextFile, likelihood_ways
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #279a1dd6
 def tower_scores(
@@ -256,7 +256,8 @@ def load_likelihood(
     folder, device, frame = model_folder(path), device_of(device), None
     run = folder.parent if (folder/'towers').is_dir() else folder
     hp, ways = saved_recipe(run), likelihood_ways(folder)
-    by = way_of(by, ways, f'--by for {path}') if by else ways[0]
+    by = by or ways[0]
+    check_choice(f'`by` for {path}', by, ways)
     if by=='p-replaced':
         s = load_scorer(path, vocab, device)
         model, tok, length = s.discriminator, s.tokenizer, s.max_length

@@ -23,14 +23,14 @@ from scipy.stats import bootstrap
 from torch import Tensor, nn
 
 from ..data.tokenizer import fingerprint, text_backend
-from ..engine.files import InputError, atomic_write, digest_of
+from ..engine.files import InputError, atomic_write, check_choice, digest_of
 from ..engine.models import model_folder
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from .likelihood import (Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
                                               window_scores)
 from .pairs import wilson
 from .score_files import (BLANK, TunedWeights, check_by, check_kind, check_references, choice_ways,
-                                               likelihood_ways, way_of, weights_path)
+                                               likelihood_ways, weights_path)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #d460bdb8
 def masked_scores(
@@ -57,7 +57,8 @@ def load_chooser(
     "Open a trained model that ranks candidates"
     known = choice_ways(likelihood_ways(model_folder(path)))
     if not known: raise InputError(f"{path} reads from left to right, so it ranks no candidates; give another model")
-    by = way_of(by, known, f'--by for {path}') if by else known[0]
+    by = by or known[0]
+    check_choice(f'`by` for {path}', by, known)
     if by!='generator': return load_likelihood(path, by, vocab, device)
     model = load_likelihood(path, 'pll', vocab, device)
     return replace(model, scores=partial(masked_scores, model.network, model.tokenizer.mask_token_id), by=by)

@@ -164,7 +164,8 @@ class SurprisalJob(ScoreJob):
         self.how = dict(unit=self.asked.unit or 'nats', per=self.asked.per or 'word')
         for o,known in (('unit', UNITS), ('per', PARTS['surprisal'])): check_choice(o, self.how[o], known)
         if self.out and Path(self.out).suffix=='.csv':
-            raise InputError(f"`out` is {self.out}, and the values of `surprisal` have tabs between them; end it in .tsv")
+            raise InputError(f"`out` is {self.out}, and the values of `surprisal` have tabs between them; end it in "
+                             ".tsv")
         self.texts = TextFile(self.source, COLUMNS['surprisal'])
         self.contexts = line_contexts(self.texts, self.asked.context)
 
@@ -188,7 +189,8 @@ class PairsJob(ScoreJob):
         if Path(self.out).suffix=='.png':
             raise InputError(f"`out` is {self.out}, the name of its picture; give a .jsonl file")
         if Path(self.out).resolve().parent==Path(self.source).resolve():
-            raise InputError(f"`out` is {self.out}, in the folder of `pairs`, whose files are pairs; give another folder")
+            raise InputError(f"`out` is {self.out}, in the folder of `pairs`, whose files are pairs; give another "
+                             "folder")
 
     def run(self): # A table
         "Print the accuracies, and write a row for each pair and way"

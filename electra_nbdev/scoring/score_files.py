@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
            'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'check_one_test', 'TextFile',
-           'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'way_of', 'likelihood_ways',
-           'choice_ways', 'TunedWeights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
+           'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'likelihood_ways', 'choice_ways',
+           'TunedWeights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
 import csv, json, math, os, re
@@ -413,16 +413,6 @@ def check_references(
 WAYS = 'towers', 'energies', 'pll', 'word-l2r', 'log-likelihood', 'p-replaced'
 CHOICE_WAYS = 'generator', 'p-replaced', 'towers', 'energies', 'pll' # For a blank; a model's first is its default
 BEFORE = dict(energy='energies', passes='pll', discriminator='p-replaced') # Their names in 0.2
-
-def way_of(
-    by:str, # A name, or one of before
-    known=WAYS, # What is allowed
-    name:str='--by', # What the user knows it by
-)->str:
-    "The name of a way to score"
-    found = BEFORE.get(by, by)
-    if found not in known: check_choice(name, by, known)
-    return found
 
 # %% ../../nbs/scoring/40_score_files.ipynb #fe44c21c
 CAUSAL, LABELS = ('LMHeadModel', 'ForCausalLM'), ('ElectraForPreTraining', 'ForTokenClassification') # Ends of classes
