@@ -11,7 +11,7 @@ import electra_nbdev.scoring.score as score
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_text
 from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
 from electra_nbdev.data.tokenizer import wordpiece
-from test_score import PIECES
+from make import PIECES
 
 LINE = "the cat sat on the mathematics , the mat's . "
 

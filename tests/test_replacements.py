@@ -22,7 +22,7 @@ from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import special_token_ids, train_vocab, write_tokenizer
 from official import seen_ids
 from survival import At, assert_same, fork, result, train
-from test_commands import tales
+from make import tales
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
