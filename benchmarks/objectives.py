@@ -103,7 +103,7 @@ def sized(hp, steps):
 
 def pretrain(name, args, seed, folder, setting, share=1.):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
-    from electra_nbdev.networks.recipe import save_networks
+    from electra_nbdev.networks.build import save_networks
     hp, data = recipe(name, args, seed, setting), args.data
     if name=='MLM, run_mlm': return run_mlm.pretrain(hp, data, share*args.flops, PARTS, folder, args.device)
     if name=='random weights':

@@ -260,6 +260,7 @@ def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     from electra_nbdev.engine.models import body_of
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretraining.learner import match_examples
+    from electra_nbdev.networks.build import body_config
     from electra_nbdev.networks.recipe import check_width, load_hparams, read_hparams, resolve_hparams
     from electra_nbdev.pretraining.runs import with_steps
     given = read_hparams(hparams)
@@ -269,6 +270,7 @@ def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     elif origin: hp = origin.recipe(preset, given, seed=seed)
     else: hp = resolve_hparams(preset or 'tiny', given, seed=seed, body=body_of(body) if body else None)
     check_width(hp, given)
+    body_config(hp) # refuses an encoder that cannot be built
     if data: hp = match_examples(hp, load_examples(data), given)
     if steps is None or was and steps==was.num_train_steps: return hp
     hp = restarted(hp, steps) if origin else with_steps(hp, steps)
@@ -479,9 +481,11 @@ def _choose(choices, candidates, out, how):
 def _score_file(asked, source, out, how, lists, tuned, weights, told):
     "Scores of what a file holds; `how` opens a model for each way"
     from electra_nbdev.scoring import likelihood
+    from electra_nbdev.scoring.pairs import compare_on_pairs
+    from electra_nbdev.scoring.score_files import read_pairs
     models = (likelihood.load_likelihood(*o) for o in how)
     told = {k: v for k,v in told.items() if v}
-    if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
+    if asked=='pairs': return compare_on_pairs(models, read_pairs(source), out, **told)
     if asked=='text': return _score_text(next(models), source, out)
     if asked=='surprisal': return _score_surprisal(next(models), source, out, told)
     return _rerank(lists, tuned, weights, out, lambda: next(models))

@@ -155,7 +155,8 @@ torch.save((xb["input_ids"], *found), r"{home/'logits.pt'}")
 '''
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
     import torch
-    from electra_nbdev.networks.recipe import load_hparams, load_networks
+    from electra_nbdev.networks.build import load_networks
+    from electra_nbdev.networks.recipe import load_hparams
     ids, disc, gen = torch.load(home/'logits.pt', weights_only=True)
     model = load_networks(home/'run', load_hparams(home/'run/hparams.json')).eval()
     with torch.no_grad():

@@ -393,7 +393,7 @@ def test_what_needs_single_examples_is_refused(home):
     wrong = dict(length_schedule=((8, .5), (32, .5)), length_window=4, duplicates='official',
                  body=DebertaV2Config(**SIZE).to_diff_dict())
     for k,v in wrong.items():
-        with pytest.raises(InputError, match='without --pack'): packed.check(replace(hp, **{k: v}))
+        with pytest.raises(InputError, match='without `pack`'): packed.check(replace(hp, **{k: v}))
     ids, a, n = packed[:2]
     split = LengthSchedule(((8, 1.),), 1)
     split.learn = type('L', (), dict(xb=(ids, a, n), n_updates=0, training=True))

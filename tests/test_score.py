@@ -17,7 +17,8 @@ import electra_nbdev.scoring.score as score
 from electra_nbdev.scoring.likelihood import Scorer
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks, scoring_ways
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams, scoring_ways
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 

@@ -270,7 +270,7 @@ def mask_examples(
             how = special_ids, mask_prob, rand, begins
             return mask_documents(ids, segment_a_length, lengths, *how)
         raise InputError(f"duplicates is {duplicates!r}; documents that share a row are masked at "
-                         "'distinct' positions, so set it to that or build examples without --pack")
+                         "'distinct' positions, so set it to that or build examples without `pack`")
     inp = make_inputs(ids, segment_a_length, special_ids.pad, full)
     return mask_batch(inp, special_ids, mask_prob, duplicates, rand, begins)
 

@@ -51,8 +51,9 @@ from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import electra_optimizer, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
-from ..networks.recipe import (PretrainHParams, build_networks, differences, has_towers, masking_of,
-                                              preset, save_networks, with_length, with_steps)
+from ..networks.build import build_networks, has_towers, masking_of, save_networks
+from ..networks.recipe import PretrainHParams, differences, preset, with_length, with_steps
+
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
 def sample_examples(

@@ -40,11 +40,12 @@ from .graph import CompileStep
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from ..networks.recipe import LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe
-from ..networks.recipe import build_networks, check_init
+from ..networks.build import arguments_of_recipe, build_networks, load_weights, save_networks
+from ..networks.recipe import LENGTH, SHORT_RUN, PretrainHParams, check_init
 from ..networks.recipe import check_longer, check_objective, check_trained_on, check_vocabulary
-from ..networks.recipe import load_hparams, load_weights, preset, refuse_other, run_facts
-from ..networks.recipe import save_hparams, save_networks, shortened, with_steps
+from ..networks.recipe import load_hparams, preset, refuse_other, run_facts
+from ..networks.recipe import save_hparams, shortened, with_steps
+
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -526,7 +527,7 @@ def evaluate_run(
     data=None, # Held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     objective=None, # Class of another objective than the recipe's
-)->dict: # Metrics, as in `08_metrics`
+)->dict: # Metrics, as in `28_metrics`
     "Evaluate the newest state of a run on held-out examples"
     run = Path(run)
     check_run(run)
