@@ -1,5 +1,5 @@
 "The numbers of the models' cards: a part on the embedded text, all of them where ELECTRA_DATA names the data"
-import json, os, re, shutil, sys
+import json, os, re, shutil
 from inspect import signature
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT/'benchmarks'))
 import encoders, likelihoods, pairs
 
 RESULTS = ROOT/'benchmarks/results'

@@ -46,7 +46,6 @@ def batch(hp, *args):
 
 def towers_of(hp): return build_networks(hp).generator
 
-
 def step_of(hp, *args):
     "A learner that has made a step on such rows, and what was seen"
     learn = electra_learner(loaders(rows(hp, *args)), hp, special_ids=SPECIAL_IDS, cbs=[Seen()])
