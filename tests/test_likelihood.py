@@ -250,7 +250,7 @@ def folders(nets, mlm, tmp_path_factory):
     (d/'empty').mkdir()
     return d
 
-@pytest.mark.parametrize('by', ['energy', 'towers'])
+@pytest.mark.parametrize('by', ['energies', 'towers'])
 @pytest.mark.parametrize('name', ['Electric', 'ELECTRA-TT', 'busy/Electric'])
 def test_what_a_folder_gives(name, by, folders, nets):
     opened = load_likelihood(folders/name, by, folders/'vocab', 'cpu')
@@ -294,10 +294,10 @@ def test_a_scorer_of_likelihoods_alone(folders, nets):
     scorer = Scorer.from_pretrained(folders/'Electric', device='cpu')
     want = tower_scores(nets['Electric'][1], torch.tensor([[2, 5, 9, 14, 3]]), None)[0,1:-1].sum()
     close(scorer.log_likelihood(['The mat.'])[0], want, 1e-5)
-    with pytest.raises(InputError, match='--text'): scorer('The mat.')
+    with pytest.raises(InputError, match='for likelihoods'): scorer('The mat.')
 
-@pytest.mark.parametrize('name,by,match', [('Electric', 'passes', 'allowed: towers, energies'),
-                                           ('mlm', 'energy', 'allowed: pll, word-l2r'),
+@pytest.mark.parametrize('name,by,match', [('Electric', 'pll', 'allowed: towers, energies'),
+                                           ('mlm', 'energies', 'allowed: pll, word-l2r'),
                                            ('empty', None, 'holds no model')])
 def test_folders_without_the_likelihood(name, by, match, folders):
     with pytest.raises(InputError, match=match): load_likelihood(folders/name, by)

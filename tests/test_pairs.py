@@ -330,7 +330,7 @@ def test_tables_of_texts(name, table, home):
     ('items.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; give the column of the texts this'),
     ('items.csv', 'line,text\n1,the cat\n', 'has a column `line`, as the results have'),
     ('items.csv', 'item,text\n', 'only a header'), ('items.csv', 'item,text\n1\n', '1 columns instead of 2'),
-    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: `text` is 7'),
+    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: the column `text` is 7'),
     ('items.txt', '{"text": "the cat"}\n', 'looks like JSON lines; give texts, one a line, or a .csv')])
 def test_tables_without_texts(name, table, told, home):
     (home/name).write_text(table)

@@ -376,7 +376,7 @@ def test_folders_without_a_model(runs, name):
 
 def test_the_vocabulary_of_a_run_in_training(runs):
     d, _ = runs
-    with pytest.raises(InputError, match='--vocab'): score.load_scorer(d/'busy')
+    with pytest.raises(InputError, match='with `vocab`'): score.load_scorer(d/'busy')
     with pytest.raises(InputError, match='is not the vocabulary'): score.load_scorer(d/'busy', d/'other')
 
 def test_a_recipe_tells_by_what_its_networks_score():

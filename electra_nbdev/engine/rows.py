@@ -325,7 +325,7 @@ def text_rows(
         where = f"{path} line {i}"
         check_columns(where, row, ['text'], 'give the column of the texts this name')
         if not isinstance(row['text'], str):
-            raise InputError(f"{where}: `text` is {row['text']!r}; it has to be a string")
+            raise InputError(f"{where}: the column `text` is {row['text']!r}; it has to be a string")
         if double := sorted({*row} & {*taken}):
             raise InputError(f"{where} has a column `{double[0]}`, as the results have; rename it")
         yield i, row.pop('text'), row

@@ -248,8 +248,9 @@ def read_choices(
         text, choices, answer = (o.get(k) for k in ('text', 'choices', 'answer'))
         where, listed = f'{path}, line {n}', isinstance(choices, list) and all(isinstance(c, str) for c in choices)
         if not isinstance(text, str) or len(BLANK.findall(text))!=1:
-            raise InputError(f"{where} needs a `text` with one blank, written as ___")
-        if not listed or len(set(choices))<2: raise InputError(f"{where} needs `choices`, a list of two or more texts")
+            raise InputError(f"{where} needs a field `text` with one blank, written as ___")
+        if not listed or len(set(choices))<2:
+            raise InputError(f"{where} needs a field `choices`, a list of two or more texts")
         if answer is not None and answer not in choices:
             raise InputError(f"{where} has the answer {answer!r}, which is none of its choices")
         found.append(dict(text=text, choices=choices, answer=answer))
