@@ -25,7 +25,7 @@ def rows(n=16, sl=16):
     return ids, torch.full((n,), 4)
 
 def joined_field(parts):
-    "A field of several masked batches; only those of a table have `proposed`"
+    "A field of several masked batches, if they have it"
     return None if parts[0] is None else torch.cat(parts)
 
 def same(a, b):

@@ -65,7 +65,7 @@ BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --mod
        '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
        '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false',
        '': 'one of --show, --text, --pairs, --nbest, --choices', '--show cat --text run/hparams.json': 'came',
-       '--show cat --out rows': 'writes no file', '--show cat --device cuda:99': 'which this machine does not have',
+       '--show cat --out rows': 'leave out --out', '--show cat --device cuda:99': 'which this machine does not have',
        '--show cat --model hf:me/none': 'hf:me/none does not open'}
 
 @pytest.mark.parametrize('flags', BAD)
@@ -359,6 +359,21 @@ def test_a_run_is_opened(runs, name):
     assert got.probs==pytest.approx(want.probs, abs=1e-6)
     for o in want.flagged: assert [w for w,_ in got.alternatives[o]]==[w for w,_ in want.alternatives[o]]
 
+@pytest.mark.parametrize('gone', [dict(replacements_from_data=True), dict(temperature_decay=.1)])
+def test_a_run_of_0_3_whose_replacements_came_from_a_table(runs, tmp_path, gone):
+    "It is refused in a line, and a copy of its discriminator opens; a run that only names the hyper-parameters is like others"
+    d, run = runs[0], tmp_path/'run'
+    shutil.copytree(d/'done', run)
+    shutil.rmtree(run/'generator')
+    recipe = json.loads((run/'hparams.json').read_text())
+    (run/'hparams.json').write_text(json.dumps(recipe | gone))
+    with pytest.raises(InputError, match='was removed in 0.4; version 0.3.0 [^\n]*$'):
+        score.load_scorer(run)
+    shutil.copytree(run/'discriminator', tmp_path/'copy')
+    assert score.load_scorer(tmp_path/'copy')('The cat.').probs
+    (run/'hparams.json').write_text(json.dumps(recipe | dict(replacements_from_data=False, temperature_decay=None)))
+    assert score.load_scorer(run)('The cat.').probs
+
 def test_lengths_of_windows(runs):
     "In training those of the schedule so far; without a recipe the positions of the network"
     d, networks = runs
@@ -380,11 +395,10 @@ def test_the_vocabulary_of_a_run_in_training(runs):
 def test_a_recipe_tells_by_what_its_networks_score():
     "Without a trained generator there is no pseudo-log-likelihood"
     masked, replaced = ('pll', 'word-l2r'), ('p-replaced',)
-    found = {(): (*masked, *replaced), ('uniform_generator',): replaced, ('replacements_from_data',): replaced,
+    found = {(): (*masked, *replaced), ('uniform_generator',): replaced,
              ('two_tower_generator',): ('towers', 'energies', *replaced)}
     for flags,ways in found.items():
-        own = dict(unigram_noise=0.) if 'replacements_from_data' in flags else {}
-        assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True), **own))==ways
+        assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True)))==ways
     assert scoring_ways(preset('tiny', electra_objective=False))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, uniform_generator=True))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, electric_objective=True))==('towers', 'energies')

@@ -588,13 +588,12 @@ def check(self:Examples,
 def load_examples(
     path, # Folder that `build_examples` wrote
     hp=None, # `PretrainHParams` to check against
-    kind:type=Examples, # What to open them as
 )->Examples:
     "Open examples, checked against a recipe"
     path = Path(path)
     check_examples(path)
     try:
-        examples = kind(path)
+        examples = Examples(path)
         examples.dataset.data.validate()
         packed,size = examples.packed,examples.recipe['vocab_size']
         n,columns = examples.counts['rows' if packed else 'examples'],_features(size, packed)

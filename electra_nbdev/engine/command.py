@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/command.html.md"""
 
 # %% auto #0
 __all__ = ['CONTINUES', 'BEGINS_ANEW', 'Required', 'SomeNames', 'Several', 'SPINS', 'LOGGERS', 'ONNX', 'command', 'check_loggers',
-           'check_packages', 'objective_file', 'check_candidates', 'ranged', 'fits', 'check_field', 'check_fields',
-           'known_hparams', 'list_fields']
+           'check_packages', 'objective_file', 'ranged', 'fits', 'check_field', 'check_fields', 'known_hparams',
+           'list_fields']
 
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, json, os, re, sys, time, warnings
@@ -162,7 +162,8 @@ def _check_places(f, given, places):
             known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]
             if flag in ('model', 'run'): known = [o for o in known if os.path.isdir(o)]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
-            raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}", argument=flag, came=name)
+            raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}",
+                             argument=flag, came=name)
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c
 def _out_of_memory(error):
@@ -230,16 +231,6 @@ def objective_file(
         raise InputError(f"`objective` is {where!r}; give a file and a class of it, as in mine.py:MyObjective")
     if not Path(path).is_file(): raise InputError(f"`objective` {where}: there is no file {path}")
     return path, name
-
-# %% ../../nbs/engine/98_command.ipynb #1bfb9ac1
-def check_candidates(
-    top:int|None=None, # Candidates of a position; None: the default
-    mask_prob:float|None=None, # Fraction of the tokens that get candidates; None: the default
-):
-    "Refuse numbers of replacements that make no sense"
-    if top is not None and top<2: raise InputError(f"`top` is {top}; a position has at least 2 candidates")
-    if mask_prob is not None and not .01<=mask_prob<=.9:
-        raise InputError(f"`mask_prob` is {mask_prob}; it is between 0.01 and 0.9")
 
 # %% ../../nbs/engine/98_command.ipynb #3b2527b2
 def ranged(

@@ -67,7 +67,8 @@ def check_out(
     **read, # {argument: file or text that it has, or None}
 ):
     "Refuse a folder, and a file that is read"
-    if os.path.isdir(out): raise InputError(f"`out` is {out}, a folder; give the name of a file", argument='out', came=out)
+    if os.path.isdir(out):
+        raise InputError(f"`out` is {out}, a folder; give the name of a file", argument='out', came=out)
     for name,o in read.items():
         if o and os.path.exists(o) and os.path.exists(out) and os.path.samefile(o, out):
             raise InputError(f"`out` is {out}, which `{name}` reads; give another file", argument='out', came=out)

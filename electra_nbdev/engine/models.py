@@ -104,8 +104,8 @@ def check_packed(
     if 'flash' in attention or 'flex' in attention:
         raise InputError(f"attention {attention!r} cannot read rows that documents share; take 'sdpa'")
 
-_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0,
-                replacements_from_data=False) # What hyper-parameters have to be
+# What hyper-parameters have to be
+_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0)
 
 def _check_packing(hparams):
     "Refuse hyper-parameters that make no sense where documents share rows"
@@ -122,8 +122,8 @@ def check_fitting(
     recipe:dict, # What they were built with
     hparams:dict, # Hyper-parameters, or some of them
 ):
-    "Refuse a recipe that asks for another vocabulary, length or masking rate of replacements than examples have"
-    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length', mask_prob='mask_prob').items():
+    "Refuse a recipe that asks for another vocabulary or length than examples have"
+    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length').items():
         if name not in hparams or key not in recipe or hparams[name]==recipe[key]: continue
         raise InputError(f"the examples in {path} have {name} {recipe[key]}, the recipe asks for {hparams[name]}; "
                          f"set the hparam `{name}` to {recipe[key]}, or build other examples with electra_data")

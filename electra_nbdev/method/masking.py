@@ -107,7 +107,6 @@ class MaskedBatch(NamedTuple):
     weights:Tensor # 1 for a prediction that counts, 0 for padding, (bs, n) float32
     candidates:Tensor|None=None # True where a token may be predicted, (bs, sl)
     u:Tensor|None=None # Uniform numbers to sample replacements with, (bs, n)
-    proposed:tuple|None=None # What a table proposes for the positions, if there is one
     counts:dict|None=None # What the losses are divided by, if not by the counts of this batch
     position_ids:Tensor|None=None # Positions in documents that share a row, (bs, sl)
     documents:Tensor|None=None # Their numbers in the row from 1, 0 in padding, (bs, sl)

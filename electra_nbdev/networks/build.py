@@ -16,7 +16,6 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from ..data.replacements import MaskFromTable
 from ..data.tokenizer import word_starts, write_tokenizer
 from ..engine.checkpoint import read_tensors
 from ..engine.command import fits
@@ -61,7 +60,7 @@ def _bodies(hp, rng):
     if cfg.model_type=='electra': scorer = transformers.ElectraForPreTraining._from_config
     discriminator = scorer(cfg) if hp.has_discriminator else None
     if hp.two_tower_generator: generator = TwoTowers(narrow, hp.cloze_mode)
-    elif (hp.uniform_generator or hp.replacements_from_data) and hp.has_discriminator: generator = None
+    elif hp.uniform_generator and hp.has_discriminator: generator = None
     else: generator = transformers.AutoModelForMaskedLM.from_config(narrow)
     for net in (discriminator, generator):
         if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
@@ -138,7 +137,6 @@ def masking_of(
     tok=None, # Tokenizer, for whole words
 ): # `MaskTokens`
     "What masks the batches of a recipe"
-    if hp.replacements_from_data: return MaskFromTable(special_ids, seed=hp.seed)
     if hp.whole_words and tok is None:
         raise InputError("hparam `whole_words` needs a tokenizer; give electra_learner the loaders of `pretrain_dls`")
     starts = torch.tensor(word_starts(tok)) if hp.whole_words else None

@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'LENGTH', 'FREE', 'preset', 'lengths_for', 'stretched',
            'with_length', 'with_steps', 'shortened', 'longest_so_far', 'check_width', 'scoring_ways', 'tie_of',
-           'is_plain', 'as_cheap', 'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
+           'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
            'load_hparams', 'differences', 'refuse_other', 'check_longer', 'run_facts', 'check_objective',
            'check_trained_on', 'check_vocabulary', 'check_init', 'PretrainHParams', 'SIZES']
 
@@ -151,7 +151,7 @@ def scoring_ways(
 )->tuple: # Names, the default first
     "By what its networks score texts"
     if hp.two_tower_generator: by_others = 'towers', 'energies'
-    elif hp.has_discriminator and (hp.uniform_generator or hp.replacements_from_data): by_others = ()
+    elif hp.has_discriminator and hp.uniform_generator: by_others = ()
     else: by_others = 'pll', 'word-l2r'
     return (*by_others, 'p-replaced') if hp.electra_objective else by_others
 
@@ -175,22 +175,13 @@ SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermedia
 BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
          'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator', 'residual_energies',
          'untied_generator_embeddings', 'gdes', 'untied_generator', 'generator_layers',
-         'generator_hidden_size', 'replacements_from_data') # Hyper-parameters that made the networks
+         'generator_hidden_size') # Hyper-parameters that made the networks
 
 def is_plain(
     hp:PretrainHParams, # Recipe
 )->bool:
     "Whether a recipe is ELECTRA with two networks that share embeddings, and a generator of its own that is trained"
-    other = hp.uniform_generator or hp.two_tower_generator or hp.replacements_from_data
-    return hp.electra_objective and tie_of(hp)=='embeddings' and not other
-
-# %% ../../nbs/networks/15_recipe.ipynb #f5944ab1
-def as_cheap(
-    hp:PretrainHParams, # Recipe
-)->PretrainHParams:
-    "A recipe whose step takes the same time and memory, and needs no table of replacements and no token counts"
-    hp = replace(hp, whole_words=False, temperature_decay=None, unigram_noise=0., unigram_noise_until=None)
-    return replace(hp, replacements_from_data=False, uniform_generator=True) if hp.replacements_from_data else hp
+    return hp.electra_objective and tie_of(hp)=='embeddings' and not (hp.uniform_generator or hp.two_tower_generator)
 
 # %% ../../nbs/networks/15_recipe.ipynb #8c542315
 def still_valid(

@@ -23,9 +23,10 @@ from fastcore.basics import patch
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_examples, check_precision, device_of
-from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, as_cheap, differences,
+from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, differences,
                                            is_plain, preset, read_hparams, resolve_hparams, tie_of,
                                            with_steps)
+
 
 # %% ../../nbs/pretraining/25_plan.ipynb #72ba1a6c
 class Body(NamedTuple):
@@ -264,7 +265,7 @@ def _one_fake_cost(hp, n, length, gpu, bf16, shard=False):
     from electra_nbdev.method.optimizer import ElectraAdam
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
         hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | dict(attention_probs_dropout_prob=0.))
-    hp = as_cheap(hp)
+    hp = replace(hp, whole_words=False, unigram_noise=0., unigram_noise_until=None) # which need a text
     operations, held = operations_counter(), generator.GPU_LOGITS if gpu else generator.LOGITS
     fake, parts = FakeTensorMode(allow_non_fake_inputs=True), mock.patch.object(generator, 'LOGITS', held)
     with fake, parts, MemoryCounter() as memory:

@@ -22,7 +22,7 @@ from fastai.torch_core import no_random, set_seed
 from fastcore.basics import patch
 
 # %% ../../nbs/pretraining/23_runs.ipynb #03358d8c
-from ..data.replacements import examples_for
+from ..data.examples import load_examples
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
@@ -45,6 +45,7 @@ from ..networks.recipe import LENGTH, SHORT_RUN, PretrainHParams, check_init
 from ..networks.recipe import check_longer, check_objective, check_trained_on, check_vocabulary
 from ..networks.recipe import load_hparams, preset, refuse_other, run_facts
 from ..networks.recipe import save_hparams, shortened, with_steps
+
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -526,7 +527,7 @@ def evaluate_run(
     data=None, # Held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     objective=None, # Class of another objective than the recipe's
-)->dict: # Metrics, as in `08_metrics`
+)->dict: # Metrics, as in `28_metrics`
     "Evaluate the newest state of a run on held-out examples"
     run = Path(run)
     check_run(run)
@@ -534,7 +535,7 @@ def evaluate_run(
     check_vocabulary(run, check_examples(data) if data else None)
     hp = replace(load_hparams(run/'hparams.json'), train_batch_size=1, grad_accumulation=1) # held-out text may be short
     device, (tensors, _) = device_of(device), newest_state(run)
-    held = examples_for(data, hp, hp.replacements_from_data) if data else open_examples(None, hp)[1]
+    held = load_examples(data, hp) if data else open_examples(None, hp)[1]
     learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'],
                             objective=objective)
     load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)
