@@ -329,7 +329,7 @@ def arguments_of_recipe(
 def _bodies(hp, rng):
     "Discriminator and generator before they are tied"
     from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
-    from electra_nbdev.method.electric import TwoTowers
+    from electra_nbdev.method.towers import TwoTowers
     from electra_nbdev.method.generator import generator_config, official_init_
     cfg, own = body_config(hp), hp.untied_generator_embeddings
     narrow = generator_config(cfg, hp.generator_hidden_size, hp.generator_layers, own)

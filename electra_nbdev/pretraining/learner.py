@@ -44,8 +44,8 @@ from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, bat
                                            count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
                                            print_metrics, progress_bars)
 from ..method.discriminator import corrupt
-from ..method.electra import Objective, ObjectiveStep, step_loss
-from ..method.electric import cloze_step
+from ..method.objective import Objective, ObjectiveStep, step_loss
+from ..method.towers import cloze_step
 from ..method.generator import mlm_step, sample_inverse_cdf
 from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics

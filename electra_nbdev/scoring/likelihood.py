@@ -41,7 +41,7 @@ from ..engine.models import (complete_network, device_of, load_pretrained, max_i
                                          quiet_loading)
 from ..engine.rows import check_texts, text_rows
 from ..method.discriminator import token_logits
-from ..method.electra import Objective
+from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..networks.recipe import kept_folder, load_networks
