@@ -65,7 +65,8 @@ def one_word(model, path):
 
 def pairs(model, folder):
     "Accuracy on minimal pairs, by phenomenon and on all"
-    from electra_nbdev.scoring.likelihood import accuracies, read_pairs, score_pairs
+    from electra_nbdev.scoring.pairs import accuracies, score_pairs
+    from electra_nbdev.scoring.score_files import read_pairs
     return accuracies(score_pairs(model, read_pairs(folder))).to_dict('index')
 
 def lists(model, path):

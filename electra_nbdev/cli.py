@@ -17,9 +17,8 @@ from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_candidates,
-                                          check_loggers, check_packages, command, known_hparams, list_fields,
-                                          objective_file)
+from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_loggers, check_packages,
+                                          command, known_hparams, list_fields, objective_file)
 from .engine.files import InputError, check_choice, check_out
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -46,7 +45,7 @@ def electra_vocab(
 def _next(*words): return 'Next: ' + shlex.join(map(str, words))
 
 # %% ../nbs/59_cli.ipynb #4459913b
-@command(places='corpus vocab replace_with device', again=CONTINUES)
+@command(places='corpus vocab', again=CONTINUES)
 def electra_data(
     corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
     vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or a model of the package, tiny say
@@ -55,15 +54,11 @@ def electra_data(
     num_proc:int=1, # Processes; has no influence on the result
     blank_lines_separate_docs:bool_arg=True, # A blank line ends a document
     held_out:float=0.02, # Share of the documents, chosen by hash, that is kept for evaluation
-    seed:int=0, # Of lengths and segments, and of the masks of --replace-with
+    seed:int=0, # Of lengths and segments
     skip_bad_rows:bool=False, # Leave undecodable lines out, and count them
     long_lines:str='split', # What does not fit begins the next example; official: it is dropped
     pack:bool=False, # Several examples share a row, so that little padding is left
     tasks:int=None, # Build in so many tasks of datatrove, num_proc at a time; has no influence on the result
-    replace_with:str=None, # Run, Hugging Face folder, hf:name or tiny: its generator proposes replacements
-    top:int=None, # With --replace-with: candidates of a position (default: 32)
-    mask_prob:float=None, # With --replace-with: fraction of the tokens that get candidates (default: 0.15)
-    device:str=None, # With --replace-with: cpu, cuda ... (default: a GPU if there is one)
     field:str='text', # Of JSON lines, or column of a table, that holds the text
     format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
 ):
@@ -72,16 +67,18 @@ def electra_data(
     corpus = Corpus(corpus, field, format)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
     _check_building(corpus, vocab, out, num_proc, max_length, *rules)
-    how = _table_flags(replace_with, vocab, max_length, pack, top=top, mask_prob=mask_prob, device=device)
     print(_counted(examples := _build(corpus, vocab, out, tasks, max_length, num_proc, rules), long_lines))
-    if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
-    return _with_next(examples, replace_with and dict(replacements_from_data=True, mask_prob=mask_prob or .15))
+    how = '--preset', 'tiny', '--minutes', 10, '--out', 'runs/mine'
+    print(_next('electra_pretrain', '--data', examples.path, *how))
+    return examples
 
 # %% ../nbs/59_cli.ipynb #280f0421
 def _check_building(corpus, vocab, out, num_proc, *rules):
     "Refuse rules that make no sense, a folder of other examples, and a corpus whose beginning cannot be read"
     from electra_nbdev.data.examples import RULES, check_rules, refuse_others
     from electra_nbdev.data.text import chunks
+    from electra_nbdev.data.tokenizer import vocab_place
+    vocab_place(vocab)
     rules = dict(zip(RULES, rules))
     check_rules(**rules, num_proc=num_proc)
     first = chunks(corpus)[0]
@@ -111,13 +108,6 @@ def _counted(examples, long_lines):
 
 _FEW = 100 # Examples
 
-def _with_next(examples, hparams):
-    "The examples; prints the command that trains on them"
-    given = ['--hparams', json.dumps(hparams)] if hparams else []
-    how = '--preset', 'tiny', *given, '--minutes', 10, '--out', 'runs/mine'
-    print(_next('electra_pretrain', '--data', examples.path, *how))
-    return examples
-
 # %% ../nbs/59_cli.ipynb #d0c5cl0d
 def _padding(examples):
     "How much of the rows is padding, and how much --pack would leave where that is much"
@@ -127,30 +117,6 @@ def _padding(examples):
     return f"{told}; --pack, with another --out, leaves {packed_padding(examples.lengths(), examples.width):.1%}"
 
 _MUCH = .05 # Of the rows
-
-# %% ../nbs/59_cli.ipynb #4a3b9acb
-def _table_flags(generator, vocab, max_length, pack, **flags):
-    "What was given about a generator; it and the vocabulary are looked at before examples are built"
-    from electra_nbdev.engine.models import check_source, model_path
-    from electra_nbdev.data.tokenizer import load_tokenizer, vocab_place
-    given = {k: v for k,v in flags.items() if v is not None}
-    if pack and generator:
-        raise InputError("--pack and --replace-with exclude each other: replacements are for single examples")
-    vocab_place(vocab)
-    if generator:
-        check_candidates(flags['top'], flags['mask_prob'])
-        if not generator.startswith('hf:'): check_source(model_path(generator))
-        from electra_nbdev.data.replacements import check_generator
-        check_generator(generator, load_tokenizer(vocab), max_length, **{k: v for k,v in given.items() if k!='device'})
-    elif given: raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
-    return given
-
-def _add_replacements(folder, generator, **how):
-    "Write what may replace the tokens of examples, and print how much of the generator's probability that is"
-    from electra_nbdev.data.replacements import add_replacements
-    found = add_replacements(folder, generator, **how)
-    print(f"{found['positions']:,} positions of the training examples with {found['top']} candidates each; "
-          f"the best {found['top']//2} have {found['covered']:.1%} of the probability")
 
 # %% ../nbs/59_cli.ipynb #49127a97
 @command(places='hparams data')
@@ -294,6 +260,7 @@ def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     from electra_nbdev.engine.models import body_of
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretraining.learner import match_examples
+    from electra_nbdev.networks.build import body_config
     from electra_nbdev.networks.recipe import check_width, load_hparams, read_hparams, resolve_hparams
     from electra_nbdev.pretraining.runs import with_steps
     given = read_hparams(hparams)
@@ -303,6 +270,7 @@ def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
     elif origin: hp = origin.recipe(preset, given, seed=seed)
     else: hp = resolve_hparams(preset or 'tiny', given, seed=seed, body=body_of(body) if body else None)
     check_width(hp, given)
+    body_config(hp) # refuses an encoder that cannot be built
     if data: hp = match_examples(hp, load_examples(data), given)
     if steps is None or was and steps==was.num_train_steps: return hp
     hp = restarted(hp, steps) if origin else with_steps(hp, steps)
@@ -513,9 +481,11 @@ def _choose(choices, candidates, out, how):
 def _score_file(asked, source, out, how, lists, tuned, weights, told):
     "Scores of what a file holds; `how` opens a model for each way"
     from electra_nbdev.scoring import likelihood
+    from electra_nbdev.scoring.pairs import compare_on_pairs
+    from electra_nbdev.scoring.score_files import read_pairs
     models = (likelihood.load_likelihood(*o) for o in how)
     told = {k: v for k,v in told.items() if v}
-    if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
+    if asked=='pairs': return compare_on_pairs(models, read_pairs(source), out, **told)
     if asked=='text': return _score_text(next(models), source, out)
     if asked=='surprisal': return _score_surprisal(next(models), source, out, told)
     return _rerank(lists, tuned, weights, out, lambda: next(models))

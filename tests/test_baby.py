@@ -6,8 +6,8 @@ import pytest, torch
 from safetensors.torch import load_file
 
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.networks.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
-                                              save_networks)
+from electra_nbdev.networks.build import build_networks, load_networks, save_networks
+from electra_nbdev.networks.recipe import load_hparams, preset, save_hparams
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]/'tools'))
 import baby

@@ -236,7 +236,7 @@ def test_errors(data, tmp_path):
         build_networks(recipe(data, 'bert', model_hparam_overrides=dict(max_position_embeddings=8)))
     with pytest.raises(InputError, match='gpt2, for which transformers has no masked language model'):
         body_of_type(data, 'gpt2')
-    with pytest.raises(InputError, match='--body .* has no config.json'):
+    with pytest.raises(InputError, match='`body` .* has no config.json'):
         electra_pretrain(data=str(data), out=str(tmp_path/'run'), body=str(data))
 
 def test_a_width_that_a_body_cannot_have_is_refused(tmp_path):

@@ -137,7 +137,7 @@ def test_the_card_of_the_larger_electra_has_its_last_evaluation():
 def test_blanks_and_odd_words_are_measured_ones():
     "Notebook 34 has the blanks, the cards of both ELECTRAs their odd words; the larger one, the default, finds more"
     found = json.loads((RESULTS/'odd_words.json').read_text())['found']
-    page = (ROOT/'nbs/scoring/43_ranking.ipynb').read_text(encoding='utf-8')
+    page = (ROOT/'nbs/scoring/44_ranking.ipynb').read_text(encoding='utf-8')
     for way,o in found['blanks'].items(): assert ' | '.join(map(interval, o.values())) in page, way
     best = found['blanks'].pop('electra-baby, generator')
     assert all(best[k]['low']>o[k]['high'] for o in found['blanks'].values() for k in best)

@@ -91,12 +91,6 @@ def test_a_masked_language_model_is_not_sent_to_a_task(home):
     assert said.out.endswith('Next: electra_score --model mlm --text FILE\n'), said
     assert typed('electra_score --model mlm --text tales.txt --vocab vocab --out mlm.jsonl --device cpu', home).code==0
 
-def test_the_command_after_a_table_of_replacements_works(home):
-    line = 'electra_data --corpus tales.txt --vocab tiny --out table --max-length 16 --replace-with tiny --device cpu'
-    then = typed(line, home).out.splitlines()[-1].removeprefix('Next: ')
-    said = typed(then.replace('--minutes 10', '--steps 2 --device cpu'), home)
-    assert said.code==0 and 'Starting at step 0 of 2' in said.out, said
-
 def test_what_is_built_is_told(home):
     "The case of a vocabulary, what is held out, and the next command"
     said = typed('electra_vocab --corpus tales.txt --out vocab2 --vocab-size 120', home)
@@ -161,7 +155,8 @@ torch.save((xb["input_ids"], *found), r"{home/'logits.pt'}")
 '''
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
     import torch
-    from electra_nbdev.networks.recipe import load_hparams, load_networks
+    from electra_nbdev.networks.build import load_networks
+    from electra_nbdev.networks.recipe import load_hparams
     ids, disc, gen = torch.load(home/'logits.pt', weights_only=True)
     model = load_networks(home/'run', load_hparams(home/'run/hparams.json')).eval()
     with torch.no_grad():
@@ -586,9 +581,6 @@ SOON = { # what is wrong, by the command, and the line
     'electra_data --corpus tales.txt --vocab vocab --out e2 --long-lines some': 'official',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --num-proc 0': 'at least 1',
     'electra_data --corpus rows.csv --field nothing --vocab vocab --out e2': 'nothing',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --top 3': '--replace-with',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --top 1': 'at least 2',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --mask-prob 15': 'between 0.01 and 0.9',
     f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
     f'{PRETRAIN} --prest tiny': 'there is no flag --prest. Did you mean `--preset`? A hyper-parameter',
     f'{PRETRAIN} --learning-rate=1e-3': 'there is no flag --learning-rate. A hyper-parameter is given as',
@@ -640,7 +632,6 @@ SOON = { # what is wrong, by the command, and the line
     'electra_predict --model tuned --src rows.csv --out ./rows.csv': 'which --src reads; give another file',
     'electra_data --corpus tales.txt --vocab vocab --out precious': 'something else than examples',
     'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32': '16 there and 32 here',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with precious': 'holds no model',
     'electra_pretrain --data examples --out run --preset small': "model_size is 'tiny', asked for 'small'",
     f'{PRETRAIN} --device cpu:7': '--device cpu is always there',
     'electra_evaluate --run run --data other': 'have vocab_size 99',

@@ -17,7 +17,8 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.pretraining.monitor import read_history
-from electra_nbdev.networks.recipe import body_config, build_networks, preset
+from electra_nbdev.networks.build import body_config, build_networks
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.schedule import warmup_decay
 from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
 from test_commands import at, bad, home, tales, typed, write

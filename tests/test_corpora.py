@@ -105,7 +105,7 @@ def test_what_is_no_prose(what, packing, tmp_path):
 def test_prose_all_the_same(tmp_path):
     (tmp_path/'a.txt').write_bytes(jsonl())
     assert docs(Corpus(tmp_path/'a.txt', format='text'))[0][0].startswith('{"id"')
-    with pytest.raises(InputError, match="--format is 'prose'; allowed: text, jsonl"): Corpus('a.txt', format='prose')
+    with pytest.raises(InputError, match="`format` is 'prose'; allowed: text, jsonl"): Corpus('a.txt', format='prose')
 
 BAD = {'a.jsonl': [(b'{"text": "Owls."}\n{"text"\n', 'a.jsonl, line 2 is no row: not JSON'),
                    (b'{"text": "Owls."}\n["Owls"]\n', 'line 2 is no row: a row has to be an object'),

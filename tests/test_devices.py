@@ -38,16 +38,16 @@ def test_device_names(monkeypatch, kind, n, has):
     assert device_of('cpu')==torch.device('cpu')
     for name in ('cuda:7', 'cpu:1', *(['cuda'] if 'cuda' not in has else [])):
         with pytest.raises(InputError) as e: device_of(name)
-        assert str(e.value)==f"--device is {name!r}, which this machine does not have; it has {has}"
+        assert str(e.value)==f"`device` is {name!r}, which this machine does not have; it has {has}"
     for name in ('cudo', 'meta', ''): # what no machine has is refused without asking torch
-        with pytest.raises(InputError, match=f"^--device is '{name}'; allowed: cpu, cuda, "): device_of(name)
+        with pytest.raises(InputError, match=f"^`device` is '{name}'; allowed: cpu, cuda, "): device_of(name)
     with pytest.raises(InputError, match='Leave it out: a GPU is taken if there is one'): device_of('gpu')
 
 def test_a_device_that_is_there_but_does_not_work(monkeypatch):
     gpus(monkeypatch, 'cuda', 2)
     def broken(*args, device): raise RuntimeError(f"CUDA error: device {device} is busy\nand more lines")
     monkeypatch.setattr(torch, 'empty', broken)
-    with pytest.raises(InputError, match='^--device cuda:1 cannot be used: RuntimeError: CUDA error: .*1 is busy$'):
+    with pytest.raises(InputError, match='^`device` cuda:1 cannot be used: RuntimeError: CUDA error: .*1 is busy$'):
         device_of('cuda:1')
 
 @pytest.mark.parametrize('command', ['electra_pretrain --data examples --hparams recipe.json --out r2',

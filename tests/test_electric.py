@@ -17,7 +17,8 @@ from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.generator import gather_positions
 from electra_nbdev.method.masking import Inputs, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.networks.recipe import build_networks, load_networks, preset, save_hparams, save_networks
+from electra_nbdev.networks.build import build_networks, load_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from official import Seen, loaders, one_step

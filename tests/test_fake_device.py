@@ -35,7 +35,8 @@ from electra_nbdev.method.masking import make_inputs, mask_batch
 from electra_nbdev.method.optimizer import joined_groups
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.finetuning.qa import qa_task
-from electra_nbdev.networks.recipe import body_config, build_networks, preset
+from electra_nbdev.networks.build import body_config, build_networks
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.scoring.score import generator_choices, load_scorer, replaced_probs
 from electra_nbdev.finetuning.tagging import chunk_task
 from electra_nbdev.finetuning.tasks import read_rows

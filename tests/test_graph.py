@@ -18,7 +18,7 @@ from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.monitor import SkipBadGradients
 from electra_nbdev.pretraining import runs
-from electra_nbdev.networks.recipe import build_networks
+from electra_nbdev.networks.build import build_networks
 from electra_nbdev.pretraining.runs import run_pretraining
 from official import SPECIAL_IDS, loaders
 from tape import Tape

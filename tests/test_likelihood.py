@@ -15,13 +15,14 @@ import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.ranking as nbest
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.scoring.likelihood import (
-    Likelihood, Scorer, accuracies, energy_scores, load_likelihood, pass_scores,
-                                            pseudo_log_likelihood, read_pairs, score_pairs, score_text, tower_scores)
+from electra_nbdev.scoring.likelihood import (Likelihood, Scorer, energy_scores, load_likelihood, pass_scores,
+                                              pseudo_log_likelihood, score_text, tower_scores)
 from electra_nbdev.method.masking import Inputs
+from electra_nbdev.scoring.pairs import accuracies, score_pairs
 from electra_nbdev.scoring.ranking import apply_weights, choice_scores, load_chooser, rerank, score_nbest
-from electra_nbdev.scoring.score_files import SCORES, NBest, read_nbest, read_weights, weights_path
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.scoring.score_files import SCORES, NBest, read_nbest, read_pairs, read_weights, weights_path
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 from test_score import PIECES

@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.score as score
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_text
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import wordpiece
 from test_score import PIECES
 

@@ -9,7 +9,8 @@ import pytest
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.pretraining.plan import run_cost
-from electra_nbdev.networks.recipe import build_networks, load_hparams, preset, save_hparams
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import load_hparams, preset, save_hparams
 from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, pseudo_log_likelihood
 
 sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))

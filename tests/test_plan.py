@@ -11,7 +11,8 @@ from electra_nbdev import cli
 from electra_nbdev.pretraining import plan
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import MemoryCounter, operations_counter
-from electra_nbdev.networks.recipe import build_networks, preset
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import preset
 
 @pytest.mark.parametrize('name,change,row', [
     ('small', {}, 'electra_small'), ('base', {}, 'electra_base'), ('large', {}, 'electra_400k'),
@@ -171,7 +172,7 @@ def test_measured(capsys):
     (dict(budget='24 h', device='a100', preset='tiny'), 'leave --preset'),
     (dict(device='a1000'), 'a1000.*is one of t4, v100'),
     (dict(budget='24 h', device='a100', data='.'), 'leave --preset'),
-    (dict(precision='fp8'), '--precision'), (dict(device='a100', precision='fp32'), 'half precision'),
+    (dict(precision='fp8'), '`precision`'), (dict(device='a100', precision='fp32'), 'half precision'),
     (dict(budget='0 h', device='a100'), 'above 0'), (dict(budget='', device='a100'), '--budget'),
     (dict(device='a100', price=-1.), '--price'), (dict(device='a100', price=float('nan')), '--price'),
     (dict(budget='a day', device='a100'), "as in '24 h'"), (dict(budget='1.2.3 h', device='a100'), '--budget')])

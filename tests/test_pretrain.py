@@ -20,8 +20,8 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.method.electra import ReplaceTokens
 from electra_nbdev.method.objective import ObjectiveStep
 from electra_nbdev.method.masking import MaskTokens
-from electra_nbdev.networks.recipe import (build_networks, load_networks, load_weights, preset, save_hparams,
-                                              with_steps)
+from electra_nbdev.networks.build import build_networks, load_networks, load_weights
+from electra_nbdev.networks.recipe import preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.finetuning import finetune_recipe
 from electra_nbdev.pretraining.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
@@ -690,7 +690,7 @@ def test_a_generator_whose_heads_do_not_divide_it(width):
         build_networks(preset('base', generator_hidden_size=width))
     fits = float(str(why.value).split('; ')[1].split()[0])
     from electra_nbdev.method.generator import generator_config
-    from electra_nbdev.networks.recipe import body_config
+    from electra_nbdev.networks.build import body_config
     assert generator_config(body_config(preset('base')), fits).hidden_size%64==0
 
 def test_begin_with_a_run_that_has_no_masked_language_model(made, tmp_path):

@@ -17,7 +17,8 @@ import electra_nbdev.scoring.score as score
 from electra_nbdev.scoring.likelihood import Scorer
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks, scoring_ways
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams, scoring_ways
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
 from test_commands import typed
 
@@ -358,6 +359,21 @@ def test_a_run_is_opened(runs, name):
     assert got.probs==pytest.approx(want.probs, abs=1e-6)
     for o in want.flagged: assert [w for w,_ in got.alternatives[o]]==[w for w,_ in want.alternatives[o]]
 
+@pytest.mark.parametrize('gone', [dict(replacements_from_data=True), dict(temperature_decay=.1)])
+def test_a_run_of_0_3_whose_replacements_came_from_a_table(runs, tmp_path, gone):
+    "It is refused in a line, a copy of its discriminator opens; a run that only names them is as others"
+    d, run = runs[0], tmp_path/'run'
+    shutil.copytree(d/'done', run)
+    shutil.rmtree(run/'generator')
+    recipe = json.loads((run/'hparams.json').read_text())
+    (run/'hparams.json').write_text(json.dumps(recipe | gone))
+    with pytest.raises(InputError, match='was removed in 0.4; version 0.3.0 [^\n]*$'):
+        score.load_scorer(run)
+    shutil.copytree(run/'discriminator', tmp_path/'copy')
+    assert score.load_scorer(tmp_path/'copy')('The cat.').probs
+    (run/'hparams.json').write_text(json.dumps(recipe | dict(replacements_from_data=False, temperature_decay=None)))
+    assert score.load_scorer(run)('The cat.').probs
+
 def test_lengths_of_windows(runs):
     "In training those of the schedule so far; without a recipe the positions of the network"
     d, networks = runs
@@ -379,11 +395,10 @@ def test_the_vocabulary_of_a_run_in_training(runs):
 def test_a_recipe_tells_by_what_its_networks_score():
     "Without a trained generator there is no pseudo-log-likelihood"
     masked, replaced = ('pll', 'word-l2r'), ('p-replaced',)
-    found = {(): (*masked, *replaced), ('uniform_generator',): replaced, ('replacements_from_data',): replaced,
+    found = {(): (*masked, *replaced), ('uniform_generator',): replaced,
              ('two_tower_generator',): ('towers', 'energies', *replaced)}
     for flags,ways in found.items():
-        own = dict(unigram_noise=0.) if 'replacements_from_data' in flags else {}
-        assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True), **own))==ways
+        assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True)))==ways
     assert scoring_ways(preset('tiny', electra_objective=False))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, uniform_generator=True))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, electric_objective=True))==('towers', 'energies')

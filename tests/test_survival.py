@@ -27,6 +27,7 @@ from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import quiet_loading
 from electra_nbdev.engine.training import DeviceMixedPrecision
+from electra_nbdev.networks.build import body_config
 from electra_nbdev.networks.recipe import load_hparams, preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, check_resumable, restore
@@ -812,7 +813,7 @@ NUMBERS = st.integers(-1, 1100) | st.floats(0, 1) | st.booleans()
 @given(st.dictionaries(NAMES, JSON | NUMBERS | st.sampled_from(ALMOST), max_size=3) | JSON)
 def test_fuzzed_hparams(tmp_path_factory, said):
     text = json.dumps(said)
-    try: hp = resolve_hparams('tiny', text)
+    try: body_config(hp := resolve_hparams('tiny', text))
     except InputError as e: assert 'hparam' in str(e) or '`' in str(e)
     else: assert resolve_hparams('tiny', json.dumps(asdict(hp)))==hp
 
@@ -840,4 +841,4 @@ def test_fuzzed_recipe_of_a_run(made, tmp_path_factory, data):
     '{"model_hparam_overrides": {"hidden_act": 3}}',
 ])
 def test_hparams_that_break_parsers(text):
-    with pytest.raises(InputError): resolve_hparams('tiny', text)
+    with pytest.raises(InputError): body_config(resolve_hparams('tiny', text))

@@ -240,7 +240,7 @@ def _count_tokens(ds, vocab_size):
         counts += np.bincount(table['input_ids'].combine_chunks().flatten(), minlength=vocab_size)
     return counts
 
-WHY_DROPPED = dict(official='did not fit into an example: --long-lines split keeps them',
+WHY_DROPPED = dict(official='did not fit into an example: `long_lines` split keeps them',
                    split='one or two left at the end of a document')
 
 def _report_losses(tok, token_counts, counts, long_lines):
@@ -249,7 +249,7 @@ def _report_losses(tok, token_counts, counts, long_lines):
     warn_unknown_share(tok, 0 if unk is None else int(token_counts[unk]), n, 'the examples')
     if counts['documents']>=100 and n<6*counts['documents']:
         warnings.warn(f"a document has {n/counts['documents']:.1f} tokens on average, special tokens included; "
-                      "if the text is in another field or column, name it with --field")
+                      "if the text is in another field or column, name it with `field`")
     if 100*dropped>n: warnings.warn(f"{dropped/(dropped+n):.1%} of the tokens were dropped ({WHY_DROPPED[long_lines]})")
 
 # %% ../../nbs/data/12_examples.ipynb #4f98406b
@@ -369,7 +369,7 @@ def _check_counts(corpus, train, held_out=None):
         warnings.warn(f"{train['skipped_lines']} lines that could not be read were left out, "
                       f"{train['lines']} were used")
     if held_out and not held_out['examples']:
-        few = "put blank lines between the parts of the text" if train['documents']<20 else "give a larger --held-out"
+        few = "put blank lines between the parts of the text" if train['documents']<20 else "give a larger `held_out`"
         warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; {few}")
 
 # %% ../../nbs/data/12_examples.ipynb #c5bebfac
@@ -588,13 +588,12 @@ def check(self:Examples,
 def load_examples(
     path, # Folder that `build_examples` wrote
     hp=None, # `PretrainHParams` to check against
-    kind:type=Examples, # What to open them as
 )->Examples:
     "Open examples, checked against a recipe"
     path = Path(path)
     check_examples(path)
     try:
-        examples = kind(path)
+        examples = Examples(path)
         examples.dataset.data.validate()
         packed,size = examples.packed,examples.recipe['vocab_size']
         n,columns = examples.counts['rows' if packed else 'examples'],_features(size, packed)

@@ -37,7 +37,7 @@ class Corpus:
     format:str|None = None # One of `FORMATS`, for all files; None: each has what its name says
 
     def __post_init__(self):
-        if self.format is not None: check_choice('--format', self.format, FORMATS)
+        if self.format is not None: check_choice('format', self.format, FORMATS)
 
 def as_corpus(
     corpus, # A `Corpus`, or what it takes as `files`
@@ -122,7 +122,7 @@ def _texts(lines, form, field, where, on_bad):
         if field not in row and form in TABLES: raise InputError(f'{where} {lacking(field, row)}')
         if field not in row: on_bad(n, lacking(field, row))
         elif isinstance(row[field], str|None): yield row[field]
-        else: on_bad(n, f'has {type(row[field]).__name__} in `{field}`, not text; name another with --field')
+        else: on_bad(n, f'has {type(row[field]).__name__} in `{field}`, not text; name another with `field`')
 
 def _documents(texts):
     "Lines of texts, None after each"

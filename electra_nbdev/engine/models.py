@@ -82,7 +82,7 @@ def check_examples(
     "Refuse a folder without examples, and hyper-parameters that they do not have"
     facts = Path(path)/'data.json'
     if not facts.is_file() and Path(path).name=='held_out' and (Path(path).parent/'data.json').is_file():
-        raise InputError(f"no document was held out of {Path(path).parent}; build it again with a larger --held-out")
+        raise InputError(f"no document was held out of {Path(path).parent}; build it again with a larger `held_out`")
     if not facts.is_file(): raise InputError(f"{path} holds no examples; build them with electra_data")
     if not isinstance(recipe := read_json(facts).get('recipe'), dict):
         raise InputError(f"the examples in {path} are damaged (data.json has no recipe); "
@@ -100,12 +100,12 @@ def check_packed(
     "Refuse a body that would let documents of one row see each other, or count their positions through"
     if kind not in PACKED_BODIES:
         raise InputError(f"a body of type {kind!r} cannot read rows that documents share; "
-                         f"build examples without --pack, or take one of {', '.join(PACKED_BODIES)}")
+                         f"build examples without `pack`, or take one of {', '.join(PACKED_BODIES)}")
     if 'flash' in attention or 'flex' in attention:
         raise InputError(f"attention {attention!r} cannot read rows that documents share; take 'sdpa'")
 
-_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0,
-                replacements_from_data=False) # What hyper-parameters have to be
+# What hyper-parameters have to be
+_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0)
 
 def _check_packing(hparams):
     "Refuse hyper-parameters that make no sense where documents share rows"
@@ -113,8 +113,8 @@ def _check_packing(hparams):
     if isinstance(body, dict) and body: check_packed(body.get('model_type'))
     for name,value in _PACKING.items():
         if (hparams.get(name) or value)==value: continue
-        raise InputError(f"examples of --pack cannot have the hparam `{name}` {hparams[name]!r}; "
-                         f"set it to {value!r}, or build examples without --pack")
+        raise InputError(f"examples that were built with `pack` cannot have the hparam `{name}` {hparams[name]!r}; "
+                         f"set it to {value!r}, or build examples without `pack`")
 
 # %% ../../nbs/engine/91_models.ipynb #089faa4f
 def check_fitting(
@@ -122,8 +122,8 @@ def check_fitting(
     recipe:dict, # What they were built with
     hparams:dict, # Hyper-parameters, or some of them
 ):
-    "Refuse a recipe that asks for another vocabulary, length or masking rate of replacements than examples have"
-    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length', mask_prob='mask_prob').items():
+    "Refuse a recipe that asks for another vocabulary or length than examples have"
+    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length').items():
         if name not in hparams or key not in recipe or hparams[name]==recipe[key]: continue
         raise InputError(f"the examples in {path} have {name} {recipe[key]}, the recipe asks for {hparams[name]}; "
                          f"set the hparam `{name}` to {recipe[key]}, or build other examples with electra_data")
@@ -187,11 +187,14 @@ def check_device(
     "Refuse a device that there is nowhere, and then one that this machine does not have"
     if name.partition(':')[0] not in DEVICES:
         meant = ' Leave it out: a GPU is taken if there is one.' if name=='gpu' else suggest(name, DEVICES)
-        raise InputError(f"--device is {name!r}; allowed: {', '.join(DEVICES)}.{meant}")
+        raise InputError(f"`device` is {name!r}; allowed: {', '.join(DEVICES)}.{meant}",
+                         argument='device', came=name, allowed=DEVICES)
     if 'torch' not in sys.modules and _is_absent(*name.partition(':')[::2]):
-        raise InputError(f"--device is {name!r}, which this machine does not have; --device cpu is always there")
+        raise InputError(f"`device` is {name!r}, which this machine does not have; `device` cpu is always there",
+                         argument='device', came=name)
     if name=='cpu' or name in devices(): return
-    raise InputError(f"--device is {name!r}, which this machine does not have; it has {', '.join(devices())}")
+    raise InputError(f"`device` is {name!r}, which this machine does not have; it has {', '.join(devices())}",
+                     argument='device', came=name, allowed=devices())
 
 def _is_absent(kind, number):
     "Whether torch need not be asked: a second processor, another system's GPU, or no driver"
@@ -212,7 +215,7 @@ def device_of(
     name = str(default_device() if name is None else name)
     check_device(name)
     try: return torch.empty(0, device=name).device
-    except RuntimeError as e: raise InputError(f"--device {name} cannot be used: {one_line(e)}") from None
+    except RuntimeError as e: raise InputError(f"`device` {name} cannot be used: {one_line(e)}") from None
 
 # %% ../../nbs/engine/91_models.ipynb #1750e4d4
 PRECISIONS = ['fp32', 'bf16', 'fp16', 'auto']
@@ -222,7 +225,7 @@ def check_precision(
     known=PRECISIONS, # What is allowed
 ):
     "Refuse a precision that there is not"
-    if name is not None: check_choice('--precision', name, known)
+    if name is not None: check_choice('precision', name, known)
 
 # %% ../../nbs/engine/91_models.ipynb #8c1f173b
 @contextmanager
@@ -337,7 +340,7 @@ def check_body(
 ):
     "Refuse a folder without a configuration"
     if str(name).startswith('hf:') or (Path(name)/'config.json').is_file(): return
-    raise InputError(f"--body is {name}, which has no config.json; give a folder of a Hugging Face model, or hf:name")
+    raise InputError(f"`body` is {name}, which has no config.json; give a folder of a Hugging Face model, or hf:name")
 
 def body_of(
     name, # Folder with a config.json, or hf:name

@@ -104,7 +104,7 @@ class BadRows:
         why:str, # It cannot be read
     ):
         "One bad row"
-        cure = "" if self.skip is None else ", or leave such rows out with --skip-bad-rows"
+        cure = "" if self.skip is None else ", or leave such rows out with `skip_bad_rows`"
         if not self.skip: raise InputError(f"{self.path} line {line}: {why}; correct it{cure}")
         self.n += 1
 
@@ -230,7 +230,7 @@ def _check_text(path, schema, field):
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     texts = pa.string(), pa.large_string(), pa.string_view(), pa.null()
     if kind not in texts:
-        raise InputError(f"{path}: the column `{field}` holds {kind}, not text; name another with --field")
+        raise InputError(f"{path}: the column `{field}` holds {kind}, not text; name another with `field`")
 
 def lacking(
     field:str, # The name that is asked for
@@ -239,7 +239,7 @@ def lacking(
     "What is wrong with rows that lack a field"
     names = ', '.join(map(str, known)) or 'nothing'
     hint = suggest(field, map(str, known))
-    return f"has no `{field}`, it has {names}; name the field of the text with --field" + (f'.{hint}' if hint else '')
+    return f"has no `{field}`, it has {names}; name the field of the text with `field`" + (f'.{hint}' if hint else '')
 
 # %% ../../nbs/engine/90_rows.ipynb #60c68fee
 FORMATS = 'text', 'jsonl', 'csv', 'tsv', 'parquet', 'arrow', 'tar'
@@ -294,10 +294,10 @@ def _first_rows(text, how):
     return found
 
 # %% ../../nbs/engine/90_rows.ipynb #1c4bfbbe
-_CURES = {'JSON lines': 'give --format jsonl, or name it .jsonl',
-          'Parquet': 'give --format parquet, or name it .parquet', 'Arrow': 'give --format arrow, or name it .arrow',
-          'CSV': 'give --format csv, or name it .csv',
-          'TSV': 'give --format tsv, or name it .tsv', 'a tar archive': 'give --format tar, or name it .tar',
+_CURES = {'JSON lines': 'give `format` jsonl, or name it .jsonl',
+          'Parquet': 'give `format` parquet, or name it .parquet', 'Arrow': 'give `format` arrow, or name it .arrow',
+          'CSV': 'give `format` csv, or name it .csv',
+          'TSV': 'give `format` tsv, or name it .tsv', 'a tar archive': 'give `format` tar, or name it .tar',
           'JSON': 'write an object a line (`jq -c .[]` does it) and name it .jsonl'}
 
 def check_prose(
@@ -307,7 +307,7 @@ def check_prose(
     "Refuse what would be read as prose and is none"
     if what := looks_like(head):
         cure = _CURES.get(what, 'take the text out of it')
-        raise InputError(f"{where} looks like {what}: {cure}; if it is prose all the same, give --format text")
+        raise InputError(f"{where} looks like {what}: {cure}; if it is prose all the same, give `format` text")
 
 
 # %% ../../nbs/engine/90_rows.ipynb #e64b8bc3

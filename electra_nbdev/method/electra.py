@@ -27,11 +27,11 @@ class ReplacedTokenDetection(Objective):
         gen_weight=1., # Of the generator's loss
         disc_weight=50., # Of the discriminator's loss
         temperature=1., # Of the softmax that replacements are sampled from, in training
-        temperature_decay=None, # Share of the run in which its distance from 1 falls to 1/e
         disallow_correct=False, # Never sample the original token
         unigram_noise=0., # Share of the replacements from the unigram distribution
         unigram_noise_until=None) # Share of the run in which that falls to 0
-    packed, has_token_counts = True, False # whether the unigram distribution is known
+    packed = True
+    has_token_counts = False # whether the unigram distribution is known
     columns = 'gen_loss', 'below_unigram', 'disc_auc', 'auc_unigram', 'disc_recall'
 
     @property
@@ -66,19 +66,18 @@ def predict(self:ReplacedTokenDetection,
     mb:MaskedBatch, # Masked batch
 )->Prediction:
     "Predictions and samples for a batch"
-    generator = mb.proposed or self.generator or UniformGenerator(self.vocab_size)
+    generator = self.generator or UniformGenerator(self.vocab_size)
     noise, mb = self.choose_noise(mb)
     prediction = predict_masked(generator, mb, self.training, self.head_step, **self.sampling())
     return self.draw_noise(prediction, noise, mb.u)
 
 # %% ../../nbs/method/06_electra.ipynb #91a72161
 @patch
-def sampling(self:ReplacedTokenDetection)->dict: # `temperature` is a tensor [] if it changes
+def sampling(self:ReplacedTokenDetection)->dict:
     "How replacements are sampled now, as in `sample_tokens`"
-    names = 'temperature', 'temperature_decay', 'disallow_correct'
-    start, decay, never = (self.config.arguments[o] for o in names)
-    now = start if decay is None else 1 + (start-1)*torch.exp(-self.run_fraction/decay)
-    return dict(temperature=now if self.training else 1., disallow_correct=never)
+    own = self.config.arguments
+    temperature = own['temperature'] if self.training else 1.
+    return dict(temperature=temperature, disallow_correct=own['disallow_correct'])
 
 # %% ../../nbs/method/06_electra.ipynb #a518bbd8
 def split_uniform(

@@ -126,7 +126,7 @@ def forward(self:TwoTowers,
     mask, segments, *at = context_of(mb)
     if at and self.mode!='fixed':
         raise InputError("towers with the official leaks cannot read rows that documents share; "
-                         "set cloze_mode to 'fixed', or build examples without --pack")
+                         "set cloze_mode to 'fixed', or build examples without `pack`")
     states = self.bidirectional_states if self.mode=='fixed' else self.official_states
     return self.generator_predictions(states(Inputs(mb.input_ids, mask, segments), *at))
 

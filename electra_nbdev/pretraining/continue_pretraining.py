@@ -33,8 +33,9 @@ from ..method.metrics import unigram_nll
 from ..networks.interop import open_pretrained
 from .learner import ElectraLearner
 from .monitor import JSONLLogger, rounded
-from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, body_config, build_networks,
-                                              given_hparams, objective_of, preset, read_hparams, still_valid, tie_of)
+from ..networks.build import body_config, build_networks, objective_of
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, preset, read_hparams,
+                                           still_valid, tie_of)
 from .runs import check_known, open_examples, run_folder, run_pretraining, with_steps
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1aef6d99

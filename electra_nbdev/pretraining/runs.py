@@ -22,7 +22,7 @@ from fastai.torch_core import no_random, set_seed
 from fastcore.basics import patch
 
 # %% ../../nbs/pretraining/23_runs.ipynb #03358d8c
-from ..data.replacements import examples_for
+from ..data.examples import load_examples
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
@@ -40,11 +40,11 @@ from .graph import CompileStep
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
                                                open_examples, pretrain_dls, steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from ..networks.recipe import LENGTH, SHORT_RUN, PretrainHParams, arguments_of_recipe
-from ..networks.recipe import build_networks, check_init
+from ..networks.build import arguments_of_recipe, build_networks, load_weights, save_networks
+from ..networks.recipe import LENGTH, SHORT_RUN, PretrainHParams, check_init
 from ..networks.recipe import check_longer, check_objective, check_trained_on, check_vocabulary
-from ..networks.recipe import load_hparams, load_weights, preset, reads_table, refuse_other, run_facts
-from ..networks.recipe import save_hparams, save_networks, shortened, with_steps
+from ..networks.recipe import load_hparams, preset, refuse_other, run_facts
+from ..networks.recipe import save_hparams, shortened, with_steps
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -534,7 +534,7 @@ def evaluate_run(
     check_vocabulary(run, check_examples(data) if data else None)
     hp = replace(load_hparams(run/'hparams.json'), train_batch_size=1, grad_accumulation=1) # held-out text may be short
     device, (tensors, _) = device_of(device), newest_state(run)
-    held = examples_for(data, hp, reads_table(hp)) if data else open_examples(None, hp)[1]
+    held = load_examples(data, hp) if data else open_examples(None, hp)[1]
     learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'],
                             objective=objective)
     load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)

@@ -27,8 +27,8 @@ from ..engine.checkpoint import newest_state, saved_networks, tensors_of, unfini
 from ..engine.files import InputError, cache_dir
 from ..engine.models import (check_sizes, complete_network, device_of, load_pretrained, max_input,
                                          model_folder)
-from ..networks.recipe import (PretrainHParams, body_config, build_networks, has_towers, kept_folder,
-                                              load_hparams, load_weights, longest_so_far, read_hparams)
+from ..networks.build import body_config, build_networks, has_towers, kept_folder, load_weights
+from ..networks.recipe import PretrainHParams, load_hparams, longest_so_far, read_hparams
 
 # %% ../../nbs/scoring/41_score.ipynb #8dcf059a
 SCORE_MASK_PROB = .15 # Masking rate that scores are corrected to
