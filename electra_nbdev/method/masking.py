@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/masking.html.md"""
 
 # %% auto #0
 __all__ = ['KEEP_PROB', 'EVAL_MASK_PROB', 'SpecialTokenIds', 'Inputs', 'MaskedBatch', 'mask_batch', 'candidates', 'num_masked',
-           'draw_with_replacement', 'draw_distinct', 'scatter_update', 'apply_mask', 'plot_tokens', 'make_inputs',
-           'split_documents', 'count_in_documents', 'by_document', 'mask_documents', 'mask_examples', 'MaskTokens',
-           'MaskCollator']
+           'max_predictions', 'draw_with_replacement', 'draw_distinct', 'scatter_update', 'apply_mask', 'plot_tokens',
+           'make_inputs', 'split_documents', 'count_in_documents', 'by_document', 'mask_documents', 'mask_examples',
+           'MaskTokens', 'MaskCollator']
 
 # %% ../../nbs/method/01_masking.ipynb #e3939ac1
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def mask_batch(
     "Choose positions in every example and mask their tokens"
     check_choice('duplicates', duplicates, ['distinct', 'official'])
     (bs, sl), cand = inp.input_ids.shape, candidates(inp, special_ids)
-    width = min(sl, max(1, int((mask_prob+.005) * sl)))
+    width = min(sl, max_predictions(mask_prob, sl))
     n = num_masked((inp.input_ids!=special_ids.pad).sum(1), mask_prob, width)
     available = cand.sum(1)
     if hasattr(rand, 'ahead'): rand.ahead(bs, sl if duplicates=='distinct' else width, width, width)
@@ -103,6 +103,14 @@ def num_masked(
 )->Tensor: # Positions to predict in each example, (bs,) int64
     "Round `lens*prob`, but never below 1 or above `max_masked`"
     return (lens*prob).round().long().clamp(1, max_masked)
+
+# %% ../../nbs/method/01_masking.ipynb #6f005818
+def max_predictions(
+    mask_prob:float, # Masking rate
+    sl:int, # Tokens of an example, padding included
+)->int: # At least 1
+    "Most positions that are predicted in one example: the width of a batch's predictions"
+    return max(1, int((mask_prob+.005)*sl))
 
 # %% ../../nbs/method/01_masking.ipynb #75af362b
 def draw_with_replacement(
@@ -237,7 +245,7 @@ def mask_documents(
     own, cand = (number-1).clamp(min=0), candidates(inp, special_ids)
     if isinstance(rand, KeyedRandom): rand = rand.of_documents(bs, n_docs)
     def draw(cols, where): return rand(bs*n_docs, cols).view(bs, -1).gather(1, where)
-    most = max(1, int((mask_prob+.005) * sl)) # of a document, then of a row
+    most = max_predictions(mask_prob, sl) # of a document, then of a row
     width = min(sl, max(most, int(mask_prob*sl + n_docs*max(.5, 1-3*mask_prob))))
     lens, available = (count_in_documents(o, number) for o in (number>0, cand))
     n = num_masked(lens, mask_prob, most).minimum(available)
