@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastcore.docments import docments
 
-from electra_nbdev.cli import _models, electra_score
+from electra_nbdev.cli import electra_score
 from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.files import SHIPPED
 from electra_nbdev.engine.models import shipped
@@ -15,6 +15,7 @@ from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.scoring.likelihood import load_likelihood
 from electra_nbdev.scoring.ranking import load_chooser
+from electra_nbdev.scoring.request import ChoicesJob, ShowJob
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
@@ -87,7 +88,7 @@ def test_the_larger_models_card_has_every_phenomenon(judge):
     for name in set(towers)-{'all pairs', 'ties'}:
         assert ' | '.join(interval(o[name]) for o in (energies, towers, grams)) in card
 
-@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'scoring/42_likelihood.ipynb'])
+@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'scoring/43_pairs.ipynb'])
 def test_pages_have_the_pairs_of_the_larger_models(page):
     "The larger models of the package and those before them: the means of both tests with intervals in one row"
     text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
@@ -151,7 +152,7 @@ def test_blanks_and_odd_words_are_measured_ones():
     for odd in (small, large):
         shares = 'on WikiText-2 {:.0f} %, on film subtitles {:.0f} %'.format(*(o['accuracy'] for o in odd.values()))
         assert shares in (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
-    assert _models('show', None)==_models('choices', None)==['electra-baby']
+    assert ShowJob.default==ChoicesJob.default=='electra-baby'
     defaults = [signature(o).parameters['path'].default for o in (load_scorer, load_chooser)]
     assert defaults==['electra-baby']*2
 

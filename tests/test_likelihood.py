@@ -20,7 +20,8 @@ from electra_nbdev.scoring.likelihood import (Likelihood, Scorer, energy_scores,
 from electra_nbdev.method.masking import Inputs
 from electra_nbdev.scoring.pairs import accuracies, score_pairs
 from electra_nbdev.scoring.ranking import apply_weights, choice_scores, load_chooser, rerank, score_nbest
-from electra_nbdev.scoring.score_files import SCORES, NBest, read_nbest, read_pairs, read_weights, weights_path
+from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights,
+                                               weights_path)
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
@@ -140,7 +141,7 @@ BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'"
        f"--choices '{'the cat sat on ___ . '*30}'": 'no file',
        "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
        "--choices 'the ___' --candidates a b --by towers --model tiny": 'allowed: generator, p-replaced, pll',
-       '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
+       '--text lines.txt --candidates a': 'leave out --candidates', '--choices bad.jsonl': 'line 1',
        f"--text '{'the cat '*60}'": 'where there is nothing',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
        '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'an odd number',
@@ -534,7 +535,7 @@ def test_weights_follow_the_network_not_its_folder(home, tuned):
 
 def test_weights_are_for_lists(home):
     said = typed('electra_score --text lines.txt --weights lists.json --model electric', home)
-    assert said.code==2 and '--weights are for the lists of --nbest' in said.err, said
+    assert said.code==2 and 'leave out --weights' in said.err, said
 
 def test_references_are_needed_for_nothing_else(toy, tmp_path, monkeypatch):
     "Without them no word error rates, so no jiwer"
@@ -544,21 +545,23 @@ def test_references_are_needed_for_nothing_else(toy, tmp_path, monkeypatch):
     picks, rates = apply_weights(toy, [NBest(None, [NEAR, REF, FAR], [-1., -1.2, -9.])], tuned)
     assert (picks, rates)==([1], None)
 
-def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path):
-    said = []
+def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path, capsys):
     (tmp_path/'in.txt').write_bytes('The mat.\n\nThe cat sat.\r\n'.encode())
-    score_text(toy, tmp_path/'in.txt', tmp_path/'out.jsonl', said.append)
+    texts = TextFile(tmp_path/'in.txt')
+    score_text(toy, texts, tmp_path/'out.jsonl')
+    score_text(toy, texts)
     rows = [json.loads(o) for o in (tmp_path/'out.jsonl').read_text().splitlines()]
     assert [(r['text'], r['score']) for r in rows]==[('The mat.', -3.), ('', None), ('The cat sat.', -6.)]
-    assert said==['-3.000\tThe mat.', '\t', '-6.000\tThe cat sat.']
+    assert capsys.readouterr().out.splitlines()==['-3.000\tThe mat.', '\t', '-6.000\tThe cat sat.']
     (tmp_path/'bad.txt').write_bytes(b'good\n\xff\n')
-    with pytest.raises(InputError, match='line 2: byte 1 is not UTF-8'):
-        score_text(toy, tmp_path/'bad.txt', tmp_path/'bad.jsonl', said.append)
+    with pytest.raises(InputError, match='line 2: byte 1 is not UTF-8'): TextFile(tmp_path/'bad.txt')
+    texts.path = tmp_path/'bad.txt' # which changed after it was looked through
+    with pytest.raises(InputError, match='line 2'): score_text(toy, texts, tmp_path/'bad.jsonl')
     assert sorted(o.name for o in tmp_path.iterdir())==['bad.txt', 'in.txt', 'out.jsonl']
 
 def test_a_file_of_lists_gives_a_row_for_each(toy, tmp_path):
     bare = [dict(reference=o.reference, hypotheses=o.hypotheses) for o in toy_lists(None)]
-    _, table = score_nbest(toy, written(tmp_path/'lists.json', bare), tmp_path/'lists.jsonl')
+    _, table = score_nbest(toy, read_nbest(written(tmp_path/'lists.json', bare)), tmp_path/'lists.jsonl')
     assert len((tmp_path/'lists.jsonl').read_text().splitlines())==20
     assert table.loc['reranked'].tolist()==[0., 0., 0.]
 

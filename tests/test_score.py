@@ -65,7 +65,7 @@ BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --mod
        '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
        '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false',
        '': 'one of --show, --text, --pairs, --nbest, --choices', '--show cat --text run/hparams.json': 'came',
-       '--show cat --out rows': 'writes no file', '--show cat --device cuda:99': 'which this machine does not have',
+       '--show cat --out rows': 'leave out --out', '--show cat --device cuda:99': 'which this machine does not have',
        '--show cat --model hf:me/none': 'hf:me/none does not open'}
 
 @pytest.mark.parametrize('flags', BAD)

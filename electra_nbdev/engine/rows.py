@@ -7,8 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/rows.html.md"""
 # %% auto #0
 __all__ = ['TABLES', 'FORMATS', 'compression_of', 'file_kind', 'unpacked', 'damage_as_os_error', 'file_blocks', 'byte_lines',
            'decoded', 'BadRows', 'text_lines', 'json_row', 'json_lines', 'delimited', 'column_texts', 'lacking',
-           'format_of', 'looks_like', 'check_prose', 'check_columns', 'table_rows', 'text_rows', 'check_texts',
-           'members', 'blocks_of']
+           'format_of', 'looks_like', 'check_prose', 'check_columns', 'table_rows', 'text_rows', 'members', 'blocks_of']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import bz2, csv, json, lzma, re, tarfile
@@ -352,24 +351,6 @@ def text_rows(
         if double := sorted({*row} & {*taken}):
             raise InputError(f"{where} has a column `{double[0]}`, as the results have; rename it")
         yield i, row.pop('text'), row
-
-
-# %% ../../nbs/engine/90_rows.ipynb #d1a6b2f3
-def check_texts(
-    path, # As of `text_rows`
-    taken=(), # As of `text_rows`
-):
-    "Refuse an empty file, one of something else, and a table with a row that cannot be scored"
-    if Path(path).is_dir(): raise InputError(f"{path} is a folder; give a file of texts, one a line")
-    with open(path, 'rb') as f:
-        if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
-        f.seek(0)
-        what = looks_like(f.read(2**16))
-    table = format_of(path) in ('jsonl', *TABLES)
-    if table and not sum(1 for _ in text_rows(path, taken)): raise InputError(f"{path} has no rows, only a header")
-    if table or not what or what in ('CSV', 'TSV'): return # sentences may have as many commas
-    raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
-                     "with a column `text`")
 
 
 # %% ../../nbs/engine/90_rows.ipynb #62f79722
