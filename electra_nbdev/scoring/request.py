@@ -103,6 +103,7 @@ def ways_of(self:ScoreJob,
         if o not in ways: check_choice(f'`by` for {model}', o, ways)
     return ways
 
+# %% ../../nbs/scoring/45_request.ipynb #b6ee1775
 @patch
 def possible(self:ScoreJob,
     model, # Its name

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
-           'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'check_one_test', 'TextFile',
+           'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'read_pairs', 'texts_of', 'check_one_test', 'TextFile',
            'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'likelihood_ways', 'choice_ways',
            'TunedWeights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
 
@@ -22,6 +22,17 @@ from ..engine.command import fits
 from ..engine.files import InputError, check_choice, one_line, read_json
 from ..engine.rows import TABLES, format_of, json_lines, looks_like, text_lines, text_rows
 from ..networks.recipe import load_hparams, scoring_ways
+
+# %% ../../nbs/scoring/40_score_files.ipynb #52b81645
+def read_pairs(
+    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
+)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
+    """Minimal pairs of any of the forms above
+
+    `given` has how many characters at the beginning of each text are not scored, `ratio` the share of WUG."""
+    pairs = list(_hub_pairs(path) if str(path).startswith('hf:') else _file_pairs(Path(path)))
+    if not pairs: raise InputError(f"{path} is empty: it has no pairs")
+    return pairs
 
 # %% ../../nbs/scoring/40_score_files.ipynb #400db401
 def _whole(o, name):
@@ -46,6 +57,7 @@ def _comps(o, name):
 def _entities(o, name):
     return _given([o['input_prefix']]*len(o['options']), o['options'], name, f"{name}_{o['numops']}_ops")
 
+# %% ../../nbs/scoring/40_score_files.ipynb #acb069f2
 def _wug(o, name):
     good, bad = o['sentences'].split('\t')
     ratio = float(o['ratio'])
@@ -78,6 +90,7 @@ def _form(o, where):
     known = '; '.join(f"{k}: {', '.join(fields)}" for k,fields in needed.items())
     raise InputError(f"{where} has the fields of no test ({known}); it has {has}")
 
+# %% ../../nbs/scoring/40_score_files.ipynb #73fa24ca
 def _beside(o, form, where):
     "Fields that no test has, to be kept; the results have names of their own"
     found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), 'linguistics_term', 'UID')}
@@ -85,6 +98,7 @@ def _beside(o, form, where):
         raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
     return found
 
+# %% ../../nbs/scoring/40_score_files.ipynb #06fce6d4
 def _pair(o, name, where):
     "A pair of an object of any of the forms"
     form = _form(o, where)
@@ -95,7 +109,6 @@ def _pair(o, name, where):
         if all(t[n:].strip() for t,n in zip(texts, pair.get('given', [0]*len(texts)))): return pair
     except (AttributeError, IndexError, TypeError, ValueError): pass
     raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; give the published file")
-
 
 # %% ../../nbs/scoring/40_score_files.ipynb #4af6af9e
 def _line_pairs(path):
@@ -145,6 +158,7 @@ def _hub_pairs(spec):
 
 def _files_in(folder): return sorted(o for e in ('jsonl', 'txt') for o in folder.glob(f'*.{e}'))
 
+# %% ../../nbs/scoring/40_score_files.ipynb #e27cf66a
 def _file_pairs(path):
     "Pairs of a file, or of the files in a folder"
     what = 'a .jsonl or .txt file, or a folder with such files'
@@ -159,17 +173,6 @@ def _file_pairs(path):
                              '{"sentence_good": "The cats sit.", "sentence_bad": "The cats sits."}')
         if f.suffix=='.txt': yield from _line_pairs(f)
         else: yield from (_pair(o, f.stem, f'{f}, line {n}') | dict(line=n) for n,o in _both_directions(json_lines(f)))
-
-# %% ../../nbs/scoring/40_score_files.ipynb #52b81645
-def read_pairs(
-    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
-)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
-    """Minimal pairs of any of the forms above
-
-    `given` has how many characters at the beginning of each text are not scored, `ratio` the share of WUG."""
-    pairs = list(_hub_pairs(path) if str(path).startswith('hf:') else _file_pairs(Path(path)))
-    if not pairs: raise InputError(f"{path} is empty: it has no pairs")
-    return pairs
 
 # %% ../../nbs/scoring/40_score_files.ipynb #6407857f
 def check_one_test(
@@ -460,6 +463,7 @@ def weights_path(
     "Where its weights are"
     return Path(out).with_suffix('.weights.json')
 
+# %% ../../nbs/scoring/40_score_files.ipynb #32071cc6
 def read_weights(
     path, # From a run that tunes
 )->TunedWeights:
@@ -489,6 +493,7 @@ def check_by(
     raise InputError(f"the weights were tuned by {tuned.by}, and these likelihoods are by {by}; "
                      f"give `by` {tuned.by}, or tune again")
 
+# %% ../../nbs/scoring/40_score_files.ipynb #6f5fc828
 def check_kind(
     tuned:TunedWeights, # From `read_weights`
     lists:list, # From `read_nbest`
