@@ -378,16 +378,11 @@ def test_names_of_scores(name, tmp_path):
 def test_lists_of_other_systems(tmp_path):
     "What each of them writes: the same hypotheses, scores and reference"
     texts = [dict(text='a b'), dict(text='a')]
-    def each(name): return [o | {name: s} for o,s in zip(texts, (1, 2))]
     espnet = [dict(name=f't[{n}]', text='a b', token='x', rec_text=t, score=n)
               for n,t in ((1, '▁a▁b<eos>'), (2, '▁a<eos>'))]
     forms = dict(
-        whisper=dict(reference='a b', nbest=each('avg_logprob')),
-        transformers=dict(reference='a b', hypotheses=['a b', 'a'], sequences_scores=[1, 2]),
-        vosk=dict(ref='a b', alternatives=each('confidence')),
-        gstreamer=dict(ref='a b', hypotheses=[dict(transcript='a b', likelihood=1, confidence=.9),
-                                              dict(transcript='a', likelihood=2)]),
-        espnet=dict(utt_id='7', output=espnet),
+        vosk=dict(reference='a b', alternatives=[o | dict(confidence=s) for o,s in zip(texts, (1, 2))]),
+        espnet=dict(id='7', output=espnet),
         nemo=dict(audio_filepath='7', duration=1., text='a b', pred_text='a b', beams=[['a b', 1], ['a', 2.]]))
     for name,o in forms.items():
         found, = read_nbest(written(tmp_path/f'{name}.jsonl', o))
@@ -401,12 +396,12 @@ def test_lists_of_other_systems(tmp_path):
 
 def test_a_text_beside_hypotheses_is_no_reference(tmp_path):
     "Some systems write the best hypothesis there, which would be without errors"
-    found, = read_nbest(written(tmp_path/'a.jsonl', dict(text='a b', nbest=['a b', 'a'])))
+    found, = read_nbest(written(tmp_path/'a.jsonl', dict(text='a b', hypotheses=['a b', 'a'])))
     assert found.reference is None
 
 BAD_LISTS = {'[{"output": "a"}]': r'has no hypotheses among its fields \(output\)',
              '[{"guesses": ["a"], "utt": 1}]': r'fields \(guesses, utt\); they have to be a list called hyp',
-             '[{"nbest": [{"words": "a", "cost": 1}]}]': r'fields \(nbest, words, cost\).*objects with rec_text, hyp',
+             '[{"hypotheses": [{"words": "a", "cost": 1}]}]': r'fields \(hypotheses, words, cost\).*with rec_text, hyp',
              '[{"input": ["a"], "output": "a"}, {"input": ["a"]}]': 'item 2, has no reference, and others have',
              '[{"input": ["a"], "reference": 7}]': 'a reference that is no text: 7',
              '{"beams": [["a", "b"]]}': 'no numbers',

@@ -22,8 +22,7 @@ from electra_nbdev.method.electra import ReplacedTokenDetection, StepOutput
 from electra_nbdev.finetuning.trials import run_trials
 from make import VARIANTS
 from survival import (At, Seen, assert_alike, assert_same, checkpoints, distance, finished, killed, launch, made,
-                      result, run, train,
-                      weights)
+                      result, run, train, weights)
 
 KILLS = int(os.environ.get('ELECTRA_TEST_KILLS', 3))
 KINDS = {k: VARIANTS[k] for k in ('one network', 'tied', 'BERT', 'Electric', 'uniform', 'official')}

@@ -348,7 +348,7 @@ def test_a_run_is_opened(runs, name):
 
 @pytest.mark.parametrize('gone', [dict(replacements_from_data=True), dict(temperature_decay=.1)])
 def test_a_run_of_0_3_whose_replacements_came_from_a_table(runs, tmp_path, gone):
-    "It is refused, and a copy of its discriminator opens; one that only names hyper-parameters is as others"
+    "It is refused in a line, and a copy of its discriminator opens; a run that only names both is like others"
     d, run = runs[0], tmp_path/'run'
     shutil.copytree(d/'done', run)
     shutil.rmtree(run/'generator')
