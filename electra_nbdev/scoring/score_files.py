@@ -261,13 +261,11 @@ def read_choices(
     return found
 
 # %% ../../nbs/scoring/40_score_files.ipynb #5b978d67
-REFERENCES = ('reference', 'ref', 'ground_truth', 'output') # Names under which files hold what was said
-HYPOTHESES = ('hypotheses', 'input', 'nbest', 'n_best', 'beams', 'alternatives', 'output') # A list
-TEXTS = ('rec_text', 'hypothesis', 'transcript', 'utterance', 'text') # The text of a hypothesis
-SCORES = ('scores', 'score', 'asr_scores', 'asr_score', 'am_scores', 'am_score', 'log_probs', 'log_prob', 'logprobs',
-          'logprob', 'avg_logprobs', 'avg_logprob', 'sequences_scores', 'likelihood', 'confidences',
-          'confidence') # Scores of the ASR system
-IDS = ('id', 'utt_id', 'utt', 'key', 'audio_filepath') # Which recording it is
+REFERENCES = 'reference', 'output' # Names under which files hold what was said
+HYPOTHESES = 'hypotheses', 'input', 'beams', 'alternatives', 'output' # A list
+TEXTS = 'rec_text', 'hypothesis', 'text' # The text of a hypothesis
+SCORES = 'scores', 'score', 'confidence' # Of the ASR system
+IDS = 'id', 'audio_filepath' # Which recording it is
 
 @dataclass
 class NBest:
@@ -319,10 +317,6 @@ def _utterances(o):
 
 # %% ../../nbs/scoring/40_score_files.ipynb #27ff5b2a
 def _first(o, names): return next((o[k] for k in names if o.get(k) is not None), None)
-
-def _flat(o):
-    "An object with what the gstreamer server has under `result`"
-    return o | o['result'] if isinstance(o, dict) and isinstance(o.get('result'), dict) else o
 
 def _listed(o): return next((o[k] for k in HYPOTHESES if isinstance(o.get(k), list)), None) or [None]
 
@@ -388,7 +382,7 @@ def read_nbest(
     path = Path(path)
     if not path.is_file(): raise InputError(f"there is no file {path}; give n-best lists as .json, .jsonl or .tsv")
     what = 'line' if path.suffix in ('.tsv', '.jsonl') else 'item'
-    raw = [(n, _flat(o)) for n,o in _raw_lists(path)]
+    raw = list(_raw_lists(path))
     lists = [_nbest(o, f'{path}, {what} {n},') for n,o in raw]
     if not lists: raise InputError(f"{path} is empty; give n-best lists as .json, .jsonl or .tsv")
     for name in ('scores', 'reference'):
