@@ -11,7 +11,7 @@ __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHE
            'TunedWeights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
-import csv, json, math, os, re
+import json, math, os, re
 from collections import Counter
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -20,7 +20,8 @@ from pathlib import Path
 from ..data.text import hub_parts
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice, one_line, read_json
-from ..engine.rows import TABLES, format_of, json_lines, looks_like, text_lines, text_rows
+from ..engine.rows import (TABLES, BadRows, format_of, json_lines, looks_like, table_rows, text_lines,
+                                       text_rows)
 from ..networks.recipe import load_hparams, scoring_ways
 
 # %% ../../nbs/scoring/40_score_files.ipynb #52b81645
@@ -278,15 +279,14 @@ class NBest:
 # %% ../../nbs/scoring/40_score_files.ipynb #4d239215
 def _table_lists(path):
     "Objects of a .tsv file; neighbouring lines of one id, or of one reference, belong together"
-    with open(path, encoding='utf-8-sig', errors='replace', newline='') as f:
-        lines = list(csv.DictReader(f, delimiter='\t', quoting=csv.QUOTE_NONE))
-    columns = [*lines[0]] if lines else []
+    lines = [*table_rows(path, BadRows(path, None))]
+    columns = [*lines[0][1]] if lines else []
     reference, text, score, own = (next((o for o in names if o in columns), None)
                                    for names in (REFERENCES, TEXTS, SCORES, IDS))
     if not text or not (reference or own):
         raise InputError(f"{path}, line 1 needs a column hypothesis, and id or reference, by which lines belong "
-                         f"together; a score is optional; it has {', '.join(map(str, columns)) or 'nothing'}")
-    for key,g in groupby(enumerate(lines, 2), key=lambda o: own and o[1][own] or reference and o[1][reference]):
+                         f"together; a score is optional; it has {', '.join(columns) or 'nothing'}")
+    for key,g in groupby(lines, key=lambda o: own and o[1][own] or reference and o[1][reference]):
         numbers, rows = zip(*g)
         if not key: raise InputError(f"{path}, line {numbers[0]} has neither id nor reference; give one of them")
         found = dict(hypotheses=[o[text] for o in rows], scores=[o[score] for o in rows] if score else None)
