@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/ranking.html.md"""
 
 # %% auto #0
 __all__ = ['FOLDS', 'rank_choices', 'masked_scores', 'load_chooser', 'fill_blank', 'choice_scores', 'choose', 'choice_accuracy',
-           'print_choices', 'rerank', 'model_digest', 'check_tuned', 'score_nbest', 'apply_weights', 'rerank_report']
+           'print_choices', 'rerank', 'model_digest', 'score_nbest', 'apply_weights', 'rerank_report']
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8dbf2c8b
 import json
@@ -29,7 +29,7 @@ from ..method.generator import hidden_states, masked_logits, mlm_nll
 from .likelihood import (Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
                                               window_scores)
 from .pairs import wilson
-from .score_files import (BLANK, TunedWeights, check_by, check_kind, check_references, choice_ways,
+from .score_files import (BLANK, TunedWeights, check_references, check_tuned, choice_ways,
                                                likelihood_ways, weights_path)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8a81cdce
@@ -232,18 +232,6 @@ def model_digest(
     arrays = (o.detach().cpu().flatten().view(torch.uint8).numpy() for o in weights)
     return digest_of([fingerprint(model.tokenizer).encode(), *arrays])
 
-# %% ../../nbs/scoring/44_ranking.ipynb #c41d07e2
-def check_tuned(
-    tuned:TunedWeights, # From `read_weights`
-    model:Likelihood, # From `load_likelihood`
-    lists:list, # From `read_nbest`
-):
-    "Refuse weights of another model or way, or for lists of another kind"
-    if tuned.model!=model_digest(model):
-        raise InputError("the weights were tuned with another model; give that one as `model`, or tune again")
-    check_by(tuned, model.by)
-    check_kind(tuned, lists)
-
 # %% ../../nbs/scoring/44_ranking.ipynb #7f97a62d
 def _likelihoods(model, lists):
     "For each list the rows of its hypotheses"
@@ -285,7 +273,9 @@ def apply_weights(
     out=None, # JSONL file: a row for each list
 )->tuple: # Index chosen in each list; table of word error rates, None without references
     "Re-rank lists with tuned weights"
-    check_tuned(tuned, model, lists)
+    if tuned.model!=model_digest(model):
+        raise InputError("the weights were tuned with another model; give that one as `model`, or tune again")
+    check_tuned(tuned, lists, model.by)
     if lists[0].reference: _errors('a', 'a') # needs jiwer
     rows, chosen = _likelihoods(model, lists), []
     with jsonl_rows(out) as write:

@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
            'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'read_pairs', 'texts_of', 'check_one_test', 'TextFile',
            'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'likelihood_ways', 'choice_ways',
-           'TunedWeights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
+           'TunedWeights', 'weights_path', 'read_weights', 'check_tuned']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
 import json, math, os, re
@@ -474,25 +474,18 @@ def read_weights(
                      "and the bonus finite: tune again")
 
 # %% ../../nbs/scoring/40_score_files.ipynb #88256eca
-def check_by(
-    tuned:TunedWeights, # From `read_weights`
-    by:str, # Way of the likelihoods
-    ways:tuple=(), # Those that the model has; empty: not known
-):
-    "Refuse weights of another way"
-    if tuned.by==by: return
-    if ways and tuned.by not in ways:
-        raise InputError(f"the weights were tuned by {tuned.by} of another model; give that one as `model`, or tune "
-                         "again")
-    raise InputError(f"the weights were tuned by {tuned.by}, and these likelihoods are by {by}; "
-                     f"give `by` {tuned.by}, or tune again")
-
-# %% ../../nbs/scoring/40_score_files.ipynb #6f5fc828
-def check_kind(
+def check_tuned(
     tuned:TunedWeights, # From `read_weights`
     lists:list, # From `read_nbest`
+    by:str|None, # Way of the likelihoods, if it is known
+    ways:tuple=(), # Those that the model has; empty: not known
 ):
-    "Refuse weights of lists with scores for lists without, and the other way round"
+    "Refuse weights of another way, and weights of lists with scores for lists without, or the other way round"
+    if by and tuned.by!=by:
+        known = not ways or tuned.by in ways
+        cure = f"give `by` {tuned.by}" if known else "give that one as `model`"
+        whose = f", and these likelihoods are by {by}" if known else " of another model"
+        raise InputError(f"the weights were tuned by {tuned.by}{whose}; {cure}, or tune again")
     if tuned.scored==(lists[0].scores is not None): return
     had, has = ('scores', 'none') if tuned.scored else ('no scores', 'some')
     raise InputError(f"the weights were tuned on lists with {had} of the ASR system, and these have {has}; "
