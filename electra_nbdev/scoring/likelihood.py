@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from fastcore.basics import chunked, patch
+from fastcore.basics import chunked
 from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
@@ -39,7 +39,7 @@ from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..networks.build import kept_folder, load_networks
-from .score import (Scorer, load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
+from .score import (load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
                                        saved_recipe, trained_rate, windows)
 from .score_files import COLUMNS, PARTS, UNITS, TextFile, likelihood_ways
 
@@ -274,16 +274,6 @@ def load_likelihood(
         scores = partial(pass_scores, model, tok.mask_token_id, within_words=by=='word-l2r')
     model = with_unread_masks(model).to(device)
     return Likelihood(scores, tok, length, device, by, model, by in ('pll', 'word-l2r'), frame, str(path))
-
-# %% ../../nbs/scoring/42_likelihood.ipynb #c9fd85fe
-@patch
-def log_likelihood(self:Scorer,
-    texts, # Strings
-)->list: # nats; None for a text without tokens
-    "Log-likelihood of each text, by the first way that the model has"
-    path, vocab = self.source
-    if not self.likelihood: self.likelihood = load_likelihood(path, vocab=vocab, device=self.device)
-    return [o['score'] for o in pseudo_log_likelihood(self.likelihood, texts)]
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #6050a00d
 def _places(text, tokens, per):

@@ -35,15 +35,13 @@ SCORE_MASK_PROB = .15 # Masking rate that scores are corrected to
 
 @dataclass
 class Scorer:
-    "A trained model that scores texts"
-    discriminator:nn.Module|None # Gives every token a logit; None where a model has only likelihoods
+    "A trained model that gives every word P(replaced)"
+    discriminator:nn.Module # Gives every token a logit
     generator:nn.Module|None # Masked language model that proposes other words, if there is one
     tokenizer:object # Of both
     max_length:int # Tokens of the examples they were trained on
     mask_prob:float=SCORE_MASK_PROB # Masking rate in training
     device:str='cpu' # Where the networks compute
-    source:tuple=() # Folder and vocabulary, from which `log_likelihood` opens what it needs
-    likelihood:object=None # What it has opened
 
     def __post_init__(self):
         for o in filter(None, (self.discriminator, self.generator)): o.eval().to(self.device)
@@ -73,9 +71,6 @@ def score_tokens(
     threshold:float=.5, # P(replaced) from which a word is flagged
 )->TokenScores:
     "P(replaced) of every word of a text"
-    if not scorer.discriminator:
-        raise InputError(f"{scorer.source[0]} has no network that tells replaced tokens (electra_objective is false); "
-                         "give a run that has, or ask this one for likelihoods")
     ids, groups, spans = words_of(scorer.tokenizer, text)
     warn_unknown(scorer.tokenizer, [ids], 'the text', UNREAD)
     probs, (starts, ends) = replaced_probs(scorer, ids), zip(*spans)
@@ -302,18 +297,19 @@ def load_scorer(
     vocab=None, # Vocabulary of a run that is still in training, if it is not the sample's
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Scorer:
-    "Open a trained model for scoring, or for likelihoods if it is an Electric"
+    "Open a trained model for scoring"
     folder, device = model_folder(path), device_of(device)
     run = folder.parent if folder.name=='discriminator' or (folder/'towers').is_dir() else folder
     hp, found = saved_recipe(run), [o for o in (run/'discriminator', run) if (o/'config.json').is_file()]
-    rate, source = trained_rate(hp), (folder, vocab)
-    if hp and kept_folder(hp)!='discriminator': opened = None, None, None, hp.max_seq_length
-    elif found and not unfinished(folder): opened = _from_folders(run, found[0], hp)
+    if hp and kept_folder(hp)!='discriminator':
+        raise InputError(f"{folder} has no network that tells replaced tokens (electra_objective is false); give a run "
+                         "that has, or ask this one for likelihoods")
+    if found and not unfinished(folder): opened = _from_folders(run, found[0], hp)
     elif hp:
         model, *rest = open_in_training(run, hp, vocab)
         opened = model.discriminator, None if has_towers(model) else model.generator, *rest
     else: raise InputError(f"{folder} holds no model; give the folder of a run or of a discriminator")
-    return Scorer(*opened, rate, device, source)
+    return Scorer(*opened, trained_rate(hp), device)
 
 Scorer.from_pretrained = staticmethod(load_scorer)
 
