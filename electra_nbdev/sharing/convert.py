@@ -27,6 +27,7 @@ from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
 from ..engine.weights import SLOTS, head_name, official_name
+from ..finetuning.finetune_recipe import finetune_preset
 from ..finetuning.glue import glue_facts
 from ..method.discriminator import token_logits
 from ..method.towers import shift
@@ -260,7 +261,6 @@ _QUESTIONS = dict(joint='joint_prediction', classifier='answerable_classifier',
 
 def _official_recipe(nets, tasks):
     "The recipe of heads that came without one"
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     asks = next((o['settings'] for o in tasks.values() if o['kind']=='QATask'), {})
     said = {_QUESTIONS[k]: v for k,v in asks.items() if k in _QUESTIONS}
     said |= dict(vocab_size=nets.hp.vocab_size, embedding_size=nets.hp.embedding_size)
@@ -269,7 +269,6 @@ def _official_recipe(nets, tasks):
 # %% ../../nbs/sharing/47_convert.ipynb #83335379
 def _write_texts(nets, folder, heads, tasks):
     "A fine-tuned model of this library"
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     if nets.tokenizer is None:
         raise InputError(f"{nets.where} has no vocabulary, which {', '.join(tasks)} needs; put its vocab.txt there")
     hp = finetune_preset(**nets.finetuning) if nets.finetuning else _official_recipe(nets, tasks)
