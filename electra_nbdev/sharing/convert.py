@@ -30,7 +30,7 @@ from ..engine.models import max_input, quiet_loading
 from ..engine.weights import SLOTS, head_name, official_name
 from ..method.discriminator import token_logits
 from ..method.electric import shift
-from ..networks.interop import Pretrained, open_pretrained
+from ..networks.foreign import Pretrained, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..networks.build import has_towers, kept_folder, save_networks
 from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
