@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from common import RESULTS, arguments, report, table
 
-WAYS = 'energy', 'towers'
+WAYS = dict(energy='energies', towers='towers') # {name in the results: way}
 ONE_WORD = dict(wikitext='text/wikitext2.valid.detok.txt', subtitles='babylm/open_subtitles.dev')
 NBEST = 'test_cv', 'wsj_scored_dev' # Lists of hypotheses, without and with scores
 SHUFFLED = 300 # Sentences of each text
@@ -125,7 +125,7 @@ def main():
                      out=(str(RESULTS/'electric.json'), 'results'))
     from electra_nbdev.scoring.likelihood import load_likelihood
     data = Path(args.data) if args.data else None
-    found = {by: measure(load_likelihood(args.model, by, device='cpu'), data) for by in WAYS}
+    found = {by: measure(load_likelihood(args.model, way, device='cpu'), data) for by,way in WAYS.items()}
     table(('by', 'what', 'number', '95 %'), rows(found))
     facts = dict(benchmark='likelihoods', model=args.model, found=found)
     report(facts, args.out if data else None)

@@ -31,7 +31,7 @@ def electra_vocab(
     strip_accents:bool_arg=True, # Remove accents
     min_frequency:int=2, # Rarer pieces are not made
     field:str='text', # Of JSON lines, or column of a table, that holds the text
-    format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
+    format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Train a WordPiece vocabulary on a corpus"
     from electra_nbdev.data.text import Corpus
@@ -60,7 +60,7 @@ def electra_data(
     pack:bool=False, # Several examples share a row, so that little padding is left
     tasks:int=None, # Build in so many tasks of datatrove, num_proc at a time; has no influence on the result
     field:str='text', # Of JSON lines, or column of a table, that holds the text
-    format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
+    format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
     from electra_nbdev.data.text import Corpus

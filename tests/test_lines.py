@@ -13,7 +13,7 @@ from electra_nbdev.scoring.score_files import TextFile
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import wordpiece
-from test_score import PIECES
+from make import PIECES
 
 LINE = "the cat sat on the mathematics , the mat's . "
 

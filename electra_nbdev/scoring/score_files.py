@@ -248,8 +248,9 @@ def read_choices(
         text, choices, answer = (o.get(k) for k in ('text', 'choices', 'answer'))
         where, listed = f'{path}, line {n}', isinstance(choices, list) and all(isinstance(c, str) for c in choices)
         if not isinstance(text, str) or len(BLANK.findall(text))!=1:
-            raise InputError(f"{where} needs a `text` with one blank, written as ___")
-        if not listed or len(set(choices))<2: raise InputError(f"{where} needs `choices`, a list of two or more texts")
+            raise InputError(f"{where} needs a field `text` with one blank, written as ___")
+        if not listed or len(set(choices))<2:
+            raise InputError(f"{where} needs a field `choices`, a list of two or more texts")
         if answer is not None and answer not in choices:
             raise InputError(f"{where} has the answer {answer!r}, which is none of its choices")
         found.append(dict(text=text, choices=choices, answer=answer))
@@ -257,13 +258,11 @@ def read_choices(
     return found
 
 # %% ../../nbs/scoring/40_score_files.ipynb #5b978d67
-REFERENCES = ('reference', 'ref', 'ground_truth', 'output') # Names under which files hold what was said
-HYPOTHESES = ('hypotheses', 'input', 'nbest', 'n_best', 'beams', 'alternatives', 'output') # A list
-TEXTS = ('rec_text', 'hypothesis', 'transcript', 'utterance', 'text') # The text of a hypothesis
-SCORES = ('scores', 'score', 'asr_scores', 'asr_score', 'am_scores', 'am_score', 'log_probs', 'log_prob', 'logprobs',
-          'logprob', 'avg_logprobs', 'avg_logprob', 'sequences_scores', 'likelihood', 'confidences',
-          'confidence') # Scores of the ASR system
-IDS = ('id', 'utt_id', 'utt', 'key', 'audio_filepath') # Which recording it is
+REFERENCES = 'reference', 'output' # Names under which files hold what was said
+HYPOTHESES = 'hypotheses', 'input', 'beams', 'alternatives', 'output' # A list
+TEXTS = 'rec_text', 'hypothesis', 'text' # The text of a hypothesis
+SCORES = 'scores', 'score', 'confidence' # Of the ASR system
+IDS = 'id', 'audio_filepath' # Which recording it is
 
 @dataclass
 class NBest:
@@ -315,10 +314,6 @@ def _utterances(o):
 
 # %% ../../nbs/scoring/40_score_files.ipynb #27ff5b2a
 def _first(o, names): return next((o[k] for k in names if o.get(k) is not None), None)
-
-def _flat(o):
-    "An object with what the gstreamer server has under `result`"
-    return o | o['result'] if isinstance(o, dict) and isinstance(o.get('result'), dict) else o
 
 def _listed(o): return next((o[k] for k in HYPOTHESES if isinstance(o.get(k), list)), None) or [None]
 
@@ -384,7 +379,7 @@ def read_nbest(
     path = Path(path)
     if not path.is_file(): raise InputError(f"there is no file {path}; give n-best lists as .json, .jsonl or .tsv")
     what = 'line' if path.suffix in ('.tsv', '.jsonl') else 'item'
-    raw = [(n, _flat(o)) for n,o in _raw_lists(path)]
+    raw = list(_raw_lists(path))
     lists = [_nbest(o, f'{path}, {what} {n},') for n,o in raw]
     if not lists: raise InputError(f"{path} is empty; give n-best lists as .json, .jsonl or .tsv")
     for name in ('scores', 'reference'):
