@@ -115,6 +115,17 @@ def newest(self:ModelFolder,
 
 # %% ../../nbs/networks/18_folder.ipynb #ece96946
 @patch(as_prop=True)
+def kept(self:ModelFolder)->str|None: # None: its recipe is not known
+    "Folder of the network that is kept"
+    from electra_nbdev.networks.build import kept_folder
+    return kept_folder(self.recipe) if self.recipe else None
+
+@patch(as_prop=True)
+def mask_prob(self:ModelFolder)->float|None: # None: its recipe is not known
+    "Masking rate in training"
+    return self.recipe.mask_prob if self.recipe else None
+
+@patch(as_prop=True)
 def length(self:ModelFolder)->int|None: # None: its recipe is not known
     "Tokens of the sequences that it was trained to read; in training, of the longest so far"
     if self.recipe is None: return None

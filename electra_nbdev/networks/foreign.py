@@ -22,20 +22,15 @@ from torch import nn
 from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraConfig, ElectraForMaskedLM,
                           ElectraForPreTraining)
 
-from electra_nbdev.data.tokenizer import check_pieces, load_tokenizer
-from electra_nbdev.engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of
-from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.models import (check_missing, check_sizes, complete_network, load_pretrained)
-from electra_nbdev.engine.weights import (Weights, drop_copies, from_official, has_encoder, head_name, read_bundle,
-<<<<<<< /tmp/tmpcucli1u1
+from ..data.tokenizer import check_pieces, load_tokenizer
+from ..engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of
+from ..engine.files import InputError
+from ..engine.models import (check_missing, check_sizes, complete_network, load_pretrained)
+from ..engine.weights import (Weights, drop_copies, from_official, has_encoder, head_name, read_bundle,
                                           sizes_of, unit_of)
-from electra_nbdev.method.electra import Objective
-=======
-                                          sizes_of, tensorflow_prefix, unit_of)
-from electra_nbdev.method.objective import Objective
->>>>>>> /tmp/tmposn_wiem
-from electra_nbdev.networks.build import body_config, build_networks
-from electra_nbdev.networks.recipe import SIZES, PretrainHParams, given_hparams, preset
+from ..method.objective import Objective
+from .build import body_config, build_networks
+from .recipe import SIZES, PretrainHParams, given_hparams, preset
 
 # %% ../../nbs/networks/17_foreign.ipynb #966825a9
 def with_tokenizer(

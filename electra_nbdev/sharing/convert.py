@@ -22,24 +22,20 @@ from torch import nn
 from transformers import (ElectraConfig, ElectraForQuestionAnswering, ElectraForSequenceClassification,
                           ElectraForTokenClassification)
 
-from electra_nbdev.data.tokenizer import write_tokenizer
-from electra_nbdev.engine.checkpoint import rng_state, save_checkpoint
-from electra_nbdev.engine.command import ONNX, check_packages
-from electra_nbdev.engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
-from electra_nbdev.engine.models import max_input, quiet_loading
-from electra_nbdev.engine.weights import SLOTS, head_name, official_name
-from electra_nbdev.method.discriminator import token_logits
-<<<<<<< /tmp/tmp0trmgt4f
-from electra_nbdev.method.electric import shift
-from electra_nbdev.networks.foreign import Pretrained, open_pretrained
-=======
-from electra_nbdev.method.towers import shift
-from electra_nbdev.networks.interop import Pretrained, open_pretrained
->>>>>>> /tmp/tmpfvsk75jc
-from electra_nbdev.pretraining.monitor import as_lines, plot_history, read_history
-from electra_nbdev.networks.build import has_towers, kept_folder, save_networks
-from electra_nbdev.networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
-from electra_nbdev.pretraining.runs import FORMAT, write_cards
+from ..data.tokenizer import write_tokenizer
+from ..engine.checkpoint import rng_state, save_checkpoint
+from ..engine.command import ONNX, check_packages
+from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
+from ..engine.models import max_input, quiet_loading
+from ..engine.weights import SLOTS, head_name, official_name
+from ..method.discriminator import token_logits
+from ..method.towers import shift
+from ..networks.folder import open_pretrained
+from ..networks.foreign import Pretrained
+from ..pretraining.monitor import as_lines, plot_history, read_history
+from ..networks.build import has_towers, kept_folder, save_networks
+from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
+from ..pretraining.runs import FORMAT, write_cards
 
 # %% ../../nbs/sharing/47_convert.ipynb #473cd989
 _LAYERS = {'start': 'dense', 'end.0': 'qa_hidden', 'end.2': 'dense_1', 'end': 'dense_1',
