@@ -9,11 +9,13 @@ from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, Elect
 from electra_nbdev.data import examples, text
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
-from electra_nbdev.finetuning.finetune_recipe import finetune_preset, read_table
+from electra_nbdev.finetuning.recipe import finetune_preset
+from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.scoring.likelihood import Likelihood, pass_scores, pseudo_log_likelihood
 from electra_nbdev.scoring.score_files import read_nbest, read_pairs
 from electra_nbdev.scoring.score import Scorer, score_tokens
-from electra_nbdev.finetuning.tasks import TextTask, read_split
+from electra_nbdev.finetuning.finetune import read_split
+from electra_nbdev.finetuning.tasks import TextTask
 from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()

@@ -22,7 +22,7 @@ from electra_nbdev.method.masking import MaskTokens
 from electra_nbdev.networks.build import build_networks, load_networks, load_weights
 from electra_nbdev.networks.recipe import preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.finetuning import finetune_recipe
+from electra_nbdev.finetuning import recipe as finetune_recipe
 from electra_nbdev.pretraining.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
                                             run_pretraining)
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids, train_vocab

@@ -25,7 +25,7 @@ from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll
 from electra_nbdev.method.electra import ReplacedTokenDetection, StepOutput
-from electra_nbdev.finetuning.trials import run_trials
+from electra_nbdev.finetuning.request import run_trials
 from official import seen_ids
 from survival import assert_same, checkpoints, fork, result, train
 from test_commands import tales
