@@ -15,11 +15,12 @@ from torch.utils._pytree import tree_leaves
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import device_of, devices
-from electra_nbdev.engine.training import (CountUpdates, DeviceLearner, DeviceMixedPrecision, LossesAsNumbers,
-                                           default_precision, precision_callbacks)
+from electra_nbdev.engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, default_precision,
+                                           precision_callbacks)
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
 from electra_nbdev.method.metrics import auc_200
-from test_commands import bad, home, typed # home: a folder with examples and a run
+from make import home
+from terminal import bad, typed
 
 CUDA = torch.device('cuda:0')
 TASK = Path(__file__).with_name('fixtures')/'v0_1/task' # fine-tuned on texts

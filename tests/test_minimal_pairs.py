@@ -1,5 +1,5 @@
 "The study of `benchmarks/minimal_pairs.py`: nothing is measured twice, settings are not mixed, means and ends of seeds"
-import json, shutil, sys
+import json, shutil
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import load_hparams, preset, save_hparams
 from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, pseudo_log_likelihood
 
-sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
 import minimal_pairs
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.electra import MaskedLanguageModel, ReplacedTokenDetection
-from electra_nbdev.method.electric import NoiseContrastiveEstimation, TwoTowers
+from electra_nbdev.method.electric import NoiseContrastiveEstimation
+from electra_nbdev.method.towers import TwoTowers
 from electra_nbdev.method.generator import context_of, generator_config, hidden_states
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, mask_examples
 from electra_nbdev.pretrain import electra_learner, match_examples, preset
 from electra_nbdev.pretraining.learner import pretrain_dls
-from fake_device import GPU, pretended_gpu
-from test_commands import typed
-from test_fake_device import learner as fake_learner, put, train
+from fake_device import GPU, learner as fake_learner, pretended_gpu, put, train
+from terminal import typed
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
 SL, V = 40, 60

@@ -17,8 +17,13 @@ from electra_nbdev.scoring.likelihood import Likelihood
 from electra_nbdev.scoring.pairs import (accuracies, compare_on_pairs, compared, difference, score_pairs,
                                          told_differences, told_ties, wilson)
 from electra_nbdev.scoring.score_files import read_pairs, texts_of
-from test_commands import bad, typed
-from test_likelihood import TOK, home # noqa: F401, a fixture
+from make import TOY, electric_runs, pieces
+from terminal import bad, typed
+
+TOK = pieces(TOY)
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory): return electric_runs(tmp_path_factory.mktemp('user'))
 
 BLIMP = dict(sentence_good='Who left?', sentence_bad='Who leaved?', field='syntax', linguistics_term='irregular_forms',
              UID='irregular_past', simple_LM_method=True, pairID='0')
@@ -325,7 +330,7 @@ def test_tables_of_texts(name, table, home):
     ('items.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; give the column of the texts this'),
     ('items.csv', 'line,text\n1,the cat\n', 'has a column `line`, as the results have'),
     ('items.csv', 'item,text\n', 'only a header'), ('items.csv', 'item,text\n1\n', '1 columns instead of 2'),
-    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: `text` is 7'),
+    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: the column `text` is 7'),
     ('items.txt', '{"text": "the cat"}\n', 'looks like JSON lines; give texts, one a line, or a .csv')])
 def test_tables_without_texts(name, table, told, home):
     (home/name).write_text(table)
@@ -348,9 +353,9 @@ REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surpris
            '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
            '--surprisal lines.txt --context bad.jsonl': 'a context for each',
            '--surprisal lines.txt --context contxts.txt': 'there is no file contxts.txt',
-           '--text lines.txt --unit bits': 'are for the words of --surprisal',
+           '--text lines.txt --unit bits': 'leave out --unit',
            '--pairs pairs --per word': 'allowed: phenomenon, set',
-           '--text lines.txt --per word': '--per is for --surprisal and --pairs',
+           '--text lines.txt --per word': 'leave out --per',
            '--text lines.txt --by towers energies': 'several are for --pairs',
            f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',
            '--pairs bad.json': 'bad.json ends in .json; give pairs as .jsonl, a line such as',

@@ -7,6 +7,7 @@ import pytest
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.pretraining.plan import make_plan, named_device, plan_run, step_cost
 from electra_nbdev.networks.recipe import preset
+from survival import free_port
 
 COUNT = '''
 import sys, torch, torch.distributed as dist, torch.distributed.device_mesh as meshes
@@ -72,7 +73,6 @@ def test_copies_take_a_step_on_their_part_and_buckets(size):
 def test_buckets_are_as_large_as_the_gradients():
     "Counted on real tensors, in a group of one"
     import torch, torch.distributed as dist
-    from test_ranks import free_port
     from survival import fork
     def member():
         from electra_nbdev.engine.training import MemoryCounter

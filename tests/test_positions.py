@@ -14,8 +14,7 @@ from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders
 from electra_nbdev.data.tokenizer import wordpiece
-from test_finetune_fastai import table
-from test_score import PIECES, bpe
+from make import PIECES, bpe, table
 
 BODY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 

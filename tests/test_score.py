@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers import ElectraConfig, ElectraForPreTraining, PreTrainedTokenizerFast
 
@@ -20,9 +19,8 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams, scoring_ways
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
-from test_commands import typed
-
-PIECES = '[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat mathema ##tics . , \' s [ ] é'.split()
+from make import PIECES, TOY, bpe
+from terminal import typed
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
@@ -65,7 +63,7 @@ BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --mod
        '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
        '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false',
        '': 'one of --show, --text, --pairs, --nbest, --choices', '--show cat --text run/hparams.json': 'came',
-       '--show cat --out rows': 'writes no file', '--show cat --device cuda:99': 'which this machine does not have',
+       '--show cat --out rows': 'leave out --out', '--show cat --device cuda:99': 'which this machine does not have',
        '--show cat --model hf:me/none': 'hf:me/none does not open'}
 
 @pytest.mark.parametrize('flags', BAD)
@@ -109,16 +107,6 @@ def test_windows_of_a_book():
     "Memory grows with the tokens, not with tokens times windows"
     starts, best = score.windows(500_000, 126)
     assert len(best)==500_000 and starts[best[-1]]==500_000-126 and best==sorted(best)
-
-def bpe(texts):
-    "A byte-level BPE tokenizer with the special tokens of RoBERTa's family"
-    tok = Tokenizer(models.BPE(unk_token='<unk>'))
-    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    special = ['<pad>', '<unk>', '<s>', '</s>', '<mask>']
-    tok.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False,
-                                                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    names = dict(zip(('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token'), special))
-    return PreTrainedTokenizerFast(tokenizer_object=tok, **names)
 
 TEXT = 'The cat sat on the mathematics.'
 BODIES = dict(bert=lambda: wordpiece({o:i for i,o in enumerate(PIECES)}), modernbert=lambda: bpe([TEXT.lower()]*9))
@@ -241,7 +229,6 @@ class KnowsLeft(torch.nn.Module):
     def __init__(self, follows): super().__init__(); self.follows = follows
     def forward(self, ids): return SimpleNamespace(logits=self.follows[ids.roll(1, 1)].log())
 
-TOY = '[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat floor mathema ##tics loves . [ ] mask'.split()
 LONG = 'The cat sat on the mat. The cat sat on the mathematics. '*9
 
 @pytest.fixture(scope='module')
@@ -361,7 +348,7 @@ def test_a_run_is_opened(runs, name):
 
 @pytest.mark.parametrize('gone', [dict(replacements_from_data=True), dict(temperature_decay=.1)])
 def test_a_run_of_0_3_whose_replacements_came_from_a_table(runs, tmp_path, gone):
-    "It is refused in a line, and a copy of its discriminator opens; a run that only names the hyper-parameters is like others"
+    "It is refused in a line, and a copy of its discriminator opens; a run that only names both is like others"
     d, run = runs[0], tmp_path/'run'
     shutil.copytree(d/'done', run)
     shutil.rmtree(run/'generator')
@@ -389,7 +376,7 @@ def test_folders_without_a_model(runs, name):
 
 def test_the_vocabulary_of_a_run_in_training(runs):
     d, _ = runs
-    with pytest.raises(InputError, match='--vocab'): score.load_scorer(d/'busy')
+    with pytest.raises(InputError, match='with `vocab`'): score.load_scorer(d/'busy')
     with pytest.raises(InputError, match='is not the vocabulary'): score.load_scorer(d/'busy', d/'other')
 
 def test_a_recipe_tells_by_what_its_networks_score():

@@ -7,15 +7,15 @@ import pytest
 import electra_nbdev.finetuning.finetune as ft
 import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.tasks as tk
+import electra_nbdev.finetuning.request as rq
 from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.recipe import open_model, settle_recipe
 from electra_nbdev.finetuning.tables import PREDICTION_FORMS, labelled_texts, read_table
 from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.finetuning.tasks import text_task
-from electra_nbdev.finetuning.request import run_trials
-from test_commands import bad, typed, write
-from test_finetune import SHORT, electra_folder, sentence
+from make import SHORT, electra_folder, sentence, write
+from terminal import bad, typed
 
 ROWS = [(f'q{i}', f'{sentence(i)} "{i}", ok', 'pet' if i%2 else 'animal', i/8, f'seen, {i}') for i in range(60)]
 NAMES = ('id', 'question', 'about', 'size', 'remark')

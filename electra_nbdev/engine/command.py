@@ -81,10 +81,10 @@ def _in_terminal(f, args, kwargs, places, less, again):
 
 # %% ../../nbs/engine/98_command.ipynb #c0a5f1a9
 def _as_flags(f, text):
-    "A message in which the arguments of a command are flags; names of hyper-parameters stay as they are"
+    "A message in which the arguments of a command are flags; names of hyper-parameters and columns stay"
     own = signature(f).parameters
     def flag(m): return f"--{m[1].replace('_', '-')}" if m[1] in own else m[0]
-    return re.sub(r'(?<!hparam )`(\w+)`', flag, text)
+    return re.sub(r'(?<!hparam )(?<!column )(?<!columns )(?<!field )`(\w+)`', flag, text)
 
 def _told(f, error):
     "An error in one line"

@@ -34,7 +34,7 @@ from ..engine.ranks import (Agreement, ShardWeights, for_writing, join_processes
                                          wait_for_all)
 from ..engine.training import (compile_callbacks, default_precision, end_fit, finder_of,
                                            precision_callbacks, print_line, progress_bars)
-from ..method.electra import Objective
+from ..method.objective import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .graph import CompileStep
 from .learner import (ElectraLearner, choose_precision, electra_learner, evaluation_batches,
@@ -45,7 +45,6 @@ from ..networks.recipe import LENGTH, SHORT_RUN, PretrainHParams, check_init
 from ..networks.recipe import check_longer, check_objective, check_trained_on, check_vocabulary
 from ..networks.recipe import load_hparams, preset, refuse_other, run_facts
 from ..networks.recipe import save_hparams, shortened, with_steps
-
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):

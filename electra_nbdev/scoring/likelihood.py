@@ -10,7 +10,7 @@ __all__ = ['PASS_TOKENS', 'CAUSAL_TOKENS', 'MANY', 'tower_scores', 'energy_score
            'load_likelihood', 'surprisal', 'whole_file', 'jsonl_rows', 'score_text', 'score_surprisal']
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #1afd3e20
-import json, math, re
+import json, math, re, sys
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -34,15 +34,14 @@ from ..engine.fast_cpu import with_unread_masks
 from ..engine.files import InputError, atomic_file, build_lock, check_choice
 from ..engine.models import (complete_network, device_of, load_pretrained, max_input, model_folder,
                                          quiet_loading)
-from ..engine.rows import check_texts, text_rows
 from ..method.discriminator import token_logits
-from ..method.electra import Objective
+from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..networks.build import kept_folder, load_networks
 from .score import (Scorer, load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
                                        saved_recipe, trained_rate, windows)
-from .score_files import (COLUMNS, PARTS, UNITS, likelihood_ways, line_contexts, way_of)
+from .score_files import COLUMNS, PARTS, UNITS, TextFile, likelihood_ways
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #279a1dd6
 def tower_scores(
@@ -257,7 +256,8 @@ def load_likelihood(
     folder, device, frame = model_folder(path), device_of(device), None
     run = folder.parent if (folder/'towers').is_dir() else folder
     hp, ways = saved_recipe(run), likelihood_ways(folder)
-    by = way_of(by, ways, f'--by for {path}') if by else ways[0]
+    by = by or ways[0]
+    check_choice(f'`by` for {path}', by, ways)
     if by=='p-replaced':
         s = load_scorer(path, vocab, device)
         model, tok, length = s.discriminator, s.tokenizer, s.max_length
@@ -360,6 +360,7 @@ def whole_file(
     else:
         with build_lock(out), atomic_file(out) as f: yield lambda text: f.write(text.encode())
 
+# %% ../../nbs/scoring/42_likelihood.ipynb #d6ee4e29
 @contextmanager
 def jsonl_rows(
     out, # The file; None for none
@@ -368,10 +369,25 @@ def jsonl_rows(
     with whole_file(out) as write: yield lambda row: write(json.dumps(row, ensure_ascii=False)+'\n')
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #b1ad39e0
-def _portions(rows, n=4096, chars=2**20):
+def score_text(
+    model:Likelihood, # From `load_likelihood`
+    texts:TextFile, # What is scored
+    out=None, # JSONL file for the rows; they keep the other columns
+):
+    "Score every text of a file; where no file is asked for, the scores are printed"
+    kind = 'log-likelihoods' if model.by=='log-likelihood' else 'pseudo-log-likelihoods'
+    if not out: print(f'{kind} in nats, by {model.by} of {model.name}:', file=sys.stderr)
+    with jsonl_rows(out) as write:
+        for rows in _portions(texts):
+            for (_,_,beside),r in zip(rows, pseudo_log_likelihood(model, [o for _,o,_ in rows])):
+                write(beside | r)
+                if not out: print(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")
+
+# %% ../../nbs/scoring/42_likelihood.ipynb #fecc0df9
+def _portions(texts, n=4096, chars=2**20):
     "Lists of rows, of limited length and size"
     found, size = [], 0
-    for o in rows:
+    for o in texts:
         found.append(o)
         size += len(o[1])
         if len(found)==n or size>=chars:
@@ -379,38 +395,24 @@ def _portions(rows, n=4096, chars=2**20):
             found, size = [], 0
     if found: yield found
 
-def score_text(
-    model:Likelihood, # From `load_likelihood`
-    path, # UTF-8 text, one a line, or .csv, .tsv or .jsonl with a column `text`
-    out=None, # JSONL file for the rows; they keep the other columns
-    say:Callable=print, # Gets a line for each text
-):
-    "Score every text of a file"
-    check_texts(path, COLUMNS['text'])
-    with jsonl_rows(out) as write:
-        for rows in _portions(text_rows(path, COLUMNS['text'])):
-            for (_,_,beside),r in zip(rows, pseudo_log_likelihood(model, [o for _,o,_ in rows])):
-                write(beside | r)
-                say(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")
-
 # %% ../../nbs/scoring/42_likelihood.ipynb #3042c6b4
 def score_surprisal(
     model:Likelihood, # From `load_likelihood`
-    path, # UTF-8 text, one a line, or .csv, .tsv or .jsonl with a column `text`
+    texts:TextFile, # What is scored
     out=None, # TSV file; it keeps the other columns
-    context:str|None=None, # What stands before each text, or a file with a line for each
+    contexts=None, # What stands before each text, from `line_contexts`
     unit:str='nats', # Or `bits`
     per:str='word', # Or `token` or `sentence`
 ):
-    "Surprisals of every text of a file"
-    check_texts(path, COLUMNS['surprisal'])
-    names = dict.fromkeys(k for *_,o in text_rows(path) for k in o)
-    before, n = line_contexts(path, context), 0
+    "Surprisals of every text of a file; what they are is printed, for a table does not tell"
+    known, n = 'the words before' if model.by=='log-likelihood' else 'the words before and after', 0
+    print(f'surprisal in {unit} by {model.by} of {model.name}, from {known}, {model.max_length} tokens at a time',
+          file=sys.stderr)
     with whole_file(out, partial(print, end='')) as write:
-        for rows in _portions(text_rows(path, COLUMNS['surprisal'])):
-            contexts = before[n:n+len(rows)] if isinstance(before, list) else before
-            found = surprisal(model, [o for _,o,_ in rows], contexts, unit, per)
-            beside = pd.DataFrame([dict(line=i) | o for i,_,o in rows], columns=['line', *names], dtype=object)
+        for rows in _portions(texts):
+            before = contexts[n:n+len(rows)] if isinstance(contexts, list) else contexts
+            found = surprisal(model, [o for _,o,_ in rows], before, unit, per)
+            beside = pd.DataFrame([dict(line=i) | o for i,_,o in rows], columns=['line', *texts.columns], dtype=object)
             beside = beside.loc[found.pop('text')]
             found = pd.concat([beside.reset_index(drop=True), found], axis=1)
             write(found.to_csv(sep='\t', index=False, header=not n, float_format='%.4f', lineterminator='\n'))

@@ -6,12 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/ranking.html.md"""
 
 # %% auto #0
 __all__ = ['FOLDS', 'masked_scores', 'load_chooser', 'fill', 'choice_scores', 'rank_choices', 'choose', 'choice_accuracy',
-           'score_choices', 'rerank', 'model_digest', 'check_weights', 'check_tunable', 'score_nbest', 'apply_weights',
-           'rerank_report']
+           'print_choices', 'rerank', 'model_digest', 'check_weights', 'score_nbest', 'apply_weights', 'rerank_report']
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8dbf2c8b
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice, product
@@ -25,14 +23,14 @@ from scipy.stats import bootstrap
 from torch import Tensor, nn
 
 from ..data.tokenizer import fingerprint, text_backend
-from ..engine.files import InputError, atomic_write, digest_of
+from ..engine.files import InputError, atomic_write, check_choice, digest_of
 from ..engine.models import model_folder
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from .likelihood import (Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
                                               window_scores)
 from .pairs import wilson
-from .score_files import (BLANK, Weights, check_by, check_kind, check_references, choice_ways,
-                                             likelihood_ways, read_choices, read_nbest, way_of, weights_path)
+from .score_files import (BLANK, TunedWeights, check_by, check_kind, check_references, choice_ways,
+                                               likelihood_ways, weights_path)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #d460bdb8
 def masked_scores(
@@ -59,7 +57,8 @@ def load_chooser(
     "Open a trained model that ranks candidates"
     known = choice_ways(likelihood_ways(model_folder(path)))
     if not known: raise InputError(f"{path} reads from left to right, so it ranks no candidates; give another model")
-    by = way_of(by, known, f'--by for {path}') if by else known[0]
+    by = by or known[0]
+    check_choice(f'`by` for {path}', by, known)
     if by!='generator': return load_likelihood(path, by, vocab, device)
     model = load_likelihood(path, 'pll', vocab, device)
     return replace(model, scores=partial(masked_scores, model.network, model.tokenizer.mask_token_id), by=by)
@@ -126,21 +125,14 @@ def choice_accuracy(
     if not right: return None
     return *wilson(sum(right), len(right)), len(right)
 
-# %% ../../nbs/scoring/44_ranking.ipynb #d83fdf2b
-def score_choices(
-    choices:str, # A text with a blank, or a file that `read_choices` reads
-    candidates=None, # What may stand in the blank of the text
-    out=None, # JSONL file for the rows of a file
-    *how, # `path`, `by`, `vocab` and `device` of `load_chooser`
-): # What `rank_choices` or `choose` gives
-    "Rank the candidates of a text, or of each text of a file, and print them"
-    if candidates:
-        if out: raise InputError("--out is for a file of texts; leave it out")
-        found = rank_choices(load_chooser(*how), choices, [candidates] if isinstance(candidates, str) else candidates)
-        for o,score in found: print(f'{score:.3f}\t{o}')
-        return found
-    rows = read_choices(choices)
-    rows = choose(load_chooser(*how), rows)
+# %% ../../nbs/scoring/44_ranking.ipynb #b36fb843
+def print_choices(
+    model:Likelihood, # From `load_chooser`
+    rows:list, # From `read_choices`
+    out=None, # JSONL file for the rows
+)->list: # The rows, from `choose`
+    "Choose a candidate for each text, print or write it, and print how many are right"
+    rows = choose(model, rows)
     with jsonl_rows(out) as write:
         for o in rows:
             write(o)
@@ -238,13 +230,13 @@ def model_digest(
 
 # %% ../../nbs/scoring/44_ranking.ipynb #c41d07e2
 def check_weights(
-    tuned:Weights, # From `read_weights`
+    tuned:TunedWeights, # From `read_weights`
     model:Likelihood, # From `load_likelihood`
     lists:list, # From `read_nbest`
 ):
     "Refuse weights of another model or way, or for lists of another kind"
     if tuned.model!=model_digest(model):
-        raise InputError("the weights were tuned with another model; give that one with --model, or tune again")
+        raise InputError("the weights were tuned with another model; give that one as `model`, or tune again")
     check_by(tuned, model.by)
     check_kind(tuned, lists)
 
@@ -262,28 +254,21 @@ def _row(o, rows, i, **scores):
 def _frame(found): return pd.DataFrame.from_dict(found, 'index', columns=['WER', 'low', 'high']).round(2)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #a27d5c36
-def check_tunable(
-    lists:list, # From `read_nbest`
-):
-    "Refuse lists on which no weights can be tuned, before the long work"
-    check_references(lists)
-    _folds(lists)
-    _errors('a', 'a') # needs jiwer
-
 def score_nbest(
     model:Likelihood, # From `load_likelihood`
-    lists, # From `read_nbest`, or their file
+    lists:list, # From `read_nbest`, with references
     out=None, # JSONL file: a row for each list; the weights are saved beside it
 )->tuple: # (weight, bonus); table of word error rates
     "Tune weights on lists with references and re-rank them; their order is kept where that makes no fewer errors"
-    lists = lists if isinstance(lists, list) else read_nbest(lists)
-    check_tunable(lists)
+    check_references(lists)
+    _folds(lists)
+    _errors('a', 'a') # needs jiwer
     rows = _likelihoods(model, lists)
     chosen, how, found = rerank(lists, rows)
     with jsonl_rows(out) as write:
         for o,r,i in zip(lists, rows, chosen): write(_row(o, r, i))
     if out:
-        tuned = Weights(*how, model.by, model_digest(model), lists[0].scores is not None)
+        tuned = TunedWeights(*how, model.by, model_digest(model), lists[0].scores is not None)
         facts = dict(lists=len(lists), change=found['change'])
         atomic_write(weights_path(out), json.dumps(asdict(tuned) | facts, indent=1)+'\n')
     return how, _frame(found)
@@ -291,24 +276,21 @@ def score_nbest(
 # %% ../../nbs/scoring/44_ranking.ipynb #225ffaf6
 def apply_weights(
     model:Likelihood, # From `load_likelihood`, the one that they were tuned with
-    lists, # From `read_nbest`, or their file; references are optional
-    tuned:Weights, # From `read_weights`
+    lists:list, # From `read_nbest`; references are optional
+    tuned:TunedWeights, # From `read_weights`
     out=None, # JSONL file: a row for each list
-    say:Callable=print, # Gets a line for each list: which it is, and the chosen hypothesis
 )->tuple: # Index chosen in each list; table of word error rates, None without references
     "Re-rank lists with tuned weights"
-    lists = lists if isinstance(lists, list) else read_nbest(lists)
     check_weights(tuned, model, lists)
     if lists[0].reference: _errors('a', 'a') # needs jiwer
     rows, chosen = _likelihoods(model, lists), []
     with jsonl_rows(out) as write:
-        for n,(o,r) in enumerate(zip(lists, rows), 1):
+        for o,r in zip(lists, rows):
             table = _table(o, r)
             i = _choose(table, tuned.weight, tuned.bonus)
             total, asr = _totals(table, tuned.weight, tuned.bonus)[i], o.scores and o.scores[i]
             write(_row(o, r, i, asr_score=asr, log_likelihood=r[i]['score'],
                        total=float(total) if np.isfinite(total) else None))
-            say(f"{n if o.id is None else o.id}\t{o.hypotheses[i]}")
             chosen.append(i)
     if not lists[0].reference: return chosen, None
     errors = _list_errors(lists)
