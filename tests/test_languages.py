@@ -205,8 +205,8 @@ def readers(tok, networks, tmp_path, mp):
     def outputs(name, features): return torch.zeros(len(features), 2)
     learn = SimpleNamespace(tok=tok, hp=hp, outputs=outputs, tasks=dict(about=task))
     def file(o):
-        mp.setattr(finetune, 'load_finetuned', lambda model, device: learn)
-        finetune.predict_file('model', write(tmp_path/'rows.txt', o))
+        path = write(tmp_path/'rows.txt', o)
+        finetune.FinetuneLearner.predict_rows(learn, task.read(path), task, path)
     def building(o):
         build_examples(write(tmp_path/'t.txt', o), save_tokenizer(tok, tmp_path/'v'), tmp_path/f'x{len(o)}', 32)
     return dict(building=building, scoring=lambda o: score_tokens(Scorer(d, None, tok, 32), o), likelihood=likelihood,

@@ -568,6 +568,20 @@ def outputs(self:FinetuneLearner,
     with self.no_bar(): self.validate(dl=dl, cbs=gather)
     return [gather.outs[i] for i in range(len(features))]
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #5f20872f
+@patch
+def evaluate(self:FinetuneLearner,
+    rows:dict, # {split: {task: features}}
+)->dict: # {task: {measure: number}}
+    "Metrics of every task on all its splits but `train`; those of a second split carry its name"
+    metrics = {n: {} for n in self.tasks}
+    for split,of_tasks in rows.items():
+        if split=='train': continue
+        for n,fs in of_tasks.items():
+            scores = self.tasks[n].metrics(fs, self.outputs(n, fs, self.hp.eval_batch_size))
+            metrics[n] |= scores if split=='dev' else {f'{split}_{k}': v for k,v in scores.items()}
+    return metrics
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #297f3df5
 @patch
 def predict(self:FinetuneLearner,

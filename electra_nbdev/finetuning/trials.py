@@ -39,20 +39,6 @@ from .recipe import (FinetuneHParams, check_facts, finetuned_folder, open_model,
 from .tasks import PEERS
 from ..method.generator import official_init_
 
-# %% ../../nbs/finetuning/34_trials.ipynb #5f20872f
-@patch
-def evaluate(self:FinetuneLearner,
-    rows:dict, # {split: {task: features}}
-)->dict: # {task: {measure: number}}
-    "Metrics of every task on all its splits but `train`; those of a second split carry its name"
-    metrics = {n: {} for n in self.tasks}
-    for split,of_tasks in rows.items():
-        if split=='train': continue
-        for n,fs in of_tasks.items():
-            scores = self.tasks[n].metrics(fs, self.outputs(n, fs, self.hp.eval_batch_size))
-            metrics[n] |= scores if split=='dev' else {f'{split}_{k}': v for k,v in scores.items()}
-    return metrics
-
 # %% ../../nbs/finetuning/34_trials.ipynb #01ce3b32
 def run_trial(
     encoder:nn.Module, # Pre-trained; it is copied
