@@ -199,7 +199,7 @@ def where(self:ModelFolder,
     run, path = self.run, self.path
     places = dict(discriminator=(run/'discriminator', run), generator=(run/'generator', path), causal=(path,),
                   encoder=(path/'discriminator', path/'electric', path/'model', path))[name]
-    if name=='encoder' and self.task: places = self.task,
+    if name=='encoder' and self.kind=='task': places = self.task,
     if name=='encoder' and self.recipe and not self.recipe.has_discriminator: places = run/'generator', path
     return next((o for o in places if (o/'config.json').is_file()), None)
 
@@ -260,7 +260,13 @@ def configuration(self:ModelFolder,
 ): # Of `transformers`
     "Configuration of the encoder"
     from transformers import AutoConfig
-    if (where := self.where('encoder')) is not None: return load_pretrained(AutoConfig, where, **changes)
+    return load_pretrained(AutoConfig, self.encoder_folder(), **changes)
+
+@patch
+def encoder_folder(self:ModelFolder)->Path:
+    "Where the encoder is, or what stands in the way"
+    if self.kind in ('npz', 'tensorflow'): self.refuse_foreign()
+    if (where := self.where('encoder')) is not None: return where
     if (self.path/'checkpoints').is_dir():
         raise InputError(f"{self.path} is still in training; a run can be fine-tuned when it has its networks")
     raise InputError(f"{self.path} holds no model; give the folder of a run, or one with a config.json")
@@ -273,7 +279,7 @@ def open_encoder(self:ModelFolder,
     "An encoder without a head, with the newest weights of a run in training"
     import torch
     from transformers import AutoModel
-    config, where = self.configuration(**changes), self.where('encoder')
+    where, config = self.encoder_folder(), self.configuration(**changes)
     encoder = self.load('encoder', AutoModel, where, config=config, dtype=torch.float32)
     if getattr(encoder, 'decoder', None):
         raise InputError(f"{where} holds a {config.model_type}, an encoder with a decoder; give an encoder, such as "

@@ -237,7 +237,7 @@ _QUESTIONS = dict(joint='joint_prediction', classifier='answerable_classifier',
 
 def _official_recipe(nets, tasks):
     "The recipe of heads that came without one"
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
+    from electra_nbdev.finetuning.recipe import finetune_preset
     asks = next((o['settings'] for o in tasks.values() if o['kind']=='QATask'), {})
     said = {_QUESTIONS[k]: v for k,v in asks.items() if k in _QUESTIONS}
     said |= dict(vocab_size=nets.hp.vocab_size, embedding_size=nets.hp.embedding_size)
@@ -245,7 +245,7 @@ def _official_recipe(nets, tasks):
 
 def _write_texts(nets, folder, heads, tasks):
     "A fine-tuned model of this library"
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
+    from electra_nbdev.finetuning.recipe import finetune_preset
     if nets.tokenizer is None:
         raise InputError(f"{nets.where} has no vocabulary, which {', '.join(tasks)} needs; put its vocab.txt there")
     hp = finetune_preset(**nets.finetuning) if nets.finetuning else _official_recipe(nets, tasks)
