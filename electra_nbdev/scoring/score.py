@@ -250,7 +250,8 @@ def load_scorer(
 
 def _generator_beside(source):
     "The masked language model of a run, which proposes words"
-    if source.in_training and not source.alone: return None if has_towers(source.newest_model) else source.open('generator')
+    if source.in_training and not source.alone and has_towers(source.newest_model): return None
+    if source.in_training and not source.alone: return source.open('generator')
     return source.open('generator') if 'generator' in source.networks else None
 
 Scorer.from_pretrained = staticmethod(load_scorer)
