@@ -24,7 +24,6 @@ from ..data.tokenizer import (UNREAD, check_pieces, fingerprint, load_tokenizer,
                                           text_backend, warn_unknown, word_starts)
 from ..engine.files import InputError
 from ..engine.models import device_of, max_input
-from ..networks.build import has_towers
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/scoring/41_score.ipynb #8dcf059a
@@ -250,9 +249,9 @@ def load_scorer(
 
 def _generator_beside(source):
     "The masked language model of a run, which proposes words"
-    if source.in_training and not source.alone and has_towers(source.newest_model): return None
-    if source.in_training and not source.alone: return source.open('generator')
-    return source.open('generator') if 'generator' in source.networks else None
+    there = 'generator' in source.networks or source.in_training and not source.alone
+    generator = source.open('generator') if there else None
+    return None if hasattr(generator, 'towers') else generator
 
 Scorer.from_pretrained = staticmethod(load_scorer)
 
