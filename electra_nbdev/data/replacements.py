@@ -10,6 +10,7 @@ __all__ = ['open_generator', 'Candidates', 'candidates_of', 'candidate_probs', '
 
 # %% ../../nbs/data/17_replacements.ipynb #39995410
 import json, shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from .examples import Examples, load_examples
 from .tokenizer import fingerprint, load_tokenizer, no_bars, special_token_ids, watched
 from ..engine.command import check_candidates
 from ..engine.files import InputError, atomic_folder, atomic_write, build_lock, digest_of, one_line
-from ..engine.models import check_fitting, complete_network, device_of, max_input, model_folder
+from ..engine.models import complete_network, device_of, max_input, model_folder
 from ..engine.ranks import KeyedRandom
 from ..method.generator import Prediction, hidden_states, in_parts, masked_logits
 from ..method.generator import sample_inverse_cdf
@@ -232,8 +233,9 @@ class SampledExamples(Examples):
     n_inp = 7
     def __init__(self,
         path, # Folder that `add_replacements` has written to
+        facts=None, # Its `example_facts`, if they have been read
     ):
-        super().__init__(path)
+        super().__init__(path, facts)
         self.tables = [self.path/'replacements']
         if not (self.tables[0]/'facts.json').is_file():
             raise InputError(f"{self.path} has no replacements; add them with electra_data --replace-with")
@@ -280,16 +282,17 @@ def check(self:SampledExamples,
 ):
     "Refuse a recipe of another vocabulary, length or masking rate"
     own = {} if self.path.name=='held_out' else dict(mask_prob=self.facts['mask_prob'])
-    check_fitting(self.path, self.recipe | own, vars(hp))
+    replace(self.made, recipe=self.recipe | own).check(vars(hp))
 
 # %% ../../nbs/data/17_replacements.ipynb #3b84477e
 def examples_for(
     path, # Folder of examples
     hp, # `PretrainHParams`
     sampled:bool=False, # Whether the recipe takes the replacements from the examples
+    facts=None, # Their `example_facts`, if they have been read
 )->Examples: # `SampledExamples` if so
     "Examples as a recipe reads them, checked against it"
-    return load_examples(path, hp, SampledExamples if sampled else Examples)
+    return load_examples(path, hp, SampledExamples if sampled else Examples, facts)
 
 # %% ../../nbs/data/17_replacements.ipynb #146a3493
 class MaskFromTable(MaskTokens):
