@@ -2,7 +2,7 @@
 
 A corpus that was left as it is has to give its documents, one that was damaged too or one line and exit code 2 with
 nothing left behind. A build that is killed at a random moment and typed again gives the same bytes."""
-import argparse, bz2, gzip, io, json, lzma, os, random, shutil, signal, tarfile, tempfile, time
+import argparse, gzip, io, json, os, random, shutil, signal, tempfile, time
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -12,8 +12,7 @@ from pyarrow import ipc, parquet
 
 import hostile
 
-PACKED = {'': bytes, '.gz': gzip.compress, '.bz2': bz2.compress, '.xz': lzma.compress,
-          '.zst': lambda o: pa.compress(o, 'zstd', asbytes=True)}
+PACKED = {'': bytes, '.gz': gzip.compress, '.zst': lambda o: pa.compress(o, 'zstd', asbytes=True)}
 WORDS = 'the king saw a castle of old "quoted, words" é ﬁ 漢字 \u200b \ufeff x\ty ###'.split(' ')
 
 def documents(rng):
@@ -36,18 +35,8 @@ def as_arrow(docs, rng):
     f, table = io.BytesIO(), pa.table(dict(text=docs))
     with rng.choice([ipc.new_stream, ipc.new_file])(f, table.schema) as w: w.write_table(table, rng.randint(1, 99))
     return f.getvalue()
-def as_tar(docs, rng):
-    f, half = io.BytesIO(), len(docs)//2
-    files = {'a.jsonl': as_jsonl(docs[:half], rng), './b/c.csv.xz': lzma.compress(as_csv(docs[half:], rng))}
-    with tarfile.open(fileobj=f, mode='w') as a:
-        for name,data in files.items():
-            o = tarfile.TarInfo(name)
-            o.size = len(data)
-            a.addfile(o, io.BytesIO(data))
-    return f.getvalue()
 
-FORMS = {'.txt': as_text, '.jsonl': as_jsonl, '.csv': as_csv, '.parquet': as_parquet, '.arrow': as_arrow,
-         '.tar': as_tar}
+FORMS = {'.txt': as_text, '.jsonl': as_jsonl, '.csv': as_csv, '.parquet': as_parquet, '.arrow': as_arrow}
 
 def damaged(rng, data, name):
     "Bytes and a name with something wrong"

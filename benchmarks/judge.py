@@ -42,7 +42,8 @@ def held_out(run, examples):
     "Metrics on all held-out examples"
     from electra_nbdev.data.examples import load_examples
     from electra_nbdev.pretrain import electra_learner, pretrain_dls
-    from electra_nbdev.networks.recipe import load_hparams, load_networks
+    from electra_nbdev.networks.build import load_networks
+    from electra_nbdev.networks.recipe import load_hparams
     width = examples.width
     hp = replace(load_hparams(run/'hparams.json'), max_seq_length=width, length_schedule=(), keep_checkpoints_at=(),
                  eval_batch_size=4096//width)

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from common import RESULTS, arguments, report, table
 
-WAYS = 'energy', 'towers'
+WAYS = dict(energy='energies', towers='towers') # {name in the results: way}
 ONE_WORD = dict(wikitext='text/wikitext2.valid.detok.txt', subtitles='babylm/open_subtitles.dev')
 NBEST = 'test_cv', 'wsj_scored_dev' # Lists of hypotheses, without and with scores
 SHUFFLED = 300 # Sentences of each text
@@ -65,24 +65,27 @@ def one_word(model, path):
 
 def pairs(model, folder):
     "Accuracy on minimal pairs, by phenomenon and on all"
-    from electra_nbdev.scoring.likelihood import accuracies, read_pairs, score_pairs
+    from electra_nbdev.scoring.pairs import accuracies, score_pairs
+    from electra_nbdev.scoring.score_files import read_pairs
     return accuracies(score_pairs(model, read_pairs(folder))).to_dict('index')
 
 def lists(model, path):
     "Word error rates before and after re-ranking, and the change, with intervals"
     from electra_nbdev.scoring.ranking import score_nbest
-    (weight, bonus), found = score_nbest(model, path)
+    from electra_nbdev.scoring.score_files import read_nbest
+    (weight, bonus), found = score_nbest(model, read_nbest(path))
     return found.to_dict('index') | dict(weight=weight, bonus=bonus)
 
 def halves(model, path):
     "The same for each half of the lists, with the weights that were tuned on the other"
-    from electra_nbdev.scoring.ranking import Weights, apply_weights, model_digest, read_nbest, score_nbest
+    from electra_nbdev.scoring.ranking import apply_weights, model_digest, score_nbest
+    from electra_nbdev.scoring.score_files import TunedWeights, read_nbest
     lists, found = read_nbest(path), []
     def half(k): return [o for o in lists if crc32(o.reference.encode())%2==k]
     for k in (0, 1):
         how, _ = score_nbest(model, half(1-k))
-        tuned = Weights(*how, model.by, model_digest(model), lists[0].scores is not None)
-        rates = apply_weights(model, half(k), tuned, say=lambda _: None)[1]
+        tuned = TunedWeights(*how, model.by, model_digest(model), lists[0].scores is not None)
+        rates = apply_weights(model, half(k), tuned)[1]
         found.append(rates.to_dict('index') | dict(weight=how[0], bonus=how[1], lists=len(half(k))))
     return found
 
@@ -122,7 +125,7 @@ def main():
                      out=(str(RESULTS/'electric.json'), 'results'))
     from electra_nbdev.scoring.likelihood import load_likelihood
     data = Path(args.data) if args.data else None
-    found = {by: measure(load_likelihood(args.model, by, device='cpu'), data) for by in WAYS}
+    found = {by: measure(load_likelihood(args.model, way, device='cpu'), data) for by,way in WAYS.items()}
     table(('by', 'what', 'number', '95 %'), rows(found))
     facts = dict(benchmark='likelihoods', model=args.model, found=found)
     report(facts, args.out if data else None)

@@ -36,7 +36,7 @@ def train(name, seed, args):
 
 def judge(model, args):
     "{judge: accuracies by phenomenon} of one way to score"
-    from electra_nbdev.scoring.likelihood import accuracies, score_pairs
+    from electra_nbdev.scoring.pairs import accuracies, score_pairs
     from electra_nbdev.scoring.score_files import read_pairs
     return {o: accuracies(score_pairs(model, read_pairs(args.data/o))).to_dict('index') for o in JUDGES}
 
@@ -52,7 +52,8 @@ def untrained(seed, args):
     "The towers of Electric with the weights that training begins with, which know nothing"
     from functools import partial
     from electra_nbdev.data.tokenizer import load_tokenizer
-    from electra_nbdev.networks.recipe import build_networks, load_hparams
+    from electra_nbdev.networks.build import build_networks
+    from electra_nbdev.networks.recipe import load_hparams
     from electra_nbdev.scoring.likelihood import Likelihood, tower_scores
     run = train('Electric', seed, args)
     hp = load_hparams(run/'hparams.json')

@@ -32,8 +32,6 @@ SETTINGS = {'1,024 tokens, not clipped, 2e-3': LARGE | FREE | dict(learning_rate
             '512 tokens, clipped at 1, 1e-3': SMALL | OFFICIAL | dict(learning_rate=1e-3),
             '1,024 tokens, bias correction, 2e-3': LARGE | dict(learning_rate=2e-3)} # as `tiny` has it
 CHOOSING, CHOOSING_SHARE = 9, 1/2 # Seed of the runs that choose a setting, their share of the operations
-TABLE = dict(replacements_from_data=True, temperature=2., temperature_decay=.1)
-SAMPLED = {'corpus sampled once': TABLE} # Only if named
 SCREENED = { # What ELECTRA's own settings do, each only if named
     'ELECTRA, 15 % masked': dict(mask_prob=.15),
     'ELECTRA, generator of a quarter': dict(generator_hidden_size=.25),
@@ -41,7 +39,6 @@ SCREENED = { # What ELECTRA's own settings do, each only if named
     'ELECTRA, weight 50': dict(disc_weight=50.),
     'ELECTRA, noise fades': dict(unigram_noise_until=.6),
     'ELECTRA, 1.4e-3': dict(learning_rate=1.4e-3)}
-GENERATOR, SHARE = dict(electra_objective=False, mask_prob=.15, unigram_noise=0.), 1/4 # Its part of the operations
 TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='accuracy') # Each with its measure
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram' # On held-out text, of those that an objective has
 EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, with capped rows
@@ -94,7 +91,7 @@ def recipe(name, args, seed, setting):
     from electra_nbdev.pretrain import match_examples
     from electra_nbdev.networks.recipe import preset
     from electra_nbdev.data.examples import load_examples
-    own = (OBJECTIVES | SAMPLED | SCREENED)[name]
+    own = (OBJECTIVES | SCREENED)[name]
     given = LENGTHS | SETTINGS.get(setting, {}) | own | json.loads(args.hparams)
     hp = preset(args.preset, seed=seed, **given)
     return match_examples(hp, load_examples(args.data))
@@ -104,74 +101,25 @@ def sized(hp, steps):
     return replace(hp, num_train_steps=steps, num_warmup_steps=steps//10, save_checkpoints_steps=max(1, steps//8),
                    iterations_per_loop=max(1, steps//8))
 
-def sampled(name, args):
-    "Examples with replacements, the same for all seeds; what their generator and those of an example have taken"
-    import os, shutil
-    from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.data.replacements import add_replacements
-    hp, folder, generator = recipe(name, args, 0, None), args.work/'sampled', args.work/'generator'
-    spent, data = trained_generator(hp, args, generator), folder/'examples'
-    if not data.is_dir(): shutil.copytree(args.data, data, copy_function=os.link)
-    if not (folder/'row.json').is_file():
-        start = time.process_time()
-        add_replacements(data, generator, mask_prob=hp.mask_prob, device=args.device)
-        seconds = (time.process_time()-start)/sum(len(load_examples(o)) for o in (data, data/'held_out'))
-        row = dict(flops=operations_of_candidates(generator, data, hp.mask_prob), seconds=seconds)
-        (folder/'row.json').write_text(json.dumps(row))
-    return data, spent, json.loads((folder/'row.json').read_text())
-
-def trained_generator(hp, args, folder):
-    "Train a masked language model for its share of the operations; what it has taken"
-    from electra_nbdev.networks.recipe import save_networks
-    facts = folder/'spent.json'
-    if facts.is_file(): return json.loads(facts.read_text())
-    hp = replace(hp, **GENERATOR, replacements_from_data=False, temperature=1., temperature_decay=None)
-    per_step, watch = operations(hp, args.data, args.device), clock()
-    hp = sized(hp, round(SHARE*args.flops/per_step))
-    learn = learner(hp, args.data, args.device)
-    with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
-    save_networks(learn.model, hp, folder, learn.tokenizer)
-    facts.write_text(json.dumps(dict(flops=per_step*hp.num_train_steps, seconds=watch.seconds)))
-    return json.loads(facts.read_text())
-
-def operations_of_candidates(generator, data, mask_prob):
-    "Floating-point operations that the generator takes for the replacements of an example"
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-    from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.method.masking import make_inputs, mask_batch
-    from electra_nbdev.data.replacements import candidates_of, open_generator
-    from electra_nbdev.data.tokenizer import special_token_ids
-    (net, tok), examples, mode = open_generator(generator), load_examples(data), FlopCounterMode(display=False)
-    special_ids = special_token_ids(tok)
-    mb = mask_batch(make_inputs(*examples[:64], special_ids.pad), special_ids, mask_prob)
-    u = torch.rand(64, 16*mb.positions.shape[1])
-    with mode, sdpa_kernel(SDPBackend.MATH): candidates_of(net, mb, 32, u)
-    return mode.get_total_flops()/64
-
 def pretrain(name, args, seed, folder, setting, share=1.):
     "Train, and leave the networks of every part; steps, operations and seconds of each"
-    from electra_nbdev.networks.recipe import save_networks
+    from electra_nbdev.networks.build import save_networks
     hp, data = recipe(name, args, seed, setting), args.data
     if name=='MLM, run_mlm': return run_mlm.pretrain(hp, data, share*args.flops, PARTS, folder, args.device)
-    spent, row = dict(flops=0, seconds=0), dict(flops=0, seconds=0)
-    if name in SAMPLED: data, spent, row = sampled(name, args)
     if name=='random weights':
         learn = learner(hp, data, args.device)
         save_networks(learn.model, hp, folder/'1.0', learn.tokenizer)
         return [dict(part=1., steps=0, flops=0, seconds=0)]
-    per_step = operations(hp, data, args.device) + hp.train_batch_size*row['flops']
-    hp = sized(hp, 8*max(1, round((share*args.flops-spent['flops'])/per_step/8)))
+    per_step = operations(hp, data, args.device)
+    hp = sized(hp, 8*max(1, round(share*args.flops/per_step/8)))
     learn, watch, found = learner(hp, data, args.device), clock(), []
     with learn.no_bar(), learn.no_logging():
         for part in PARTS:
             learn.fit_steps(round(part*hp.num_train_steps)-learn.n_updates, cbs=watch)
             save_networks(learn.model, hp, folder/str(part), learn.tokenizer)
             held_out = {o: round(learn.held_out[o], 4) for o in MEASURES if o in learn.held_out}
-            seconds = spent['seconds'] + watch.seconds + learn.n_updates*hp.train_batch_size*row['seconds']
-            found.append(dict(part=part, steps=learn.n_updates, flops=spent['flops']+per_step*learn.n_updates,
-                              seconds=round(seconds, 1), held_out=held_out))
+            found.append(dict(part=part, steps=learn.n_updates, flops=per_step*learn.n_updates,
+                              seconds=round(watch.seconds, 1), held_out=held_out))
     return found
 
 def finetune(networks, tasks, args, seed, out, **hparams):
@@ -215,7 +163,7 @@ def main():
     p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
     p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2],
                    help='a run of each objective for each (0 1 2); none: settings are chosen, and nothing else')
-    p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SAMPLED | SCREENED,
+    p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SCREENED,
                    default=[*OBJECTIVES], metavar='NAME', help='some of the objectives, in this order')
     p.add_argument('--settings', nargs='+', choices=SETTINGS, default=[*SETTINGS], metavar='SETTING',
                    help='some of the settings to choose from')

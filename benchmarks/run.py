@@ -26,8 +26,6 @@ ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7
         Row('pretrain', 'ELECTRA-Small step, bf16: plain Hugging Face in fp32', 2.8, part='bf16', amx=True),
         Row('electric', 'Electric step: a naive step', 1.5),
         Row('electric', 'memory of an Electric step: a naive step', .5, part='above_imports'),
-        Row('sampled', 'tiny on a corpus sampled once: both networks', 1.3, part='tiny'),
-        Row('sampled', 'small on a corpus sampled once: both networks', part='small'),
         Row('distributed', 'two processes of one thread: one of two threads', .9),
         Row('finetune', 'fine-tuning: padding to 128', 2.5), Row('data', 'building examples: the tokenizer alone', .9),
         Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8)]

@@ -44,7 +44,7 @@ def pretrain(hp, data, flops, parts, folder, device='cpu'):
     from datasets import load_from_disk
     from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
     from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.networks.recipe import build_networks
+    from electra_nbdev.networks.build import build_networks
     tok = load_examples(data).tokenizer
     rows, collate = load_from_disk(str(data)).select_columns('input_ids'), DataCollatorForLanguageModeling(tok)
     torch.manual_seed(hp.seed)

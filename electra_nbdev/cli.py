@@ -9,15 +9,15 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
            'electra_finetune', 'electra_predict', 'electra_convert']
 
 # %% ../nbs/59_cli.ipynb #eebda072
-import json, os, shlex, sys
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_candidates,
-                                          check_packages, command, known_hparams, list_fields)
+from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_packages, command,
+                                          known_hparams, list_fields)
 from .engine.files import InputError, check_choice, check_out
 from .networks.recipe import preset
 from .pretraining.request import PretrainRequest, evaluate_run
@@ -32,7 +32,7 @@ def electra_vocab(
     strip_accents:bool_arg=True, # Remove accents
     min_frequency:int=2, # Rarer pieces are not made
     field:str='text', # Of JSON lines, or column of a table, that holds the text
-    format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
+    format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Train a WordPiece vocabulary on a corpus"
     from electra_nbdev.data.text import Corpus
@@ -46,7 +46,7 @@ def electra_vocab(
 def _next(*words): return 'Next: ' + shlex.join(map(str, words))
 
 # %% ../nbs/59_cli.ipynb #4459913b
-@command(places='corpus vocab replace_with device', again=CONTINUES)
+@command(places='corpus vocab', again=CONTINUES)
 def electra_data(
     corpus:Required, # Text, JSON lines, CSV, Parquet ...: file, folder, glob, or hf:name[:config[:split[:column]]]
     vocab:Required, # Folder of electra_vocab, a vocab.txt, a run, or a model of the package, tiny say
@@ -55,33 +55,31 @@ def electra_data(
     num_proc:int=1, # Processes; has no influence on the result
     blank_lines_separate_docs:bool_arg=True, # A blank line ends a document
     held_out:float=0.02, # Share of the documents, chosen by hash, that is kept for evaluation
-    seed:int=0, # Of lengths and segments, and of the masks of --replace-with
+    seed:int=0, # Of lengths and segments
     skip_bad_rows:bool=False, # Leave undecodable lines out, and count them
     long_lines:str='split', # What does not fit begins the next example; official: it is dropped
     pack:bool=False, # Several examples share a row, so that little padding is left
     tasks:int=None, # Build in so many tasks of datatrove, num_proc at a time; has no influence on the result
-    replace_with:str=None, # Run, Hugging Face folder, hf:name or tiny: its generator proposes replacements
-    top:int=None, # With --replace-with: candidates of a position (default: 32)
-    mask_prob:float=None, # With --replace-with: fraction of the tokens that get candidates (default: 0.15)
-    device:str=None, # With --replace-with: cpu, cuda ... (default: a GPU if there is one)
     field:str='text', # Of JSON lines, or column of a table, that holds the text
-    format:str=None, # text, jsonl, csv, tsv, parquet, arrow or tar (default: what the names of the files say)
+    format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
     from electra_nbdev.data.text import Corpus
     corpus = Corpus(corpus, field, format)
     rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
     _check_building(corpus, vocab, out, num_proc, max_length, *rules)
-    how = _table_flags(replace_with, vocab, max_length, pack, top=top, mask_prob=mask_prob, device=device)
     print(_counted(examples := _build(corpus, vocab, out, tasks, max_length, num_proc, rules), long_lines))
-    if replace_with: _add_replacements(examples.path, replace_with, seed=seed, **how)
-    return _with_next(examples, replace_with and dict(replacements_from_data=True, mask_prob=mask_prob or .15))
+    how = '--preset', 'tiny', '--minutes', 10, '--out', 'runs/mine'
+    print(_next('electra_pretrain', '--data', examples.path, *how))
+    return examples
 
 # %% ../nbs/59_cli.ipynb #280f0421
 def _check_building(corpus, vocab, out, num_proc, *rules):
     "Refuse rules that make no sense, a folder of other examples, and a corpus whose beginning cannot be read"
     from electra_nbdev.data.examples import RULES, check_rules, refuse_others
     from electra_nbdev.data.text import chunks
+    from electra_nbdev.data.tokenizer import vocab_place
+    vocab_place(vocab)
     rules = dict(zip(RULES, rules))
     check_rules(**rules, num_proc=num_proc)
     first = chunks(corpus)[0]
@@ -111,13 +109,6 @@ def _counted(examples, long_lines):
 
 _FEW = 100 # Examples
 
-def _with_next(examples, hparams):
-    "The examples; prints the command that trains on them"
-    given = ['--hparams', json.dumps(hparams)] if hparams else []
-    how = '--preset', 'tiny', *given, '--minutes', 10, '--out', 'runs/mine'
-    print(_next('electra_pretrain', '--data', examples.path, *how))
-    return examples
-
 # %% ../nbs/59_cli.ipynb #d0c5cl0d
 def _padding(examples):
     "How much of the rows is padding, and how much --pack would leave where that is much"
@@ -127,30 +118,6 @@ def _padding(examples):
     return f"{told}; --pack, with another --out, leaves {packed_padding(examples.lengths(), examples.width):.1%}"
 
 _MUCH = .05 # Of the rows
-
-# %% ../nbs/59_cli.ipynb #4a3b9acb
-def _table_flags(generator, vocab, max_length, pack, **flags):
-    "What was given about a generator; it and the vocabulary are looked at before examples are built"
-    from electra_nbdev.engine.models import check_source, model_path
-    from electra_nbdev.data.tokenizer import load_tokenizer, vocab_place
-    given = {k: v for k,v in flags.items() if v is not None}
-    if pack and generator:
-        raise InputError("--pack and --replace-with exclude each other: replacements are for single examples")
-    vocab_place(vocab)
-    if generator:
-        check_candidates(flags['top'], flags['mask_prob'])
-        if not generator.startswith('hf:'): check_source(model_path(generator))
-        from electra_nbdev.data.replacements import check_generator
-        check_generator(generator, load_tokenizer(vocab), max_length, **{k: v for k,v in given.items() if k!='device'})
-    elif given: raise InputError("--top, --mask-prob and --device are about a generator; name one with --replace-with")
-    return given
-
-def _add_replacements(folder, generator, **how):
-    "Write what may replace the tokens of examples, and print how much of the generator's probability that is"
-    from electra_nbdev.data.replacements import add_replacements
-    found = add_replacements(folder, generator, **how)
-    print(f"{found['positions']:,} positions of the training examples with {found['top']} candidates each; "
-          f"the best {found['top']//2} have {found['covered']:.1%} of the probability")
 
 # %% ../nbs/59_cli.ipynb #49127a97
 @command(places='hparams data')
@@ -281,175 +248,10 @@ def electra_score(
     per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon (default) or set
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
-    asked, source = _only(show=show, text=text, pairs=pairs, nbest=nbest, choices=choices, surprisal=surprisal)
-    models, by, told = _models(asked, model), _as_list(by), dict(context=context, unit=unit, per=per)
-    lists, tuned = _check_scoring(asked, source, candidates, weights, models, by, vocab, out, told)
-    how = [(m, o, vocab, device) for m in models for o in by]
-    if asked=='show': return _show(show, models[0], vocab, device, color)
-    if asked=='choices': return _choose(choices, candidates, out, how[0])
-    found = _score_file(asked, source, out, how, lists, tuned, weights, told)
-    if out: print(f'rows in {out}' + (f', a picture in {Path(out).with_suffix(".png")}' if asked=='pairs' else ''))
-    return found
-
-# %% ../nbs/59_cli.ipynb #6f5169c3
-def _models(asked, given):
-    "Names of models, each once"
-    default = 'electra-baby' if asked in ('show', 'choices') else 'electric-baby'
-    return [*dict.fromkeys(given if isinstance(given, list|tuple) else [given or default])]
-
-def _as_list(by):
-    "Ways to score, each once, whatever they were called before"
-    from electra_nbdev.scoring.score_files import BEFORE
-    return [*dict.fromkeys(BEFORE.get(o, o) for o in ([by] if isinstance(by, str) else by or [None]))]
-
-# %% ../nbs/59_cli.ipynb #32864ed6
-def _check_scoring(asked, source, candidates, weights, models, by, vocab, out, told):
-    "Refuse what can be seen to be wrong without torch; n-best lists and tuned weights, where these are asked for"
-    from electra_nbdev.data.tokenizer import vocab_place
-    from electra_nbdev.engine import rows
-    from electra_nbdev.scoring.score_files import COLUMNS
-    if candidates and asked!='choices': raise InputError("--candidates are for the blank of --choices; give both")
-    if weights and asked!='nbest': raise InputError("--weights are for the lists of --nbest; give both")
-    if asked=='show' and out: raise InputError("--show writes no file; leave out --out")
-    if asked=='show' and by!=[None]: raise InputError("--show gives P(replaced), by no other way; leave out --by")
-    if asked=='show' and os.path.isfile(source):
-        raise InputError(f"--show takes a sentence, and {source} is a file; give it with --text")
-    for flag,o in (('--by', by), ('--model', models)):
-        if asked!='pairs' and len(o)>1:
-            raise InputError(f"{flag} has {len(o)} names; several are for --pairs, give one")
-    ways, *_ = [_ways(asked, o, by) for o in models]
-    if vocab: vocab_place(vocab)
-    if out: check_out(out, **{asked: source}, weights=weights, vocab=vocab, context=told['context'])
-    _check_parts(asked, source, **told)
-    if asked in COLUMNS: rows.check_texts(source, COLUMNS[asked])
-    if asked=='pairs': _check_pairs(source, out)
-    if asked=='surprisal' and out and Path(out).suffix=='.csv':
-        raise InputError(f"--out is {out}, and the values of --surprisal have tabs between them; end it in .tsv")
-    if asked=='choices': _check_choices(source, candidates, out)
-    return _read_lists(source, weights, by[0], ways) if asked=='nbest' else (None, None)
-
-# %% ../nbs/59_cli.ipynb #33ff24bb
-def _check_pairs(source, out):
-    "Refuse pairs that cannot be read together, and a file that is their picture or would be read the next time"
-    from electra_nbdev.scoring.score_files import check_one_test, read_pairs
-    check_one_test(read_pairs(source), source)
-    if not out: return
-    if Path(out).suffix=='.png': raise InputError(f"--out is {out}, the name of its picture; give a .jsonl file")
-    if Path(out).resolve().parent==Path(source).resolve():
-        raise InputError(f"--out is {out}, in the folder of --pairs, whose files are pairs; give another folder")
-
-# %% ../nbs/59_cli.ipynb #956a15d8
-def _ways(asked, model, by):
-    "By what a model scores; a folder without a model is refused, and a way that it does not have"
-    from electra_nbdev.engine import models
-    from electra_nbdev.scoring.score_files import CHOICE_WAYS, WAYS, choice_ways, likelihood_ways, way_of
-    by = [way_of(o, dict(choices=CHOICE_WAYS, surprisal=WAYS[:-1]).get(asked, WAYS)) for o in by if o]
-    if str(model).startswith('hf:'): return ()
-    models.check_source(folder := models.model_path(model))
-    if (folder/'tasks.json').is_file(): raise InputError(f"{model} is a fine-tuned model; electra_predict applies it")
-    ways = likelihood_ways(folder)
-    if asked=='surprisal' and ways==WAYS[-1:]:
-        raise InputError(f"{model} is a discriminator, which gives no surprisal; give a model with likelihoods")
-    if asked=='choices': ways = choice_ways(ways) or ways
-    for o in by: way_of(o, ways, f'--by for {model}')
-    return ways
-
-def _check_parts(asked, source, context, unit, per):
-    "Refuse other units and parts, and contexts that are not as many as the texts"
-    from electra_nbdev.scoring.score_files import PARTS, UNITS, line_contexts
-    if asked!='surprisal' and (context or unit):
-        raise InputError("--context and --unit are for the words of --surprisal; give it too")
-    if unit: check_choice('--unit', unit, UNITS)
-    if per and asked not in PARTS: raise InputError("--per is for --surprisal and --pairs; give one of them")
-    if per: check_choice('--per', per, PARTS[asked])
-    if asked=='surprisal': line_contexts(source, context)
-
-# %% ../nbs/59_cli.ipynb #9f23ecdd
-def _check_choices(choices, candidates, out):
-    "Refuse a text without a blank or without candidates, and a file of other rows"
-    from electra_nbdev.scoring.score_files import BLANK, read_choices
-    if not candidates:
-        if os.path.isfile(choices): return read_choices(choices)
-        raise InputError(f"there is no file {choices[:60]!r}; give one, or a text with a blank ___ and --candidates")
-    n = len(BLANK.findall(choices))
-    if n!=1: raise InputError(f"--choices {choices[:60]!r} has {n} blanks; write one, as ___")
-    if out: raise InputError("--out is for a file of texts; leave it out")
-
-def _read_lists(nbest, weights, by, ways):
-    "N-best lists, and the weights that were tuned for them"
-    from electra_nbdev.scoring import score_files
-    tuned = score_files.read_weights(weights) if weights else None
-    if tuned and (by or ways): score_files.check_by(tuned, score_files.way_of(by) if by else ways[0], ways)
-    lists = score_files.read_nbest(nbest)
-    if tuned: score_files.check_kind(tuned, lists)
-    else: score_files.check_references(lists)
-    return lists, tuned
-
-# %% ../nbs/59_cli.ipynb #5c0a1e02
-def _only(**asked):
-    "Name and value of the one argument that was given"
-    given = [k for k,v in asked.items() if v is not None]
-    if len(given)==1: return given[0], asked[given[0]]
-    came = ' and '.join(f'--{k}' for k in given) or 'none'
-    raise InputError(f"one of {', '.join(f'--{k}' for k in asked)} is needed, {came} came")
-
-def _show(text, model, vocab, device, color):
-    "Score a text and print it where a shell asked for that"
-    from electra_nbdev.scoring.score import load_scorer, score_tokens
-    found = score_tokens(load_scorer(model, vocab, device), text)
-    color = color or sys.stdout.isatty() and not os.environ.get('NO_COLOR')
-    if is_cli(electra_score): print(found.ansi() if color else found)
-    return found
-
-def _choose(choices, candidates, out, how):
-    "Rank candidates for a blank, or those of a file"
-    from electra_nbdev.scoring.ranking import score_choices
-    return score_choices(choices, candidates, out, *how)
-
-# %% ../nbs/59_cli.ipynb #6f55a6b8
-def _score_file(asked, source, out, how, lists, tuned, weights, told):
-    "Scores of what a file holds; `how` opens a model for each way"
-    from electra_nbdev.scoring import likelihood
-    models = (likelihood.load_likelihood(*o) for o in how)
-    told = {k: v for k,v in told.items() if v}
-    if asked=='pairs': return likelihood.score_pair_files(models, source, out, **told)
-    if asked=='text': return _score_text(next(models), source, out)
-    if asked=='surprisal': return _score_surprisal(next(models), source, out, told)
-    return _rerank(lists, tuned, weights, out, lambda: next(models))
-
-def _score_text(model, source, out):
-    "Log-likelihoods of lines, printed where no file is asked for"
-    from electra_nbdev.scoring.likelihood import score_text
-    if out: return score_text(model, source, out, lambda _: None)
-    kind = 'log-likelihoods' if model.by=='log-likelihood' else 'pseudo-log-likelihoods'
-    print(f'{kind} in nats, by {model.by} of {model.name}:', file=sys.stderr)
-    return score_text(model, source)
-
-def _score_surprisal(model, source, out, told):
-    "Surprisals of lines; what they are is printed, for a table does not tell"
-    from electra_nbdev.scoring.likelihood import score_surprisal
-    known = 'the words before' if model.by=='log-likelihood' else 'the words before and after'
-    unit = told.get('unit', 'nats')
-    print(f'surprisal in {unit} by {model.by} of {model.name}, from {known}, {model.max_length} tokens at a time',
-          file=sys.stderr)
-    return score_surprisal(model, source, out, **told)
-
-# %% ../nbs/59_cli.ipynb #5b1e7a92
-def _rerank(lists, tuned, weights, out, opened):
-    "Tune weights on lists with references, or apply tuned ones; `opened` opens the model"
-    from electra_nbdev.scoring.ranking import apply_weights, check_tunable, rerank_report, score_nbest, weights_path
-    if not tuned:
-        check_tunable(lists)
-        how, found = score_nbest(opened(), lists, out)
-        print(rerank_report(*how, found))
-        path = weights_path(out or 'FILE.jsonl')
-        print(f'weights in {path}: give them with --weights' if out else f'give --out to save the weights, in {path}')
-        return found
-    if not tuned.weight: print('the weights keep the first hypotheses: tuning gained nothing beyond the interval')
-    chosen, found = apply_weights(opened(), lists, tuned, out, (lambda _: None) if out else print)
-    if found is None: return chosen
-    print(rerank_report(tuned.weight, tuned.bonus, found, f'with the weights in {weights}'))
-    return found
+    from electra_nbdev.scoring.request import ScoreRequest
+    asked = ScoreRequest(show, text, pairs, nbest, weights, choices, candidates, model, by, vocab, out, color, device,
+                         surprisal, context, unit, per)
+    return asked.settle().run()
 
 # %% ../nbs/59_cli.ipynb #3044bf80
 _FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_column dev hparams trials device',

@@ -35,8 +35,8 @@ from .method.schedule import ClipNorm, LinearWarmupDecay
 from .pretraining.learner import (ElectraLearner, electra_learner, match_examples, open_examples,
                                                pretrain_dls, sample_examples)
 from .pretraining.monitor import plot_history, read_history
-from .networks.recipe import (PretrainHParams, build_networks, load_hparams, load_networks,
-                                              objective_of, preset, resolve_hparams, save_networks)
+from .networks.build import build_networks, load_networks, objective_of, save_networks
+from .networks.recipe import PretrainHParams, load_hparams, preset, resolve_hparams
 from .pretraining.request import run_pretraining
 
 # %% ../nbs/29_pretrain.ipynb #6029bb45

@@ -1,5 +1,5 @@
 "One thread and no network for every test and for the commands it types; where the golden numbers are"
-import os, warnings
+import os, sys, warnings
 from pathlib import Path
 import pytest, torch
 
@@ -11,6 +11,9 @@ if not hasattr(os, 'fork'): # Windows: what a command does in a fork of this pro
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=warnings.resetwarnings)
 
 os.environ.update(OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', MPLBACKEND='Agg')
+
+# Tests of the scripts import these by their names
+sys.path += [str(Path(__file__).parents[1]/o) for o in ('tools', 'benchmarks')]
 
 # Autograd's threads are chosen at its first use: once torch has compiled or counted operations, a fork could not train
 torch.ones(1, requires_grad=True).sum().backward()

@@ -8,10 +8,18 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import torch
+from fastai.callback.core import Callback, CancelFitException
+from fastai.callback.fp16 import AMPMode
+from torch import tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
+
+from electra_nbdev.engine.training import DeviceMixedPrecision
+from electra_nbdev.pretrain import electra_learner
+from make import ALL_VARIANTS, small_recipe
+from official import SPECIAL_IDS, loaders
 
 GPU = torch.device('cuda', 0)
 aten = torch.ops.aten
@@ -105,3 +113,42 @@ def to_gpu(model):
     for o in model.modules():
         for held in (o._parameters, o._buffers): held.update({k: tensor(t) for k,t in held.items() if t is not None})
     return model
+
+# Learners
+
+class Batches(list):
+    "What a Learner asks of its loaders"
+    bs, dataset, device = 4, (), GPU
+    train = valid = property(lambda self: self)
+    def __getitem__(self, i): return self
+
+class Stop(Callback):
+    "End a fit after so many batches"
+    order, run_valid = 1000, False
+    def __init__(self, n): self.n = n
+    def after_batch(self):
+        if self.train_iter==self.n: raise CancelFitException
+
+def learner(variant, precision='fp32', **kw):
+    "Our learner, on the CPU"
+    hp = small_recipe(**ALL_VARIANTS[variant] | kw)
+    amp = [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)]
+    rows = torch.ones(4, hp.max_seq_length, dtype=torch.long), tensor([10]*4)
+    return electra_learner(loaders(rows), hp, special_ids=SPECIAL_IDS, counts=[1]*hp.vocab_size, cbs=amp)
+
+def put(learn, bs=4, batches=None):
+    "On the pretended GPU, with batches of token ids and lengths of first segments, and gradients from nowhere"
+    def batch():
+        ids = torch.empty(bs, learn.hp.max_seq_length, dtype=torch.long, device=GPU)
+        return ids, torch.empty(bs, dtype=torch.long, device=GPU)
+    def backward():
+        for p in weights: p.grad = torch.empty_like(p)
+    learn.model, learn.dls, learn._backward = to_gpu(learn.model), Batches(batches or [batch(), batch()]), backward
+    weights = list(learn.model.parameters())
+    learn.model.to, learn.dls.n_inp = lambda *args: learn.model, 1 if batches else 2
+    learn.opt = None
+    learn.create_opt()
+    return learn
+
+def train(learn, n=2):
+    with learn.no_logging(): learn.fit(1, cbs=Stop(n))

@@ -1,4 +1,6 @@
 "What the tests of both learners watch: weights that move, gradient norms, a fit that is interrupted"
+from functools import partial
+
 import numpy as np
 import torch
 from fastai.callback.core import Callback
@@ -32,3 +34,16 @@ def assert_swept(learn, found, n):
     "Rates of a search grow by the same factor, and its suggestion is one of them"
     lrs = learn.recorder.lrs
     assert np.allclose(np.diff(np.log(lrs)), np.log(1e8)/n, atol=1e-4) and min(lrs)<=found.valley<=max(lrs)
+
+class Dtypes(Callback):
+    "What the linear layers of both networks give in a training step"
+    def before_fit(self):
+        self.seen = set()
+        for name,m in self.model.named_modules():
+            if isinstance(m, torch.nn.Linear): m.register_forward_hook(partial(self.look, name.split('.')[0]))
+    def look(self, net, module, xs, out):
+        if module.training: self.seen.add((net, out.dtype))
+
+def same_weights(a, b):
+    for (n,p),(m,q) in zip(a.named_parameters(), b.named_parameters(), strict=True):
+        assert n==m and torch.equal(p, q), n

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from fastai.basics import DataLoader, DataLoaders, Learner
 from fastai.callback.core import Callback
@@ -12,14 +13,15 @@ from torch import tensor
 
 from conftest import GOLDEN
 from electra_nbdev.method import electric, generator, masking
-from electra_nbdev.method.discriminator import corrupt
+from electra_nbdev.method.discriminator import IGNORE, corrupt, disc_nll
 from electra_nbdev.method.electra import step_loss
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.masking import MaskTokens, SpecialTokenIds, candidates, make_inputs
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining import learner as fast_steps
-from electra_nbdev.networks.recipe import PretrainHParams, build_networks, preset
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import PretrainHParams, preset
 from electra_nbdev.method.schedule import ClipNorm
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=4, sep=5, mask=6)
@@ -186,3 +188,43 @@ def one_step(learn, training):
         if training: learn.fit(1)
         else: learn.validate()
     return learn.seen.steps[0]
+
+# What the tests of ELECTRA and of Electric check in a step
+
+ALL = sorted(p.name[:-len('.io.npz')] for p in (GOLDEN/'pretrain').glob('*.io.npz'))
+
+def variants(towers):
+    "Names of the golden variants with or without towers"
+    return [o for o in ALL if ('cloze_loss' in np.load(GOLDEN/f'pretrain/{o}.io.npz').files)==towers]
+
+FAST = pytest.mark.parametrize('fast', [False, True], ids=['plain', 'fast'])
+TRAINING = pytest.mark.parametrize('training', [True, False], ids=['train', 'eval'])
+INPUTS = dict(input_ids='input_ids', attention_mask='input_mask', token_type_ids='segment_ids')
+MASKED = dict(masked_ids='masked_input_ids', positions='masked_lm_positions', weights='masked_lm_weights')
+
+def fed(monkeypatch, variant, fast, training, bf16=False, **kwargs):
+    "A learner that has made its step, and what was seen"
+    hp = recipe(info(f'pretrain/{variant}')['config'])
+    feed(monkeypatch, hp, sample_uniforms(load('pretrain/inputs')['fed_sampled_ids'], hp.vocab_size))
+    learn, hp = learner(variant, fast, bf16, **kwargs)
+    return learn, one_step(learn, training)
+
+def check_mask(mb, want):
+    d = load('pretrain/inputs')
+    for ours,official in INPUTS.items(): close(getattr(mb, ours), d[official])
+    for ours,official in MASKED.items(): close(getattr(mb, ours), want[official])
+    close(mb.targets*(mb.weights>0), want['masked_lm_ids'])
+    if 'mask_sample_logits' in want: close(mb.candidates, want['mask_sample_logits']>-1e3)
+
+def check_discriminator(seen, want, tol=1e-4):
+    mask = load('pretrain/inputs')['input_mask']
+    close(seen.fake, want['updated_input_ids'])
+    close(seen.labels, np.where(mask, want['is_fake'], IGNORE))
+    close(seen.pred*seen.masked.attention_mask, want['disc_logits']*mask, atol=tol)
+    nll = disc_nll(seen.pred, seen.labels)
+    close(nll.sum()/((seen.labels!=IGNORE).sum()+1e-6), want['disc_loss'], rtol=1e-5)
+    close(nll.sum(1)/seen.masked.attention_mask.sum(1), want['disc_per_example_loss'], rtol=1e-5, atol=1e-6)
+
+def check_training(seen, variant, want, rtol=1e-3, slack=1e-8):
+    check_gradients(seen.grads, load(f'pretrain/{variant}.grads'), want['global_norm_dense'], variant, rtol, slack)
+    close(seen.norm, want['global_norm_dense'], rtol=rtol)

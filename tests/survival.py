@@ -1,18 +1,22 @@
 "Runs in real processes that are stopped in every way, and what is compared afterwards"
-import json, os, re, signal, sys, threading, time, traceback, warnings
-from contextlib import suppress
+import os, re, signal, socket, sys, threading, time, traceback, warnings
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
+import pytest
 import torch
+from accelerate.state import AcceleratorState
 from fastai.callback.core import Callback
 from fastai.torch_core import set_seed
 from safetensors.torch import load_file
 from tqdm import tqdm
 
 from electra_nbdev.pretraining import runs # what a run imports, once for all the children
-from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
+from electra_nbdev.engine.ranks import rank
 from electra_nbdev.pretraining.monitor import read_history
+from make import NARROW, NO_DROPOUT, examples_of_tales
+from official import seen_ids
 
 # Forks share the lock of tqdm, and one that is killed while it draws would stop the others
 tqdm.set_lock(threading.RLock())
@@ -124,3 +128,72 @@ def assert_same(a, b):
     for k,t in a[0].items(): assert t.dtype==b[0][k].dtype and torch.equal(t, b[0][k]), k
     assert a[1]==b[1]
     assert a[2]==b[2]
+
+# Several processes that share a run
+
+def free_port():
+    with closing(socket.socket()) as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+def launch(n, f):
+    "What a launcher does: the same function in `n` processes that know of each other"
+    port = free_port()
+    def member(i):
+        os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
+                          RANK=str(i), LOCAL_RANK=str(i))
+        AcceleratorState._reset_state(True) # of a `Trainer` that ran in this process before
+        return f()
+    return [fork(lambda: member(i)) for i in range(n)] if n>1 else [fork(f)]
+
+def finished(children):
+    "All of them have ended well"
+    for o in children: assert o.wait(120).code==0, o.text
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    "Examples, and a narrow recipe without dropout and without warm-up"
+    return examples_of_tales(tmp_path_factory.mktemp('ranks'), 110, length_schedule=((8, .3), (16, .7)),
+                             num_train_steps=50, num_warmup_steps=0, save_checkpoints_steps=25, iterations_per_loop=5,
+                             num_eval_steps=3, model_hparam_overrides=NARROW | NO_DROPOUT)
+
+class Seen(Callback):
+    "What this process sees in each step, and the norm of the gradient of each update"
+    order, run_valid = 900, False
+    def __init__(self, path): self.path, self.rows, self.norms = path, [], []
+    def after_pred(self):
+        mb = self.masked
+        self.rows.append([mb.masked_ids, mb.u, seen_ids(self.learn)])
+    def after_step(self): self.norms.append(float(self.grad_norm))
+    def after_fit(self): torch.save((self.rows, self.norms), f'{self.path}.{rank()}')
+
+def weights(out): return {k: t for k,t in load_checkpoint(latest_checkpoint(out))[0].items() if k.startswith('model/')}
+
+def distance(a, b): return sum(((a[k]-b[k]).double()**2).sum() for k in a)**.5
+
+def run(d, out, hp, n, cbs=lambda: (), **kwargs):
+    "A run of `n` processes, to its end"
+    finished(launch(n, lambda: train(out, d/'examples', hp, cbs(), **kwargs)))
+
+def assert_alike(a, b, begin, bound=1e-3):
+    "Weights of two runs are close, by how far they have moved; what they have counted is the same"
+    moved = distance(weights(a), begin)
+    assert moved>.1
+    assert distance(weights(a), weights(b))<bound*moved, (float(distance(weights(a), weights(b))), float(moved))
+    rows = [result(o)[2] for o in (a, b)]
+    assert len(rows[0])==len(rows[1])
+    for one,two in zip(*rows):
+        assert one.keys()==two.keys()
+        for k,v in one.items():
+            for name,x in (v if isinstance(v, dict) else {k: v}).items():
+                y = two[k][name] if isinstance(v, dict) else two[k]
+                assert y==pytest.approx(x, rel=.02, abs=.02, nan_ok=True), (one['step'], name)
+
+def killed(children, victim, out, at, later):
+    "Kill one a moment after a checkpoint; whether the run had ended before, and the other process when it has ended"
+    while all(o.running() for o in children) and len(checkpoints(out))<at: time.sleep(.001)
+    time.sleep(later)
+    ended = not all(o.running() for o in children)
+    if ended: finished(children)
+    else: children[victim].kill()
+    return ended, children[1-victim].wait(60)

@@ -1,15 +1,13 @@
 "What `tools/baby.py` selects: whole sentences, ten million words, ten passes at most"
-import json, sys
-from pathlib import Path
+import json
 
 import pytest, torch
 from safetensors.torch import load_file
 
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.networks.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
-                                              save_networks)
+from electra_nbdev.networks.build import build_networks, load_networks, save_networks
+from electra_nbdev.networks.recipe import load_hparams, preset, save_hparams
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]/'tools'))
 import baby
 
 def test_sentences_of_both_kinds_of_files(tmp_path):

@@ -13,9 +13,8 @@ from fastai.torch_core import no_random
 from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
-from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig, DebertaV2Config,
-                          DebertaV2Tokenizer, ElectraConfig,
-                          ElectraForPreTraining, ModernBertConfig, RobertaConfig, RobertaTokenizer)
+from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig, DebertaV2Tokenizer,
+                          ElectraForPreTraining, RobertaConfig, RobertaTokenizer)
 
 from electra_nbdev.cli import electra_pretrain
 from electra_nbdev.pretraining.continue_pretraining import Origin, continue_pretraining, open_origin
@@ -31,13 +30,8 @@ from electra_nbdev.engine.models import body_of
 from electra_nbdev.pretraining.runs import run_pretraining
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
+from make import CONFIGS, SIZE
 
-SIZE = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2,
-            max_position_embeddings=64)
-CONFIGS = dict(bert=BertConfig(**SIZE),
-               deberta=DebertaV2Config(**SIZE, relative_attention=True, position_buckets=16,
-                                       pos_att_type=['p2c', 'c2p']),
-               modernbert=ModernBertConfig(**SIZE), electra=ElectraConfig(**SIZE, embedding_size=16))
 SEGMENTS = dict(bert=True, deberta=False, modernbert=False, electra=True)
 
 def lines():
@@ -236,7 +230,7 @@ def test_errors(data, tmp_path):
         build_networks(recipe(data, 'bert', model_hparam_overrides=dict(max_position_embeddings=8)))
     with pytest.raises(InputError, match='gpt2, for which transformers has no masked language model'):
         body_of_type(data, 'gpt2')
-    with pytest.raises(InputError, match='--body .* has no config.json'):
+    with pytest.raises(InputError, match='`body` .* has no config.json'):
         electra_pretrain(data=str(data), out=str(tmp_path/'run'), body=str(data))
 
 def test_a_width_that_a_body_cannot_have_is_refused(tmp_path):
@@ -291,7 +285,6 @@ def test_a_body_with_its_own_tokenizer(text, make, tmp_path):
     tokens = [o[0] for o in learn.predict('the dog of the house')]
     assert tokens==examples.tokenizer.tokenize('the dog of the house')[:14] # of 16, two are special
     assert load_scorer(tmp_path/'run', device='cpu')('the dog of the house') is not None
-
 
 def test_weights_with_a_byte_level_vocabulary_begin_another_run(text, tmp_path):
     bpe(text).save_pretrained(tmp_path/'tok')

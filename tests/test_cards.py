@@ -1,12 +1,12 @@
 "The numbers of the models' cards: a part on the embedded text, all of them where ELECTRA_DATA names the data"
-import json, os, re, shutil, sys
+import json, os, re, shutil
 from inspect import signature
 from pathlib import Path
 
 import pytest
 from fastcore.docments import docments
 
-from electra_nbdev.cli import _models, electra_score
+from electra_nbdev.cli import electra_score
 from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.files import SHIPPED
 from electra_nbdev.engine.models import shipped
@@ -15,11 +15,11 @@ from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.scoring.likelihood import load_likelihood
 from electra_nbdev.scoring.ranking import load_chooser
+from electra_nbdev.scoring.request import ChoicesJob, ShowJob
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT/'benchmarks'))
 import encoders, likelihoods, pairs
 
 RESULTS = ROOT/'benchmarks/results'
@@ -31,7 +31,7 @@ DATA = os.environ.get('ELECTRA_DATA')
 @pytest.mark.parametrize('by', likelihoods.WAYS)
 @pytest.mark.parametrize('name', ELECTRICS)
 def test_word_order(name, by):
-    found = likelihoods.word_order(load_likelihood(name, by, device='cpu'),
+    found = likelihoods.word_order(load_likelihood(name, likelihoods.WAYS[by], device='cpu'),
                                    (sample_corpus()/'held_out.txt').read_text())
     assert found==pytest.approx(FOUND[name][by]['order_sample'], abs=.01)
 
@@ -49,7 +49,8 @@ def test_lists_are_tuned_on_one_half_and_judged_on_the_other(tmp_path):
 @pytest.mark.parametrize('by', likelihoods.WAYS)
 @pytest.mark.parametrize('name', ELECTRICS)
 def test_all_numbers(name, by):
-    found, want = likelihoods.measure(load_likelihood(name, by, device='cpu'), Path(DATA)), FOUND[name][by]
+    model, want = load_likelihood(name, likelihoods.WAYS[by], device='cpu'), FOUND[name][by]
+    found = likelihoods.measure(model, Path(DATA))
     for k,o in want['blimp'].items(): assert found['blimp'][k]['accuracy']==pytest.approx(o['accuracy'], abs=.2)
     for k in ('test_cv', 'wsj_scored_dev'):
         assert found[k]['change']['WER']==pytest.approx(want[k]['change']['WER'], abs=.1)
@@ -87,7 +88,7 @@ def test_the_larger_models_card_has_every_phenomenon(judge):
     for name in set(towers)-{'all pairs', 'ties'}:
         assert ' | '.join(interval(o[name]) for o in (energies, towers, grams)) in card
 
-@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'scoring/42_likelihood.ipynb'])
+@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'scoring/43_pairs.ipynb'])
 def test_pages_have_the_pairs_of_the_larger_models(page):
     "The larger models of the package and those before them: the means of both tests with intervals in one row"
     text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
@@ -137,7 +138,7 @@ def test_the_card_of_the_larger_electra_has_its_last_evaluation():
 def test_blanks_and_odd_words_are_measured_ones():
     "Notebook 34 has the blanks, the cards of both ELECTRAs their odd words; the larger one, the default, finds more"
     found = json.loads((RESULTS/'odd_words.json').read_text())['found']
-    page = (ROOT/'nbs/scoring/43_ranking.ipynb').read_text(encoding='utf-8')
+    page = (ROOT/'nbs/scoring/44_ranking.ipynb').read_text(encoding='utf-8')
     for way,o in found['blanks'].items(): assert ' | '.join(map(interval, o.values())) in page, way
     best = found['blanks'].pop('electra-baby, generator')
     assert all(best[k]['low']>o[k]['high'] for o in found['blanks'].values() for k in best)
@@ -151,7 +152,7 @@ def test_blanks_and_odd_words_are_measured_ones():
     for odd in (small, large):
         shares = 'on WikiText-2 {:.0f} %, on film subtitles {:.0f} %'.format(*(o['accuracy'] for o in odd.values()))
         assert shares in (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
-    assert _models('show', None)==_models('choices', None)==['electra-baby']
+    assert ShowJob.default==ChoicesJob.default=='electra-baby'
     defaults = [signature(o).parameters['path'].default for o in (load_scorer, load_chooser)]
     assert defaults==['electra-baby']*2
 

@@ -1,7 +1,6 @@
 "Examples in tasks of datatrove: the bytes of one machine, whatever the number of tasks and whoever was killed"
 import json, os, random, shutil, signal
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from datatrove.executor import LocalPipelineExecutor
@@ -12,7 +11,7 @@ from electra_nbdev.data import examples
 from electra_nbdev.cli import electra_data
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.examples import ExampleTasks, build_examples, build_in_tasks
-from test_commands import typed
+from terminal import typed
 
 VOCAB = GOLDEN/'vocab.txt'
 WORDS = [o for o in VOCAB.read_text(encoding='utf-8').split() if o.isalpha()]

@@ -1,7 +1,5 @@
 "The commands as a user types them, right and wrong"
-import ctypes, errno, json, os, re, runpy, shlex, shutil, signal, subprocess, sys, warnings
-from contextlib import suppress
-from dataclasses import dataclass
+import ctypes, errno, json, os, re, shutil, signal, subprocess, sys, warnings
 from pathlib import Path
 
 import pytest
@@ -11,69 +9,8 @@ import electra_nbdev.pretraining.runs # what a command imports, once for all of 
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.pretraining.monitor import read_history
-
-SCRIPTS = Path(sys.executable).parent
-ONE = dict(untied_generator=False, unigram_noise=0., max_grad_norm=1., bias_correction=False,
-           copy_positions=False) # One network, official Adam
-RECIPE = dict(vocab_size=120, max_seq_length=16, length_schedule=[], train_batch_size=8, eval_batch_size=8,
-              iterations_per_loop=5, num_eval_steps=4, **ONE)
-
-@dataclass
-class Said:
-    code:int
-    out:str
-    err:str
-
-def typed(line, cwd, setup=None, curves=False):
-    "Run a command in a fork of this process, which has done the slow imports; `setup` runs in the fork first"
-    argv = shlex.split(line)
-    out, err = cwd/'.stdout', cwd/'.stderr'
-    if not (pid := os.fork()):
-        code = 1
-        try:
-            for fd,path in ((1, out), (2, err)): os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
-            sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
-            # the thread pool is renewed at its first use after a fork; two threads at once would race for that
-            torch.set_num_threads(1)
-            os.chdir(cwd)
-            if setup: setup()
-            if not curves: electra_nbdev.pretraining.runs.plot_history = lambda *_: None # half a second each
-            sys.argv = [str(SCRIPTS/argv[0]), *argv[1:]]
-            try: runpy.run_path(sys.argv[0], run_name='__main__')
-            except SystemExit as e: code = e.code if isinstance(e.code, int) else int(e.code is not None)
-            sys.stdout.flush(); sys.stderr.flush()
-        except BaseException:
-            import traceback
-            with suppress(OSError): # where no file may grow, this one may not either
-                traceback.print_exc()
-                sys.stderr.flush()
-        finally: os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    said = Said(code, out.read_text(), err.read_text())
-    out.unlink(); err.unlink()
-    return said
-
-def tales():
-    people, things = 'captain sailor miller widow king'.split(), 'storm ship castle sea letter garden'.split()
-    tale = 'the {a} saw the {b} and went away.\nit was the {b} of the old {a}.\nno one had asked {a} or {c}.'
-    return '\n\n'.join(tale.format(a=a, b=b, c=c) for a in people for b in things for c in people)
-
-@pytest.fixture(scope='module')
-def home(tmp_path_factory):
-    "A folder with a corpus, a vocabulary, examples and a run, all made by commands"
-    d = tmp_path_factory.mktemp('user')
-    (d/'tales.txt').write_text(tales())
-    for line in ('electra_vocab --corpus tales.txt --out vocab --vocab-size 120',
-                 'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1'):
-        said = typed(line, d)
-        assert said.code==0, said.err
-    recipe = RECIPE | dict(vocab_size=len((d/'vocab/vocab.txt').read_text().splitlines()))
-    (d/'recipe.json').write_text(json.dumps(recipe))
-    line = 'electra_pretrain --data examples --hparams recipe.json --steps 20 --out run --device cpu'
-    said = typed(line, d, curves=True)
-    assert said.code==0, said.err
-    (d/'.said').write_text(said.out)
-    return d
+from make import home, tales, write
+from terminal import SCRIPTS, alone, at, bad, processor_seconds, small_disk, typed
 
 def test_a_run_says_what_it_has_learnt(home):
     "And before it what its losses add up"
@@ -90,12 +27,6 @@ def test_a_masked_language_model_is_not_sent_to_a_task(home):
     said = typed('electra_pretrain --data examples --steps 4 --hparams mlm.json --out mlm --device cpu', home)
     assert said.out.endswith('Next: electra_score --model mlm --text FILE\n'), said
     assert typed('electra_score --model mlm --text tales.txt --vocab vocab --out mlm.jsonl --device cpu', home).code==0
-
-def test_the_command_after_a_table_of_replacements_works(home):
-    line = 'electra_data --corpus tales.txt --vocab tiny --out table --max-length 16 --replace-with tiny --device cpu'
-    then = typed(line, home).out.splitlines()[-1].removeprefix('Next: ')
-    said = typed(then.replace('--minutes 10', '--steps 2 --device cpu'), home)
-    assert said.code==0 and 'Starting at step 0 of 2' in said.out, said
 
 def test_what_is_built_is_told(home):
     "The case of a vocabulary, what is held out, and the next command"
@@ -161,7 +92,8 @@ torch.save((xb["input_ids"], *found), r"{home/'logits.pt'}")
 '''
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
     import torch
-    from electra_nbdev.networks.recipe import load_hparams, load_networks
+    from electra_nbdev.networks.build import load_networks
+    from electra_nbdev.networks.recipe import load_hparams
     ids, disc, gen = torch.load(home/'logits.pt', weights_only=True)
     model = load_networks(home/'run', load_hparams(home/'run/hparams.json')).eval()
     with torch.no_grad():
@@ -206,17 +138,6 @@ def test_minutes_fix_the_steps(home):
     again = typed(line, home).out
     assert f'Finished already at step {steps}' in again and '--minutes has no effect' in again
     assert f'--extend --steps {2*steps}' in again
-
-def at(step, signum):
-    "For `typed`: a process that sends itself a signal after a step"
-    def setup():
-        from electra_nbdev.engine.training import CountUpdates
-        was = CountUpdates.after_step
-        def after_step(self):
-            was(self)
-            if self.learn.n_updates==step: os.kill(os.getpid(), signum)
-        CountUpdates.after_step = after_step
-    return setup
 
 def test_killed_and_told_to_stop(home):
     "What a user sees: exit code 143 and a line after a SIGTERM, and from where each start continues"
@@ -320,19 +241,6 @@ def test_help(home, name):
     assert said.code==0 and said.out.startswith('usage') and '--' in said.out
 
 # Bad input: one line, exit code 2, and nothing left behind
-
-def bad(home, line, *words, setup=None):
-    before = sorted(str(o) for o in home.rglob('*'))
-    said = typed(line, home, setup)
-    lines = [o for o in said.err.splitlines() if o.strip()]
-    assert said.code==2, said
-    assert lines and lines[-1].startswith(f"{line.split()[0]}: ") and 'Traceback' not in said.err, said.err
-    for o in words: assert o in lines[-1], lines[-1]
-    assert sorted(str(o) for o in home.rglob('*'))==before
-
-def write(path, data):
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return path
 
 CORPORA = {'missing': (None, 'nothing.txt'), 'empty': (b'', 'empty'), 'binary': (b'\x7fELF\x00\x01\x02' * 50, 'bin'),
            'undecodable': ('a good line\n'.encode() + b'caf\xe9 au lait\n', 'line 2'),
@@ -450,12 +358,6 @@ def test_bad_run(home):
     bad(home, 'electra_evaluate --run nowhere', 'nowhere')
     bad(home, 'electra_evaluate --run run --data vocab', 'vocab')
 
-def small_disk(): # as a full disk: no file may grow past 2,000 bytes
-    import signal
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    import resource # unknown on Windows
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-
 def test_disk_full_while_building(home):
     bad(home, 'electra_data --corpus tales.txt --vocab vocab --out e2 --max-length 16', 'e2', setup=small_disk)
     bad(home, 'electra_vocab --corpus tales.txt --out v2 --vocab-size 120', 'v2', setup=small_disk)
@@ -562,15 +464,6 @@ def test_cards_say_which_network_fills_masks(home, tmp_path):
         assert 'It fills no masks' in card and 'the folder `../generator`' in card
         assert "for `pipeline('fill-mask')`" in (run/'generator/README.md').read_text()
 
-ALONE = """
-import runpy, shlex, sys
-class Refused:
-    def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] in ('torch', 'transformers', 'fastai', 'datasets'): raise RuntimeError(name)
-sys.meta_path.insert(0, Refused())
-sys.argv = shlex.split(sys.argv[1])
-runpy.run_path(sys.argv[0], run_name='__main__')
-"""
 TABLE = 'electra_finetune --csv rows.csv --out found'
 TRIED = 'electra_finetune --csv rows.csv --text-column text --label-column kind --out tried'
 BUILD = 'electra_data --out examples --max-length 16 --held-out 0.1'
@@ -586,9 +479,6 @@ SOON = { # what is wrong, by the command, and the line
     'electra_data --corpus tales.txt --vocab vocab --out e2 --long-lines some': 'official',
     'electra_data --corpus tales.txt --vocab vocab --out e2 --num-proc 0': 'at least 1',
     'electra_data --corpus rows.csv --field nothing --vocab vocab --out e2': 'nothing',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --top 3': '--replace-with',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --top 1': 'at least 2',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with run --mask-prob 15': 'between 0.01 and 0.9',
     f'{PRETRAIN} --preset tiniest': 'Did you mean `tiny`?',
     f'{PRETRAIN} --prest tiny': 'there is no flag --prest. Did you mean `--preset`? A hyper-parameter',
     f'{PRETRAIN} --learning-rate=1e-3': 'there is no flag --learning-rate. A hyper-parameter is given as',
@@ -640,7 +530,6 @@ SOON = { # what is wrong, by the command, and the line
     'electra_predict --model tuned --src rows.csv --out ./rows.csv': 'which --src reads; give another file',
     'electra_data --corpus tales.txt --vocab vocab --out precious': 'something else than examples',
     'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 32': '16 there and 32 here',
-    'electra_data --corpus tales.txt --vocab vocab --out e2 --replace-with precious': 'holds no model',
     'electra_pretrain --data examples --out run --preset small': "model_size is 'tiny', asked for 'small'",
     f'{PRETRAIN} --device cpu:7': '--device cpu is always there',
     'electra_evaluate --run run --data other': 'have vocab_size 99',
@@ -689,12 +578,6 @@ SOON = { # what is wrong, by the command, and the line
     'electra_predict --model tuned --src rows.csv --task squad': 'no column `question`',
     'electra_predict --model tuned --src rows.txt --task squad': 'holds no questions',
     'electra_predict --model tuned --src rows.jsonl --task chunk': 'no column `words`'}
-
-def alone(line, cwd):
-    "A command in a process of its own, in which torch, transformers, fastai and datasets cannot be imported"
-    name, _, rest = line.partition(' ')
-    return subprocess.run([sys.executable, '-c', ALONE, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True,
-                          text=True)
 
 def put(path, facts):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -825,15 +708,6 @@ def test_flags_of_before_are_known(home):
     with pytest.raises(ValueError, match='exists already'): cli.electra_convert('tiny', dst=home)
     with pytest.raises(ValueError, match='no column `texts`'):
         cli.electra_finetune(csv=home/'rows.csv', text='texts', label='kind')
-
-def processor_seconds(line, cwd):
-    "Of a command, whatever runs beside it; the least of three"
-    def once():
-        before = os.times()
-        alone(line, cwd)
-        after = os.times()
-        return after.children_user+after.children_system - before.children_user-before.children_system
-    return min(once() for _ in range(3))
 
 @pytest.mark.timing
 @pytest.mark.parametrize('line', ['electra_pretrain --preset tiniest', 'electra_evaluate --run precious',

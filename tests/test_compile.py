@@ -19,15 +19,12 @@ from electra_nbdev.engine.training import (CompileBodies, DeviceMixedPrecision, 
 from electra_nbdev.method.generator import hidden_states
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.networks.recipe import build_networks, load_networks
+from electra_nbdev.networks.build import build_networks, load_networks
 from electra_nbdev.pretraining.runs import run_pretraining
 from electra_nbdev.finetuning.trials import run_trials
 from official import SPECIAL_IDS, loaders
-from test_bodies import CONFIGS
-from test_commands import bad, home # home: a folder with examples
-from test_fake_device import VARIANTS, recipe
-from test_finetune import SHORT, electra_folder, glue_files
-from test_pretrain import made, no_curves # made: a folder with examples, and a recipe
+from make import CONFIGS, SHORT, VARIANTS, electra_folder, glue_files, home, made, no_curves, small_recipe
+from terminal import bad
 
 STRICT = dict(backend='eager', fullgraph=True) # a graph break is an error
 BODIES = {o: dict(body=CONFIGS[o].to_diff_dict(), untied_generator=True) for o in ('bert', 'deberta', 'modernbert')}
@@ -51,7 +48,7 @@ def rows():
 
 def trained(kw, precision='fp32', **how):
     "Losses of a training whose length grows, logits of an evaluation, weights"
-    hp, amp = recipe(**kw), [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)]
+    hp, amp = small_recipe(**kw), [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)]
     with no_random(0):
         cbs = [*amp, LengthSchedule(((16, .5), (32, .5)), 12), *([CompileBodies(**how)] if how else [])]
         learn = electra_learner(loaders(rows(), bs=4), hp, build_networks(hp), special_ids=SPECIAL_IDS, cbs=cbs)
@@ -78,7 +75,7 @@ def test_training_is_the_same(monkeypatch, variant, precision):
 
 @pytest.mark.parametrize('body', BODIES)
 def test_other_bodies_do_not_break(body):
-    model, ids = build_networks(recipe(**BODIES[body])).eval(), rows()[0][4:8]
+    model, ids = build_networks(small_recipe(**BODIES[body])).eval(), rows()[0][4:8]
     def outputs(): return model.token_logits(ids, ids>0), hidden_states(model.generator, ids, ids>0)
     with torch.no_grad():
         plain, _ = outputs(), compile_bodies(model, **STRICT)

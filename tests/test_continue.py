@@ -1,5 +1,5 @@
 "Runs that begin with trained weights: as a user types them, killed, with another vocabulary, and what is refused"
-import json, os, re, shutil, signal
+import json, re, shutil, signal
 from dataclasses import replace
 
 import numpy as np
@@ -17,10 +17,12 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.pretraining.monitor import read_history
-from electra_nbdev.networks.recipe import body_config, build_networks, preset
+from electra_nbdev.networks.build import body_config, build_networks
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.schedule import warmup_decay
 from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
-from test_commands import at, bad, home, tales, typed, write
+from make import home, tales
+from terminal import at, bad, typed
 
 def continued(data='examples', **changes):
     hparams = json.dumps(dict(save_checkpoints_steps=4, **changes))

@@ -515,7 +515,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
     small,large = peak_memory(tmp_path/'t.txt', tmp_path/'rows'),peak_memory(tmp_path/'large.txt', tmp_path/'y')
     assert large<small+50, f"{small} MB for {len(text)>>20} MB of text, {large} MB for six times as much"
 
-
 def test_a_copy_of_a_loader_has_its_order(corpus, tmp_path):
     "As fastai makes one for predictions"
     dl = PretrainDL(load_examples(build_examples(corpus, VOCAB, tmp_path/'rows', max_length=16)), bs=2, seed=5)

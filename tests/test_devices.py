@@ -15,11 +15,12 @@ from torch.utils._pytree import tree_leaves
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import device_of, devices
-from electra_nbdev.engine.training import (CountUpdates, DeviceLearner, DeviceMixedPrecision, LossesAsNumbers,
-                                           default_precision, precision_callbacks)
+from electra_nbdev.engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, default_precision,
+                                           precision_callbacks)
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
 from electra_nbdev.method.metrics import auc_200
-from test_commands import bad, home, typed # home: a folder with examples and a run
+from make import home
+from terminal import bad, typed
 
 CUDA = torch.device('cuda:0')
 TASK = Path(__file__).with_name('fixtures')/'v0_1/task' # fine-tuned on texts
@@ -38,16 +39,16 @@ def test_device_names(monkeypatch, kind, n, has):
     assert device_of('cpu')==torch.device('cpu')
     for name in ('cuda:7', 'cpu:1', *(['cuda'] if 'cuda' not in has else [])):
         with pytest.raises(InputError) as e: device_of(name)
-        assert str(e.value)==f"--device is {name!r}, which this machine does not have; it has {has}"
+        assert str(e.value)==f"`device` is {name!r}, which this machine does not have; it has {has}"
     for name in ('cudo', 'meta', ''): # what no machine has is refused without asking torch
-        with pytest.raises(InputError, match=f"^--device is '{name}'; allowed: cpu, cuda, "): device_of(name)
+        with pytest.raises(InputError, match=f"^`device` is '{name}'; allowed: cpu, cuda, "): device_of(name)
     with pytest.raises(InputError, match='Leave it out: a GPU is taken if there is one'): device_of('gpu')
 
 def test_a_device_that_is_there_but_does_not_work(monkeypatch):
     gpus(monkeypatch, 'cuda', 2)
     def broken(*args, device): raise RuntimeError(f"CUDA error: device {device} is busy\nand more lines")
     monkeypatch.setattr(torch, 'empty', broken)
-    with pytest.raises(InputError, match='^--device cuda:1 cannot be used: RuntimeError: CUDA error: .*1 is busy$'):
+    with pytest.raises(InputError, match='^`device` cuda:1 cannot be used: RuntimeError: CUDA error: .*1 is busy$'):
         device_of('cuda:1')
 
 @pytest.mark.parametrize('command', ['electra_pretrain --data examples --hparams recipe.json --out r2',

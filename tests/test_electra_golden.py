@@ -9,31 +9,12 @@ from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.generator import hidden_states, masked_logits, top_and_entropy
 from electra_nbdev.method.masking import Inputs, candidates, mask_batch
 from conftest import GOLDEN
-from official import (SPECIAL_IDS, check_gradients, close, feed, info, inputs, learner, load, one_step, recipe,
-                      sample_uniforms)
+from official import (FAST, SPECIAL_IDS, TRAINING, check_discriminator, check_mask, check_training, close, fed, feed,
+                      info, inputs, learner, load, one_step, recipe, variants)
 
-ALL = sorted(p.name[:-len('.io.npz')] for p in (GOLDEN/'pretrain').glob('*.io.npz'))
-VARIANTS = [o for o in ALL if 'cloze_loss' not in load(f'pretrain/{o}.io')] # those with towers: test_electric_golden
-FAST = pytest.mark.parametrize('fast', [False, True], ids=['plain', 'fast'])
-TRAINING = pytest.mark.parametrize('training', [True, False], ids=['train', 'eval'])
-INPUTS = dict(input_ids='input_ids', attention_mask='input_mask', token_type_ids='segment_ids')
-MASKED = dict(masked_ids='masked_input_ids', positions='masked_lm_positions', weights='masked_lm_weights')
-
-def fed(monkeypatch, variant, fast, training, bf16=False, **kwargs):
-    "A learner that has made its step, and what was seen"
-    hp = recipe(info(f'pretrain/{variant}')['config'])
-    feed(monkeypatch, hp, sample_uniforms(load('pretrain/inputs')['fed_sampled_ids'], hp.vocab_size))
-    learn, hp = learner(variant, fast, bf16, **kwargs)
-    return learn, one_step(learn, training)
+VARIANTS = variants(towers=False)
 
 def test_folder_holds_variants(): assert VARIANTS, f"no variant in {GOLDEN/'pretrain'}"
-
-def check_mask(mb, want):
-    d = load('pretrain/inputs')
-    for ours,official in INPUTS.items(): close(getattr(mb, ours), d[official])
-    for ours,official in MASKED.items(): close(getattr(mb, ours), want[official])
-    close(mb.targets*(mb.weights>0), want['masked_lm_ids'])
-    if 'mask_sample_logits' in want: close(mb.candidates, want['mask_sample_logits']>-1e3)
 
 def check_generator(learn, seen, want, training):
     mb, found = seen.masked, seen.generated
@@ -50,19 +31,6 @@ def check_logits(learn, seen, want):
     mb = seen.masked
     hidden = hidden_states(learn.model.generator, mb.masked_ids, mb.attention_mask, mb.token_type_ids)
     close(masked_logits(learn.model.generator, hidden, mb.positions), want['mlm_logits'], atol=1e-4)
-
-def check_discriminator(seen, want, tol=1e-4):
-    mask = load('pretrain/inputs')['input_mask']
-    close(seen.fake, want['updated_input_ids'])
-    close(seen.labels, np.where(mask, want['is_fake'], IGNORE))
-    close(seen.pred*seen.masked.attention_mask, want['disc_logits']*mask, atol=tol)
-    nll = disc_nll(seen.pred, seen.labels)
-    close(nll.sum()/((seen.labels!=IGNORE).sum()+1e-6), want['disc_loss'], rtol=1e-5)
-    close(nll.sum(1)/seen.masked.attention_mask.sum(1), want['disc_per_example_loss'], rtol=1e-5, atol=1e-6)
-
-def check_training(seen, variant, want, rtol=1e-3, slack=1e-8):
-    check_gradients(seen.grads, load(f'pretrain/{variant}.grads'), want['global_norm_dense'], variant, rtol, slack)
-    close(seen.norm, want['global_norm_dense'], rtol=rtol)
 
 @FAST
 @TRAINING

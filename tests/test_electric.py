@@ -16,7 +16,8 @@ from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.generator import gather_positions
 from electra_nbdev.method.masking import Inputs, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.networks.recipe import build_networks, load_networks, preset, save_hparams, save_networks
+from electra_nbdev.networks.build import build_networks, load_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from official import Seen, loaders, one_step
@@ -44,7 +45,6 @@ def batch(hp, *args):
     return mask_batch(inp, SPECIAL_IDS, hp.mask_prob, hp.duplicates, KeyedRandom(0))
 
 def towers_of(hp): return build_networks(hp).generator
-
 
 def step_of(hp, *args):
     "A learner that has made a step on such rows, and what was seen"

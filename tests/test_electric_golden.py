@@ -6,10 +6,9 @@ from torch import tensor
 from electra_nbdev.method.electric import TwoTowers
 from electra_nbdev.method.generator import top_and_entropy
 from conftest import GOLDEN
-from official import close, load
-from test_electra_golden import ALL, FAST, TRAINING, check_discriminator, check_mask, check_training, fed
+from official import FAST, TRAINING, check_discriminator, check_mask, check_training, close, fed, load, variants
 
-VARIANTS = [o for o in ALL if 'cloze_loss' in load(f'pretrain/{o}.io')]
+VARIANTS = variants(towers=True)
 
 @pytest.fixture
 def towers(monkeypatch):

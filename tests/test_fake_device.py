@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fastai.callback.core import Callback, CancelFitException
+from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.torch_core import to_device
 from packaging.version import Version
@@ -15,7 +15,7 @@ from torch import tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
-from transformers import BertConfig, ElectraForMaskedLM
+from transformers import ElectraForMaskedLM
 
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.method import generator
@@ -35,35 +35,20 @@ from electra_nbdev.method.masking import make_inputs, mask_batch
 from electra_nbdev.method.optimizer import joined_groups
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.finetuning.qa import qa_task
-from electra_nbdev.networks.recipe import body_config, build_networks, preset
+from electra_nbdev.networks.build import body_config, build_networks
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.scoring.score import generator_choices, load_scorer, replaced_probs
 from electra_nbdev.finetuning.tagging import chunk_task
 from electra_nbdev.finetuning.tasks import read_rows
-from fake_device import GPU, HostCopy, Watch, counted_kernels, pretended_gpu, tensors, to_gpu
 from official import SPECIAL_IDS, loaders
-from test_finetune import electra_folder, glue_files
-from test_qa import squad
-from test_tagging import columns, sentence
+from fake_device import (GPU, Batches, HostCopy, Watch, counted_kernels, learner, pretended_gpu, put, tensors, to_gpu,
+                         train)
+from make import ALL_VARIANTS, ONE_LAYER, electra_folder, glue_files, small_recipe, squad, tagged
 
 pytestmark = pytest.mark.skipif(Version(torch.__version__).release<(2, 13),
                                 reason="older versions of torch look for a driver")
 
 READING = HostCopy, DataDependentOutputException, DynamicOutputShapeException
-DIMS = dict(embedding_size=16, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-            max_position_embeddings=32)
-BERT = BertConfig(**{k: v for k,v in DIMS.items() if k!='embedding_size'}).to_diff_dict()
-VARIANTS = {'separate': dict(untied_generator=True, untied_generator_embeddings=True),
-            'tied': dict(untied_generator=True), 'one network': dict(untied_generator=False),
-            'uniform': dict(uniform_generator=True),
-            'ELECTRA-TT': dict(two_tower_generator=True),
-            'Electric': dict(electra_objective=False, electric_objective=True),
-            'BERT': dict(electra_objective=False), 'official': dict(duplicates='official', cloze_mode='official'),
-            'official Electric': dict(electra_objective=False, electric_objective=True, duplicates='official',
-                                      cloze_mode='official'),
-            'disallow_correct': dict(disallow_correct=True), 'temperature': dict(temperature=2.),
-            'gdes': dict(untied_generator=True, gdes=True),
-            'another body': dict(body=BERT, untied_generator=True), 'unigram noise': dict(unigram_noise=.5),
-            'Electric, unigram noise': dict(electra_objective=False, electric_objective=True, unigram_noise=.5)}
 
 def test_the_pretended_gpu_refuses_what_would_stop_one():
     with pretended_gpu():
@@ -75,50 +60,8 @@ def test_the_pretended_gpu_refuses_what_would_stop_one():
         with torch.autocast('cuda', torch.bfloat16): assert (x@x.T).dtype==torch.bfloat16
         assert (x + tensor(1.)).device==GPU
 
-def recipe(**kw):
-    usual = dict(vocab_size=100, max_seq_length=32, length_schedule=(), unigram_noise=0.,
-                 model_hparam_overrides={} if 'body' in kw else DIMS)
-    return preset('tiny', **usual | kw)
-
-class Batches(list):
-    "What a Learner asks of its loaders"
-    bs, dataset, device = 4, (), GPU
-    train = valid = property(lambda self: self)
-    def __getitem__(self, i): return self
-
-class Stop(Callback):
-    "End a fit after so many batches"
-    order, run_valid = 1000, False
-    def __init__(self, n): self.n = n
-    def after_batch(self):
-        if self.train_iter==self.n: raise CancelFitException
-
-def learner(variant, precision='fp32', **kw):
-    "Our learner, on the CPU"
-    hp = recipe(**VARIANTS[variant] | kw)
-    amp = [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)]
-    rows = torch.ones(4, hp.max_seq_length, dtype=torch.long), tensor([10]*4)
-    return electra_learner(loaders(rows), hp, special_ids=SPECIAL_IDS, counts=[1]*hp.vocab_size, cbs=amp)
-
-def put(learn, bs=4, batches=None):
-    "On the pretended GPU, with batches of token ids and lengths of first segments, and gradients from nowhere"
-    def batch():
-        ids = torch.empty(bs, learn.hp.max_seq_length, dtype=torch.long, device=GPU)
-        return ids, torch.empty(bs, dtype=torch.long, device=GPU)
-    def backward():
-        for p in weights: p.grad = torch.empty_like(p)
-    learn.model, learn.dls, learn._backward = to_gpu(learn.model), Batches(batches or [batch(), batch()]), backward
-    weights = list(learn.model.parameters())
-    learn.model.to, learn.dls.n_inp = lambda *args: learn.model, 1 if batches else 2
-    learn.opt = None
-    learn.create_opt()
-    return learn
-
-def train(learn, n=2):
-    with learn.no_logging(): learn.fit(1, cbs=Stop(n))
-
 @pytest.mark.parametrize('precision', ['fp32', 'bf16'])
-@pytest.mark.parametrize('variant', VARIANTS)
+@pytest.mark.parametrize('variant', ALL_VARIANTS)
 def test_training_does_not_stop_the_gpu(variant, precision):
     learn = learner(variant, precision)
     copies = 3 if learn.hp.unigram_noise else 1 # the usual norm; the unigram's probabilities, at the first batch
@@ -135,14 +78,14 @@ def test_whole_words_do_not_stop_the_gpu():
     assert learn.n_updates==2
 
 @pytest.mark.parametrize('precision', ['fp32', 'bf16'])
-@pytest.mark.parametrize('variant', VARIANTS)
+@pytest.mark.parametrize('variant', ALL_VARIANTS)
 def test_evaluation_does_not_stop_the_gpu(variant, precision):
     "Both networks, and the replacements of the unigram in the same precision; read when all batches are done"
     learn, read = learner(variant, precision), []
     learn.held_out_metrics.after_validate = lambda: read.append(1)
     with pretended_gpu(copies=3) as watch: # the unigram twice and the usual norm, before the first batch
         with put(learn).no_logging(): learn.validate()
-    bodies = [o for o in watch.on_gpu() if o[0]=='aten.addmm.default' and o[1][-1]==DIMS['intermediate_size']]
+    bodies = [o for o in watch.on_gpu() if o[0]=='aten.addmm.default' and o[1][-1]==ONE_LAYER['intermediate_size']]
     assert read and bodies and torch.float64 not in watch.dtypes()
     assert {o[2] for o in bodies}=={torch.float32 if precision=='fp32' else torch.bfloat16}
     assert all(o['logit'].dtype==torch.float32 for o in learn.held_out_metrics.d + learn.held_out_metrics.u)
@@ -216,7 +159,7 @@ def test_the_backward_pass_of_base_holds_little(kind):
 
 def outcome(monkeypatch, kind, held, drop=0., again=True):
     "Prediction and gradients of a generator that holds so many logits, and in how many parts they were made"
-    net = build_networks(recipe(**VARIANTS['tied' if kind=='mlm' else 'Electric'])).generator.train()
+    net = build_networks(small_recipe(**ALL_VARIANTS['tied' if kind=='mlm' else 'Electric'])).generator.train()
     for o in net.modules():
         if isinstance(o, torch.nn.Dropout): o.p = 0.
     head = net.generator_predictions
@@ -306,7 +249,7 @@ def task_files(tmp_path_factory):
     for o in ('squad', 'chunk'): (d/o).mkdir()
     for split in ('train', 'dev'):
         (d/f'squad/{split}.json').write_text(json.dumps(squad(8, True)))
-        (d/f'chunk/{split}.txt').write_text(columns(map(sentence, range(8))))
+        (d/f'chunk/{split}.txt').write_text(tagged(8))
     electra_folder(d/'model')
     return d
 
@@ -373,7 +316,7 @@ ANIMALS = 'dog cat bird fish horse cow'.split()
 
 def test_logits_of_an_evaluation_are_not_rounded():
     "In mixed precision the head computes in float32, so that the area under the curve ranks no roundings"
-    model, ids = build_networks(recipe()).eval(), torch.randint(7, 100, (4, 32))
+    model, ids = build_networks(small_recipe()).eval(), torch.randint(7, 100, (4, 32))
     with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
         logits, rough = model.token_logits(ids), model.discriminator(ids).logits
     assert rough.dtype==torch.bfloat16 and logits.dtype==torch.float32
@@ -391,7 +334,7 @@ def test_networks_that_were_timed_are_gone(tmp_path, monkeypatch):
     lines = [f'the {a} saw the {b} of the {c}' for a,b,c in permutations(ANIMALS, 3)]
     (tmp_path/'text.txt').write_text('\n\n'.join(lines))
     dls = pretrain.PretrainDataLoaders.from_text(tmp_path/'text.txt', 100, 16, .3, tmp_path/'out', bs=16, device='cpu')
-    hp = pretrain.match_examples(recipe(untied_generator=True), dls.train.dataset)
+    hp = pretrain.match_examples(small_recipe(untied_generator=True), dls.train.dataset)
     assert pretrain.steps_within(1, hp, dls, [DeviceMixedPrecision(AMPMode.BF16)])>=20
     assert len(built)==2 and all(o() is None for o in built)
 
@@ -406,12 +349,12 @@ def test_networks_that_a_run_began_with_leave_the_gpu(monkeypatch):
     monkeypatch.setattr(continue_pretraining, 'ElectraForMaskedLM', known)
     monkeypatch.setattr(continue_pretraining, 'held_out_texts', lambda *args: [])
     monkeypatch.setattr(continue_pretraining, 'bits_per_byte', lambda mlm, *args: measured.append(mlm.device) or {})
-    tok, hp = load_scorer('tiny', device='cpu').tokenizer, recipe()
+    tok, hp = load_scorer('tiny', device='cpu').tokenizer, small_recipe()
     origin = SimpleNamespace(model=SimpleNamespace(generator=old), tokenizer=tok, hp=hp)
     bits = continue_pretraining.DomainBits(origin)
     history, held = SimpleNamespace(rows=[], add=lambda row: None), SimpleNamespace(tokenizer=tok)
     dls = SimpleNamespace(device=GPU, valid=SimpleNamespace(dataset=held))
-    bits.learn = SimpleNamespace(model=build_networks(recipe(untied_generator=True)), opt=1, n_updates=0, hp=hp,
+    bits.learn = SimpleNamespace(model=build_networks(small_recipe(untied_generator=True)), opt=1, n_updates=0, hp=hp,
                                  history=history, dls=dls)
     bits.before_fit()
     assert measured==[GPU] and old.device=='cpu'

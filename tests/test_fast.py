@@ -15,7 +15,8 @@ from electra_nbdev.engine.fast_cpu import (ATTENTION, LOGITS_CHUNK, PackedDropou
 from electra_nbdev.method.generator import generator_config, masked_logits, mlm_step, sample_inverse_cdf
 from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.networks.recipe import body_config, build_networks, preset, save_networks
+from electra_nbdev.networks.build import body_config, build_networks, save_networks
+from electra_nbdev.networks.recipe import preset
 from official import Seen, loaders
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)

@@ -1,7 +1,6 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
 import inspect, json, zipfile
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +10,7 @@ import torch
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random
 from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, BertModel, DebertaV2Tokenizer,
-                          DistilBertConfig, DistilBertModel, ElectraConfig, ElectraForPreTraining, ElectraModel,
-                          MPNetConfig, MPNetModel, RobertaConfig, RobertaModel, RobertaTokenizer)
+                          DistilBertConfig, DistilBertModel, ElectraConfig, ElectraModel, MPNetConfig, MPNetModel)
 
 import electra_nbdev.finetuning.finetune as ft
 import electra_nbdev.finetuning.tasks as tk
@@ -21,44 +19,8 @@ from conftest import GOLDEN
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe, trial_records
-from electra_nbdev.data.tokenizer import load_tokenizer, save_tokenizer
-from test_commands import bad, small_disk, typed, write
-
-WORDS = 'dog walks king town river red one two three people cat house'.split()
-DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-            max_position_embeddings=64)
-SHORT = dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)
-
-def sentence(i): return ' '.join(WORDS[(i*k+k)%len(WORDS)] for k in range(1, 3+i%7))
-def tsv(head, rows): return '\n'.join('\t'.join(map(str, r)) for r in ([head] if head else []) + rows) + '\n'
-
-def glue_files(d):
-    "A few rows of some tasks, in folders as people call them"
-    def put(path, head, rows): (d/path).parent.mkdir(parents=True, exist_ok=True); (d/path).write_text(tsv(head, rows))
-    pair, n = (lambda i: (sentence(i), sentence(i+3))), 24
-    for s in ('train', 'dev'):
-        put(f'CoLA/{s}.tsv', None, [('x', i%2, '', sentence(i)) for i in range(n)])
-        put(f'sst2/{s}.tsv', ('sentence', 'label'), [(sentence(i), i%2) for i in range(n)])
-        put(f'STS-B/{s}.tsv', [f'c{i}' for i in range(10)], [(*range(7), *pair(i), i%6) for i in range(n)])
-        put(f'RTE/{s}.tsv', ('index', 'sentence1', 'sentence2', 'label'),
-            [(i, *pair(i), ('entailment', 'not_entailment')[i%2]) for i in range(n)])
-    for s in ('train', 'dev_matched', 'dev_mismatched'):
-        labels = ('contradiction', 'entailment', 'neutral')
-        put(f'mnli/{s}.tsv', [f'c{i}' for i in range(12)], [(*range(8), *pair(i), 'x', labels[i%3]) for i in range(n)])
-    put('CoLA/test.tsv', ('index', 'sentence'), [(i, sentence(i)) for i in range(7)])
-    put('STS-B/test.tsv', [f'c{i}' for i in range(9)], [(*range(7), *pair(i)) for i in range(7)])
-    for s in ('matched', 'mismatched'):
-        put(f'mnli/test_{s}.tsv', [f'c{i}' for i in range(10)], [(*range(8), *pair(i)) for i in range(7)])
-    put('diagnostic/diagnostic.tsv', ('index', 'sentence1', 'sentence2'), [(i, *pair(i)) for i in range(5)])
-
-def electra_folder(d):
-    "A small ELECTRA with random weights, as Hugging Face writes it"
-    torch.manual_seed(0)
-    ElectraForPreTraining(ElectraConfig(vocab_size=200, embedding_size=16, **DIMS)).save_pretrained(d)
-    save_tokenizer(load_tokenizer(GOLDEN/'vocab.txt'), d/'vocab')
-    for o in (d/'vocab').iterdir(): o.rename(d/o.name)
-    (d/'vocab').rmdir()
-    return d
+from make import DIMS, SHORT, electra_folder, glue_files, roberta_folder, sentence, wordpiece_model, write
+from terminal import bad, small_disk, typed
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
@@ -319,24 +281,6 @@ def test_disk_full(home):
     assert not list((home/'full').rglob('*.json')) and not list((home/'full').rglob('*.tmp'))
 
 # Encoders
-
-def roberta_folder(d):
-    from tokenizers.implementations import ByteLevelBPETokenizer
-    bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator([sentence(i) for i in range(40)], vocab_size=400, show_progress=False,
-                            special_tokens=['<s>', '<pad>', '</s>', '<unk>', '<mask>'])
-    d.mkdir()
-    bpe.save_model(str(d))
-    tok = RobertaTokenizer.from_pretrained(str(d)) if hasattr(RobertaTokenizer, 'from_pretrained') else None
-    tok.save_pretrained(d)
-    cfg = RobertaConfig(vocab_size=len(tok), type_vocab_size=1, **DIMS | dict(max_position_embeddings=70))
-    RobertaModel(cfg).save_pretrained(d)
-
-def wordpiece_model(cls, config):
-    def make(d):
-        cls(config).save_pretrained(d)
-        load_tokenizer(GOLDEN/'vocab.txt').save_pretrained(d)
-    return make
 
 ALBERT = AlbertConfig(vocab_size=200, embedding_size=16, num_hidden_layers=2,
                       **{k: v for k,v in DIMS.items() if k!='num_hidden_layers'})

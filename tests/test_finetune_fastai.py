@@ -21,7 +21,6 @@ from fastai.optimizer import Adam
 from fastai.torch_core import no_random
 from transformers import ElectraConfig, ElectraModel, GPT2Config, GPT2Model, T5Config, T5EncoderModel, T5Model
 
-from conftest import GOLDEN
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders, TextTaskDataLoaders,
@@ -29,30 +28,16 @@ from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders,
                                                open_encoder, save_model, text_task)
 from electra_nbdev.method.schedule import ClipNorm, LinearWarmupDecay
 from electra_nbdev.finetuning.tasks import read_rows
-from electra_nbdev.data.tokenizer import load_tokenizer
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
+from make import DIMS, NO_DROPOUT, table, wordpiece_model
 
-WORDS = 'dog walks king town river red one two three people cat house'.split()
-DIMS = dict(vocab_size=200, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=64, max_position_embeddings=64)
 BODY, TOP = (f'encoder.encoder.layer.{i}.output.dense.weight' for i in (0, 1))
 HEAD = 'heads.task.dense.weight'
 
-def question(i): return ' '.join([WORDS[(i*k+k)%len(WORDS)] for k in range(1, 3+i%7)] + ['dog' if i%2 else 'cat'])
-
 @pytest.fixture(scope='module')
 def model(tmp_path_factory):
-    "A small ELECTRA with random weights"
-    d = tmp_path_factory.mktemp('model')
-    torch.manual_seed(0)
-    ElectraModel(ElectraConfig(**DIMS, hidden_dropout_prob=0., attention_probs_dropout_prob=0.)).save_pretrained(d)
-    load_tokenizer(GOLDEN/'vocab.txt').save_pretrained(d)
-    return d
-
-@pytest.fixture
-def table():
-    rows = [(question(i), 'animal' if i%2 else 'pet') for i in range(40)]
-    return pd.DataFrame(rows, columns=['question', 'about'])
+    config = ElectraConfig(vocab_size=200, embedding_size=16, **DIMS | NO_DROPOUT)
+    return wordpiece_model(ElectraModel, config)(tmp_path_factory.mktemp('model'))
 
 @pytest.fixture
 def dls(model, table, tmp_path, monkeypatch):
@@ -342,7 +327,7 @@ def test_export_holds_no_data(learn, tmp_path):
     learn.fit(1, 1e-3)
     found = learn.predict(['red dog', 'cat'])
     learn.export('out.pkl')
-    written, texts = (tmp_path/'out.pkl').read_bytes(), [question(i).encode() for i in range(40)]
+    written, texts = (tmp_path/'out.pkl').read_bytes(), [o.encode() for o in table.question]
     assert not any(o in written for o in texts if len(o)>20)
     back = load_learner(tmp_path/'out.pkl')
     assert isinstance(back, FinetuneLearner) and back.predict(['red dog', 'cat'])==found

@@ -7,7 +7,8 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
 from electra_nbdev import cli
-from test_commands import bad, tales
+from make import tales
+from terminal import bad
 
 OLD = Path(__file__).parent/'fixtures'/'v0_1' # made by make_runs.py there
 ANSWERS = json.loads((OLD/'answers.json').read_text())

@@ -16,7 +16,8 @@ from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_class
 from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.scoring.score import load_scorer, score_tokens
-from test_pretrain import NARROW, VARIANTS, Dtypes, made, no_curves # made: a folder with examples, and a recipe
+from learners import Dtypes
+from make import NARROW, VARIANTS, made, no_curves
 
 GPU = os.environ.get('ELECTRA_TEST_DEVICE', 'cuda')
 if GPU not in devices():

@@ -7,24 +7,16 @@ import torch
 from torch import nn
 
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.pretrain import MaskCollator, build_networks, preset
+from electra_nbdev.pretrain import build_networks, preset
 from electra_nbdev.pretraining.learner import with_checkpointed_layers, with_fast_steps
 from electra_nbdev.pretraining.plan import step_cost
-from official import SPECIAL_IDS
-from survival import At, assert_same, fork, result, train as pretrain
-from test_objectives import SMALL, VARIANTS, batch, same_weights
-from test_ranks import made # a fixture
-from test_trainer import train
-
-DROPOUT = dict(hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
+from make import ALL_VARIANTS, DROPOUT, SMALL, batch
+from survival import At, assert_same, fork, made, result, train as pretrain
 
 def recipe(variant, **how):
-    own = VARIANTS[variant]
-    if 'body' in own: own = own | dict(body=own['body'] | DROPOUT)
-    else: own = own | dict(model_hparam_overrides=DROPOUT)
-    return preset('tiny', **SMALL | own | how)
+    return preset('tiny', **SMALL | ALL_VARIANTS[variant] | dict(model_hparam_overrides=DROPOUT) | how)
 
-@pytest.mark.parametrize('variant', VARIANTS)
+@pytest.mark.parametrize('variant', ALL_VARIANTS)
 @pytest.mark.parametrize('fast', [True, False])
 def test_equal_loss_and_gradients(variant, fast):
     "With dropout, for every kind of networks, with and without the fast paths of a CPU"
@@ -33,7 +25,7 @@ def test_equal_loss_and_gradients(variant, fast):
         hp = recipe(variant, gradient_checkpointing=again)
         torch.manual_seed(0)
         model = build_networks(hp).train()
-        if variant=='noise': model.set_token_counts(torch.arange(60.))
+        if hp.unigram_noise: model.set_token_counts(torch.arange(60.))
         model = with_checkpointed_layers(with_fast_steps(model, hp) if fast else model, hp)
         calls = []
         for o in model.modules():
@@ -70,15 +62,6 @@ def test_it_takes_less_memory_and_one_forward_pass_more():
         a, b = step_cost(hp, gpu=True), step_cost(less, gpu=True)
         assert b.memory<.75*a.memory, (a.memory, b.memory)
         assert 1.2<b.flops/a.flops<4/3, b.flops/a.flops
-
-@pytest.mark.filterwarnings('ignore:`gradient_checkpointing:FutureWarning') # it has a new name from 5.24 on
-def test_the_trainer_does_it_too(tmp_path):
-    "Same weights after three passes"
-    def new():
-        torch.manual_seed(0)
-        return build_networks(recipe('tied'))
-    collate = MaskCollator(SPECIAL_IDS, mask_prob=.3)
-    same_weights(train(tmp_path/'a', new(), collate), train(tmp_path/'b', new(), collate, gradient_checkpointing=True))
 
 def test_a_body_without_such_layers_is_refused():
     model = build_networks(recipe('tied'))

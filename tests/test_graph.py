@@ -18,13 +18,11 @@ from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.monitor import SkipBadGradients
 from electra_nbdev.pretraining import runs
-from electra_nbdev.networks.recipe import build_networks
+from electra_nbdev.networks.build import build_networks
 from electra_nbdev.pretraining.runs import run_pretraining
 from official import SPECIAL_IDS, loaders
 from tape import Tape
-from test_bodies import CONFIGS
-from test_fake_device import DIMS, VARIANTS, recipe
-from test_pretrain import made, no_curves # made: a folder with examples, and a recipe
+from make import CONFIGS, ONE_LAYER, VARIANTS, made, no_curves, small_recipe
 
 MODERN = dict(body=CONFIGS['modernbert'].to_diff_dict(), untied_generator=True)
 KINDS = {'RTD': VARIANTS['tied'], 'MLM': VARIANTS['BERT'], 'Electric': VARIANTS['Electric'],
@@ -58,7 +56,7 @@ def rows(n):
 
 def trained(kind, *cbs, n=20, schedule=LENGTHS, **kw):
     "A learner after `n` updates"
-    hp = recipe(**KINDS[kind] | kw)
+    hp = small_recipe(**KINDS[kind] | kw)
     with no_random(0):
         cbs = [*cbs, *([LengthSchedule(schedule, n, True)] if schedule else [])]
         counts = torch.arange(hp.vocab_size)
@@ -165,7 +163,7 @@ def test_an_observer_in_one_fit_and_not_in_the_next():
     "The step masks where it may, in any order of fits"
     def run(*cbs, first=(), second=()):
         with no_random(0):
-            hp = recipe(**KINDS['RTD'])
+            hp = small_recipe(**KINDS['RTD'])
             learn = electra_learner(loaders(rows(6), bs=4), hp, build_networks(hp), special_ids=SPECIAL_IDS, cbs=cbs)
             with learn.no_logging(), learn.no_bar():
                 learn.fit(1, cbs=first)
@@ -220,7 +218,7 @@ def with_breaks(hp, *cbs, epochs=1):
 
 @pytest.mark.filterwarnings('ignore:The .grad attribute') # torch's own, where it goes on after a break
 def test_an_objective_with_a_break_is_compiled_in_parts(capsys):
-    def run(*cbs): return with_breaks(recipe(**KINDS['RTD']), *cbs, epochs=2)
+    def run(*cbs): return with_breaks(small_recipe(**KINDS['RTD']), *cbs, epochs=2)
     learn = run(CompileStep(**EAGER))
     said = capsys.readouterr().out
     assert said.count('Breaks cannot be compiled as one graph, so it is compiled in parts (')==1
@@ -229,8 +227,8 @@ def test_an_objective_with_a_break_is_compiled_in_parts(capsys):
 
 def test_a_step_that_cannot_be_captured_runs_on(capsys):
     "A number that is read is an error of CUDA; nothing of the batch is lost"
-    still = DIMS | dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.) # a Tape has drawn when it fails
-    def run(*cbs): return with_breaks(recipe(**KINDS['RTD'], model_hparam_overrides=still), *cbs)
+    still = ONE_LAYER | dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.) # a Tape has drawn when it fails
+    def run(*cbs): return with_breaks(small_recipe(**KINDS['RTD'], model_hparam_overrides=still), *cbs)
     learn = run(Taped())
     assert capsys.readouterr().out.count('The update cannot be replayed as a CUDA graph (RuntimeError')==1
     assert_same(learn, run())

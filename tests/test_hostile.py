@@ -1,13 +1,10 @@
 "Folders of a stranger, spoiled at random: one line and exit code 2, or the right result; nothing outside of the target"
-import sys
-from pathlib import Path
 import pytest
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretraining.runs import run_folder
 
-sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
 import hostile
 
 @pytest.fixture(scope='module')

@@ -16,7 +16,8 @@ from electra_nbdev.engine.models import shipped, weight_files
 from electra_nbdev.finetuning.finetune_recipe import open_model
 from electra_nbdev.networks.interop import open_pretrained
 from electra_nbdev.scoring.score import load_scorer
-from test_interop import a_run, convert_cli, plain_logits
+from make import biased_run, plain_logits
+from terminal import convert_cli
 
 TOKEN, SHA = 'hf_right', 'a'*40
 
@@ -118,7 +119,7 @@ def said_of(capsys, **kw):
 @pytest.fixture
 def run(tmp_path):
     "A run of a network without a vocabulary, small; with a checkpoint"
-    a_run(tmp_path/'run')
+    biased_run(tmp_path/'run')
     return 'run'
 
 def test_licence_and_language(hub, run, tmp_path):

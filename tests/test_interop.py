@@ -1,34 +1,32 @@
 "Bit-exact round trips, resumed training, and damaged, foreign and lying files"
-import json, random, shutil, sys, time, tracemalloc
+import json, random, shutil, time, tracemalloc
 from functools import partial
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fastcore.script import _cli_func, set_ctx
 from huggingface_hub import ModelCard
 from torch import tensor
 from transformers import (AutoModelForMaskedLM, AutoModelForPreTraining, BertConfig, BertModel, ElectraConfig,
-                          ElectraForMaskedLM, ElectraForPreTraining)
+                          ElectraForMaskedLM)
 
-import electra_nbdev.cli as cli
 from electra_nbdev.engine.weights import Weights, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import complete_network, shipped
-from electra_nbdev.networks.recipe import build_networks, load_hparams, preset, save_hparams, save_networks
+from electra_nbdev.networks.build import save_networks
+from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.networks.interop import joined, open_pretrained
 from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.scoring.ranking import load_chooser
 from conftest import GOLDEN
-from test_pretrain import made
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]/'tools'))
 from ship import share_encoder
+from make import biased_run, made, plain_logits
+from terminal import convert_cli
 
 KINDS = dict(shared=dict(untied_generator=False), towers=dict(electric_objective=True, electra_objective=False),
              halves=dict(untied_generator=True, generator_hidden_size=.5),
@@ -40,27 +38,9 @@ def same_weights(a, b):
     assert a.keys()==b.keys()
     for n,p in a.items(): assert torch.equal(p, b[n]), n
 
-def a_run(folder, **kind):
-    "A run as training leaves it, its biases not zero"
-    hp = preset('tiny', vocab_size=40, seed=3, **kind)
-    model = build_networks(hp)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())), alpha=.02)
-    save_networks(model, hp, folder)
-    save_hparams(hp, folder/'hparams.json', data={})
-    return model.eval(), hp
-
-def plain_logits(folder):
-    "What `transformers` alone makes of a folder"
-    ids = tensor([[2, 7, 9, 30, 3], [2, 5, 3, 0, 0]])
-    classes = dict(discriminator=ElectraForPreTraining, electric=ElectraForPreTraining, generator=ElectraForMaskedLM)
-    nets = {k: c.from_pretrained(folder/k).eval() for k,c in classes.items() if (folder/k).is_dir()}
-    with torch.no_grad(): return {k: o(ids, attention_mask=(ids>0).long()).logits for k,o in nets.items()}
-
 def test_a_difference_of_embeddings(tmp_path):
     "With gdes the discriminator is saved with its sum, and opened as a difference; official names cannot hold it"
-    model, hp = a_run(tmp_path/'run', untied_generator=True, gdes=True)
+    model, hp = biased_run(tmp_path/'run', untied_generator=True, gdes=True)
     out = open_pretrained(tmp_path/'run')
     for (n,a),b in zip(model.named_parameters(), out.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6, msg=n)
@@ -71,7 +51,7 @@ def test_a_difference_of_embeddings(tmp_path):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_run_to_hugging_face_to_run(kind, tmp_path):
-    model, hp = a_run(tmp_path/'run', **KINDS[kind])
+    model, hp = biased_run(tmp_path/'run', **KINDS[kind])
     convert_weights(tmp_path/'run', tmp_path/'hf')
     (tmp_path/'hf'/'hparams.json').unlink()
     back = convert_weights(tmp_path/'hf', tmp_path/'back')
@@ -87,7 +67,7 @@ def test_run_to_hugging_face_to_run(kind, tmp_path):
 
 @pytest.mark.parametrize('kind', [*KINDS, 'bert'])
 def test_run_to_official_names_to_run(kind, tmp_path):
-    model, hp = a_run(tmp_path/'run', **KINDS.get(kind, dict(electra_objective=False)))
+    model, hp = biased_run(tmp_path/'run', **KINDS.get(kind, dict(electra_objective=False)))
     convert_weights(tmp_path/'run', tmp_path/'names.npz')
     back = convert_weights(tmp_path/'names.npz', tmp_path/'back', tmp_path/'run'/'hparams.json')
     assert not back.made and not back.unused and back.hp==hp
@@ -100,7 +80,7 @@ def test_run_to_official_names_to_run(kind, tmp_path):
 def test_run_of_another_body(body, tmp_path):
     "It is opened with all of its weights, converted, and refused where only ELECTRA has names"
     sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2, pad_token_id=0)
-    model, hp = a_run(tmp_path/'run', body=dict(model_type=body, **sizes), generator_layers=1.)
+    model, hp = biased_run(tmp_path/'run', body=dict(model_type=body, **sizes), generator_layers=1.)
     out = convert_weights(tmp_path/'run', tmp_path/'hf')
     back = open_pretrained(tmp_path/'hf')
     assert not out.made and not out.unused and not back.made and not back.unused and back.hp==hp
@@ -111,7 +91,7 @@ def test_run_of_another_body(body, tmp_path):
 @pytest.mark.parametrize('half', ['discriminator', 'generator'])
 @pytest.mark.parametrize('missing', ['embeddings', 'fresh'])
 def test_one_half(half, missing, tmp_path):
-    model, _ = a_run(tmp_path/'run', untied_generator=True, generator_hidden_size=2/3) # 64 wide, as its embeddings
+    model, _ = biased_run(tmp_path/'run', untied_generator=True, generator_hidden_size=2/3) # 64 wide, as its embeddings
     out = open_pretrained(tmp_path/'run'/half, missing=missing)
     given = getattr(model, half).state_dict()
     for n,p in getattr(out.model, half).state_dict().items(): assert torch.equal(p, given[n]), n
@@ -149,7 +129,7 @@ def test_training_goes_on_after_a_detour(made, tmp_path):
     assert found['run']['data']['vocab_size']==hp.vocab_size # from now on it knows
 
 def test_without_moments_there_is_no_checkpoint(tmp_path):
-    a_run(tmp_path/'run')
+    biased_run(tmp_path/'run')
     convert_weights(tmp_path/'run', tmp_path/'out')
     assert {o.name for o in (tmp_path/'out').iterdir()}=={'README.md', 'discriminator', 'generator', 'hparams.json'}
 
@@ -202,7 +182,7 @@ def test_a_generator_without_the_encoder_says_what_is_missing(damage, tmp_path):
 def test_one_encoder_is_shared_and_another_is_not(tmp_path):
     "What `tools/ship.py` stores once gives the tensors of before"
     for name in ('shared', 'halves'):
-        a_run(tmp_path/name, **KINDS[name])
+        biased_run(tmp_path/name, **KINDS[name])
         before = {o: open_as(o, tmp_path/name) for o in NETWORKS}
         share_encoder(tmp_path/name)
         assert (tmp_path/name/'generator/model.safetensors').is_file()==(name=='halves')
@@ -225,7 +205,7 @@ def test_foreign_networks_are_refused(tmp_path):
         with pytest.raises(InputError, match=words): open_pretrained(tmp_path/name)
 
 def test_a_lacking_or_misshapen_tensor_is_named(tmp_path):
-    a_run(tmp_path/'run', **KINDS['halves'])
+    biased_run(tmp_path/'run', **KINDS['halves'])
     convert_weights(tmp_path/'run', tmp_path/'all.npz')
     arrays = dict(np.load(tmp_path/'all.npz'))
     rng = random.Random(0)
@@ -244,7 +224,7 @@ INDEX, DATA = CKPT/'model.ckpt-0.index', CKPT/'model.ckpt-0.data-00000-of-00001'
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
 def test_numbers_that_are_not_finite_are_refused(value, tmp_path):
     "Whoever opens the folder would find out only from its answers"
-    model, hp = a_run(tmp_path/'run')
+    model, hp = biased_run(tmp_path/'run')
     with torch.no_grad(): model.discriminator.electra.encoder.layer[0].output.dense.bias[3] = value
     save_networks(model, hp, tmp_path/'run')
     with pytest.raises(InputError, match='output.dense.bias holds numbers that are not finite'):
@@ -314,11 +294,8 @@ def test_checkpoint_without_its_data(tmp_path):
 
 # The command
 
-def convert_cli(**kw):
-    with set_ctx(_cli_func, cli.electra_convert.__wrapped__): return cli.electra_convert(**kw)
-
 def test_command(tmp_path, capsys):
-    a_run(tmp_path/'run', **KINDS['halves'])
+    biased_run(tmp_path/'run', **KINDS['halves'])
     convert_cli(src=[str(tmp_path/'run'/'discriminator'), str(tmp_path/'run'/'generator')], dst=str(tmp_path/'out'))
     said = capsys.readouterr().out
     assert 'made    nothing' in said and said.rstrip().endswith(f"In {tmp_path/'out'}")

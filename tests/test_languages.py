@@ -94,7 +94,7 @@ def test_long_lines_do_not_depend_on_processes(vocab, tmp_path, monkeypatch):
 def test_what_is_dropped_is_reported(vocab, tmp_path):
     file = write(tmp_path/'t.txt', paragraphs(100))
     said, = warned(lambda: build_examples(file, vocab, tmp_path/'a', 32, long_lines='official'))
-    assert '% of the tokens were dropped (did not fit' in said and '--long-lines split keeps them' in said
+    assert '% of the tokens were dropped (did not fit' in said and '`long_lines` split keeps them' in said
     assert not warned(lambda: build_examples(file, vocab, tmp_path/'b', 32))
 
 def test_a_corpus_of_one_document(vocab, tmp_path):
@@ -143,7 +143,7 @@ def test_stripped_accents_are_reported(form, tmp_path):
     said, = [o for o in warned(lambda: train_vocab(file, tmp_path/'v', 300)) if 'accents' in o]
     n = sum(c in 'ñóáúé' for c in SPANISH)*20
     assert said.startswith(f'{n:,} of ') and '`niño` -> `nino` and `soñó` -> `sono`' in said
-    assert '--strip-accents false' in said
+    assert '`strip_accents` false' in said
 
 @pytest.mark.parametrize('words,many', [(249, False), (248, True)])
 def test_up_to_one_accent_in_a_thousand_letters_is_not_reported(words, many, tmp_path):

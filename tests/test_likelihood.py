@@ -2,7 +2,6 @@
 import json, math, shutil, sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -15,35 +14,27 @@ import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.ranking as nbest
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.scoring.likelihood import (
-    Likelihood, Scorer, accuracies, energy_scores, load_likelihood, pass_scores,
-                                            pseudo_log_likelihood, read_pairs, score_pairs, score_text, tower_scores)
+from electra_nbdev.scoring.likelihood import (Likelihood, Scorer, energy_scores, load_likelihood, pass_scores,
+                                              pseudo_log_likelihood, score_text, tower_scores)
 from electra_nbdev.method.masking import Inputs
+from electra_nbdev.scoring.pairs import accuracies, score_pairs
 from electra_nbdev.scoring.ranking import apply_weights, choice_scores, load_chooser, rerank, score_nbest
-from electra_nbdev.scoring.score_files import SCORES, NBest, read_nbest, read_weights, weights_path
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
-from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
-from test_commands import typed
-from test_score import PIECES
+from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights,
+                                               weights_path)
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
+from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer
+from terminal import typed
+from make import TOY, WORD_ORDER, electric_runs, pieces
 
+TOK = pieces(TOY)
 LINES = ['The cat sat on the mat.', '', "  the cat's mat ", 'mat', '\u200b', 'the cat sat on the mat . '*9]
-
-PAIRS = dict(a=('the cat sat.', 'the sat cat on.'), b=('the sat cat on.', 'the cat sat.'))
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
-    "A run of Electric, a run of ELECTRA-TT, files to score"
-    d, tok = tmp_path_factory.mktemp('user'), wordpiece({o:i for i,o in enumerate(PIECES)})
-    for name,electra in (('electric', False), ('tt', True)):
-        hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=(), electra_objective=electra,
-                    electric_objective=not electra, two_tower_generator=True, untied_generator=True)
-        save_networks(build_networks(hp), hp, d/name, tok)
-        save_hparams(hp, d/name/'hparams.json', data=dict(tokenizer=fingerprint(tok)))
+    "Runs, and files to score"
+    d = electric_runs(tmp_path_factory.mktemp('user'))
     (d/'lines.txt').write_text('\n'.join(LINES)+'\n')
-    (d/'pairs').mkdir()
-    for uid,(good,bad) in PAIRS.items():
-        pair = dict(sentence_good=good, sentence_bad=bad, UID=uid, linguistics_term=f'order {uid}')
-        (d/f'pairs/{uid}.jsonl').write_text((json.dumps(pair)+'\n')*5)
     lists = [dict(input=['the cat sat on', 'the mat', ''], output=f'the cat sat {i}') for i in range(30)]
     (d/'lists.json').write_text(json.dumps(lists))
     (d/'scored.jsonl').write_text(''.join(json.dumps(o | dict(scores=[-1, -2, -3.5]))+'\n' for o in lists))
@@ -115,13 +106,13 @@ def test_pairs(home, model):
     "Both scores, what they decide, and the accuracies: of a pair and the same pair reversed one is right"
     said = typed('electra_score --pairs pairs --model electric --out pairs.jsonl', home)
     rows = [json.loads(o) for o in (home/'pairs.jsonl').read_text().splitlines()]
-    score = {o: likelihood.pseudo_log_likelihood(model, [o])[0]['score'] for o in PAIRS['a']}
-    assert said.code==0 and len(rows)==10 and abs(score[PAIRS['a'][0]]-score[PAIRS['a'][1]])>.01, said
+    score = {o: likelihood.pseudo_log_likelihood(model, [o])[0]['score'] for o in WORD_ORDER['a']}
+    assert said.code==0 and len(rows)==10 and abs(score[WORD_ORDER['a'][0]]-score[WORD_ORDER['a'][1]])>.01, said
     for r in rows:
-        assert (r['good'], r['bad'])==PAIRS[r['set']] and r['right']==(score[r['good']]>score[r['bad']])
+        assert (r['good'], r['bad'])==WORD_ORDER[r['set']] and r['right']==(score[r['good']]>score[r['bad']])
         assert [r['good_score'], r['bad_score']]==pytest.approx([score[r['good']], score[r['bad']]], abs=1e-4)
     shown = dict(o.rsplit(None, 4)[::2][:2] for o in said.out.splitlines()[2:5])
-    want = {f'order {k}': '100.0' if score[g]>score[b] else '0.0' for k,(g,b) in PAIRS.items()}
+    want = {f'order {k}': '100.0' if score[g]>score[b] else '0.0' for k,(g,b) in WORD_ORDER.items()}
     assert shown==want | {'all pairs': '50.0'}
 
 def test_choices(home):
@@ -139,7 +130,7 @@ BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'"
        f"--choices '{'the cat sat on ___ . '*30}'": 'no file',
        "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
        "--choices 'the ___' --candidates a b --by towers --model tiny": 'allowed: generator, p-replaced, pll',
-       '--text lines.txt --candidates a': 'for the blank of --choices', '--choices bad.jsonl': 'line 1',
+       '--text lines.txt --candidates a': 'leave out --candidates', '--choices bad.jsonl': 'line 1',
        f"--text '{'the cat '*60}'": 'where there is nothing',
        '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
        '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'an odd number',
@@ -184,8 +175,6 @@ def model(home): return likelihood.load_likelihood(home/'electric', device='cpu'
 
 # Networks with random weights: every number from its definition, one sequence and one token after the other
 
-TOK = wordpiece({o: i for i,o in enumerate('[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat floor mathema ##tics '
-                                           'loves . [ ] mask'.split())})
 IDS = torch.tensor([[2, 5, 6, 7, 8, 9, 3], [2, 5, 12, 3, 0, 0, 0]])
 REAL = IDS>0
 INNER = torch.tensor([[0, 1, 1, 1, 1, 1, 0], [0, 1, 1, 0, 0, 0, 0]])>0
@@ -261,7 +250,7 @@ def folders(nets, mlm, tmp_path_factory):
     (d/'empty').mkdir()
     return d
 
-@pytest.mark.parametrize('by', ['energy', 'towers'])
+@pytest.mark.parametrize('by', ['energies', 'towers'])
 @pytest.mark.parametrize('name', ['Electric', 'ELECTRA-TT', 'busy/Electric'])
 def test_what_a_folder_gives(name, by, folders, nets):
     opened = load_likelihood(folders/name, by, folders/'vocab', 'cpu')
@@ -305,10 +294,10 @@ def test_a_scorer_of_likelihoods_alone(folders, nets):
     scorer = Scorer.from_pretrained(folders/'Electric', device='cpu')
     want = tower_scores(nets['Electric'][1], torch.tensor([[2, 5, 9, 14, 3]]), None)[0,1:-1].sum()
     close(scorer.log_likelihood(['The mat.'])[0], want, 1e-5)
-    with pytest.raises(InputError, match='--text'): scorer('The mat.')
+    with pytest.raises(InputError, match='for likelihoods'): scorer('The mat.')
 
-@pytest.mark.parametrize('name,by,match', [('Electric', 'passes', 'allowed: towers, energies'),
-                                           ('mlm', 'energy', 'allowed: pll, word-l2r'),
+@pytest.mark.parametrize('name,by,match', [('Electric', 'pll', 'allowed: towers, energies'),
+                                           ('mlm', 'energies', 'allowed: pll, word-l2r'),
                                            ('empty', None, 'holds no model')])
 def test_folders_without_the_likelihood(name, by, match, folders):
     with pytest.raises(InputError, match=match): load_likelihood(folders/name, by)
@@ -389,16 +378,11 @@ def test_names_of_scores(name, tmp_path):
 def test_lists_of_other_systems(tmp_path):
     "What each of them writes: the same hypotheses, scores and reference"
     texts = [dict(text='a b'), dict(text='a')]
-    def each(name): return [o | {name: s} for o,s in zip(texts, (1, 2))]
     espnet = [dict(name=f't[{n}]', text='a b', token='x', rec_text=t, score=n)
               for n,t in ((1, '▁a▁b<eos>'), (2, '▁a<eos>'))]
     forms = dict(
-        whisper=dict(reference='a b', nbest=each('avg_logprob')),
-        transformers=dict(reference='a b', hypotheses=['a b', 'a'], sequences_scores=[1, 2]),
-        vosk=dict(ref='a b', alternatives=each('confidence')),
-        gstreamer=dict(ref='a b', hypotheses=[dict(transcript='a b', likelihood=1, confidence=.9),
-                                              dict(transcript='a', likelihood=2)]),
-        espnet=dict(utt_id='7', output=espnet),
+        vosk=dict(reference='a b', alternatives=[o | dict(confidence=s) for o,s in zip(texts, (1, 2))]),
+        espnet=dict(id='7', output=espnet),
         nemo=dict(audio_filepath='7', duration=1., text='a b', pred_text='a b', beams=[['a b', 1], ['a', 2.]]))
     for name,o in forms.items():
         found, = read_nbest(written(tmp_path/f'{name}.jsonl', o))
@@ -412,12 +396,12 @@ def test_lists_of_other_systems(tmp_path):
 
 def test_a_text_beside_hypotheses_is_no_reference(tmp_path):
     "Some systems write the best hypothesis there, which would be without errors"
-    found, = read_nbest(written(tmp_path/'a.jsonl', dict(text='a b', nbest=['a b', 'a'])))
+    found, = read_nbest(written(tmp_path/'a.jsonl', dict(text='a b', hypotheses=['a b', 'a'])))
     assert found.reference is None
 
 BAD_LISTS = {'[{"output": "a"}]': r'has no hypotheses among its fields \(output\)',
              '[{"guesses": ["a"], "utt": 1}]': r'fields \(guesses, utt\); they have to be a list called hyp',
-             '[{"nbest": [{"words": "a", "cost": 1}]}]': r'fields \(nbest, words, cost\).*objects with rec_text, hyp',
+             '[{"hypotheses": [{"words": "a", "cost": 1}]}]': r'fields \(hypotheses, words, cost\).*with rec_text, hyp',
              '[{"input": ["a"], "output": "a"}, {"input": ["a"]}]': 'item 2, has no reference, and others have',
              '[{"input": ["a"], "reference": 7}]': 'a reference that is no text: 7',
              '{"beams": [["a", "b"]]}': 'no numbers',
@@ -533,7 +517,7 @@ def test_weights_follow_the_network_not_its_folder(home, tuned):
 
 def test_weights_are_for_lists(home):
     said = typed('electra_score --text lines.txt --weights lists.json --model electric', home)
-    assert said.code==2 and '--weights are for the lists of --nbest' in said.err, said
+    assert said.code==2 and 'leave out --weights' in said.err, said
 
 def test_references_are_needed_for_nothing_else(toy, tmp_path, monkeypatch):
     "Without them no word error rates, so no jiwer"
@@ -543,21 +527,23 @@ def test_references_are_needed_for_nothing_else(toy, tmp_path, monkeypatch):
     picks, rates = apply_weights(toy, [NBest(None, [NEAR, REF, FAR], [-1., -1.2, -9.])], tuned)
     assert (picks, rates)==([1], None)
 
-def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path):
-    said = []
+def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path, capsys):
     (tmp_path/'in.txt').write_bytes('The mat.\n\nThe cat sat.\r\n'.encode())
-    score_text(toy, tmp_path/'in.txt', tmp_path/'out.jsonl', said.append)
+    texts = TextFile(tmp_path/'in.txt')
+    score_text(toy, texts, tmp_path/'out.jsonl')
+    score_text(toy, texts)
     rows = [json.loads(o) for o in (tmp_path/'out.jsonl').read_text().splitlines()]
     assert [(r['text'], r['score']) for r in rows]==[('The mat.', -3.), ('', None), ('The cat sat.', -6.)]
-    assert said==['-3.000\tThe mat.', '\t', '-6.000\tThe cat sat.']
+    assert capsys.readouterr().out.splitlines()==['-3.000\tThe mat.', '\t', '-6.000\tThe cat sat.']
     (tmp_path/'bad.txt').write_bytes(b'good\n\xff\n')
-    with pytest.raises(InputError, match='line 2: byte 1 is not UTF-8'):
-        score_text(toy, tmp_path/'bad.txt', tmp_path/'bad.jsonl', said.append)
+    with pytest.raises(InputError, match='line 2: byte 1 is not UTF-8'): TextFile(tmp_path/'bad.txt')
+    texts.path = tmp_path/'bad.txt' # which changed after it was looked through
+    with pytest.raises(InputError, match='line 2'): score_text(toy, texts, tmp_path/'bad.jsonl')
     assert sorted(o.name for o in tmp_path.iterdir())==['bad.txt', 'in.txt', 'out.jsonl']
 
 def test_a_file_of_lists_gives_a_row_for_each(toy, tmp_path):
     bare = [dict(reference=o.reference, hypotheses=o.hypotheses) for o in toy_lists(None)]
-    _, table = score_nbest(toy, written(tmp_path/'lists.json', bare), tmp_path/'lists.jsonl')
+    _, table = score_nbest(toy, read_nbest(written(tmp_path/'lists.json', bare)), tmp_path/'lists.jsonl')
     assert len((tmp_path/'lists.jsonl').read_text().splitlines())==20
     assert table.loc['reranked'].tolist()==[0., 0., 0.]
 

@@ -9,9 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.score as score
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_text
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.scoring.score_files import TextFile
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import wordpiece
-from test_score import PIECES
+from make import PIECES
 
 LINE = "the cat sat on the mathematics , the mat's . "
 
@@ -96,5 +98,5 @@ def test_long_lines_are_scored_a_few_at_a_time(ways, tmp_path, monkeypatch):
         sizes.append([len(lines), sum(map(len, lines))])
         return []
     monkeypatch.setattr(likelihood, 'pseudo_log_likelihood', scored)
-    score_text(None, tmp_path/'t.txt')
+    score_text(SimpleNamespace(by='towers', name='toy'), TextFile(tmp_path/'t.txt'))
     assert sum(n for n,_ in sizes)==5005 and max(n for n,_ in sizes)==4096 and max(o for _,o in sizes)<1.3e6

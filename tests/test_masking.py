@@ -10,7 +10,8 @@ from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.learner import give_counts
-from electra_nbdev.networks.recipe import build_networks, preset
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import preset
 from official import Seen, loaders
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
@@ -24,7 +25,7 @@ def rows(n=16, sl=16):
     return ids, torch.full((n,), 4)
 
 def joined_field(parts):
-    "A field of several masked batches; only those of a table have `proposed`"
+    "A field of several masked batches, if they have it"
     return None if parts[0] is None else torch.cat(parts)
 
 def same(a, b):
@@ -176,7 +177,7 @@ def test_words_are_masked_whole():
 
 def test_a_run_masks_whole_words(tmp_path):
     "From the hparam to the batches; a learner without a tokenizer refuses, held-out text is masked as always"
-    from electra_nbdev.networks.recipe import masking_of
+    from electra_nbdev.networks.build import masking_of
     from electra_nbdev.data.tokenizer import wordpiece
     tok = wordpiece({o: i for i,o in enumerate(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', '##b'])})
     hp = preset('tiny', vocab_size=7, whole_words=True, unigram_noise=0.)

@@ -7,11 +7,12 @@ from torch import tensor
 from conftest import GOLDEN
 from electra_nbdev.method.discriminator import disc_labels
 from electra_nbdev.method.metrics import auc_200, joined, token_facts
-from official import info, inputs, load
-from test_electra_golden import VARIANTS, fed
-from test_electric_golden import VARIANTS as ELECTRIC
+from official import fed, info, inputs, load, variants
 
-WITH_METRICS = [o for o in VARIANTS+ELECTRIC if any(k.startswith('metric.') for k in load(f'pretrain/{o}.io'))]
+ELECTRIC = variants(towers=True)
+
+NAMES = variants(towers=False)+ELECTRIC
+WITH_METRICS = [o for o in NAMES if any(k.startswith('metric.') for k in load(f'pretrain/{o}.io'))]
 
 def even(variant): return np.ones(info(f'pretrain/{variant}')['config']['vocab_size']) # counts for the unigram baseline
 

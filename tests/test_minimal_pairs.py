@@ -1,5 +1,5 @@
 "The study of `benchmarks/minimal_pairs.py`: nothing is measured twice, settings are not mixed, means and ends of seeds"
-import json, shutil, sys
+import json, shutil
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +9,10 @@ import pytest
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.pretraining.plan import run_cost
-from electra_nbdev.networks.recipe import build_networks, load_hparams, preset, save_hparams
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import load_hparams, preset, save_hparams
 from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, pseudo_log_likelihood
 
-sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
 import minimal_pairs
 
 @pytest.fixture

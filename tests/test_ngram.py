@@ -1,12 +1,9 @@
 "The n-gram models of `benchmarks/ngram.py`: values worked by hand, a second implementation, whole distributions"
-import sys
-from collections import Counter, defaultdict
-from pathlib import Path
+from collections import Counter
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]/'benchmarks'))
 import ngram
 
 SIZE = 200 # Of the vocabulary of random rows

@@ -1,5 +1,6 @@
 "Objectives: saved and read back with what their networks share, one forward that compiles, and one of a user's own"
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from transformers import AutoModel
 
 from electra_nbdev.cli import electra_evaluate, electra_finetune, electra_pretrain
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.pretrain import (MaskCollator, MaskedLanguageModel, NoiseContrastiveEstimation, NumberedExamples,
+from electra_nbdev.pretrain import (MaskedLanguageModel, NoiseContrastiveEstimation, NumberedExamples,
                                     ReplacedTokenDetection, build_networks, load_examples, load_networks, preset,
                                     run_pretraining, sample_examples)
 from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
@@ -17,27 +18,17 @@ from electra_nbdev.method.electra import Objective, StepOutput, split_uniform
 from electra_nbdev.pretraining.learner import electra_learner, give_counts, open_examples, pretrain_dls
 from electra_nbdev.pretraining.runs import load_objective
 from official import SPECIAL_IDS
+from learners import same_weights
+from make import ALL_VARIANTS, NO_DROPOUT, SMALL, VARIANTS, batch
 
-SMALL = dict(vocab_size=60, max_seq_length=16, length_schedule=(), unigram_noise=0.)
-VARIANTS = dict(tied={}, separate=dict(untied_generator_embeddings=True), shared=dict(untied_generator=False),
-                gdes=dict(gdes=True), uniform=dict(uniform_generator=True), noise=dict(unigram_noise=.5),
-                towers=dict(two_tower_generator=True),
-                electric=dict(electra_objective=False, electric_objective=True),
-                bert=dict(electra_objective=False),
-                body=dict(body=dict(model_type='bert', hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-                                    intermediate_size=64, hidden_dropout_prob=0., attention_probs_dropout_prob=0.),
-                          model_hparam_overrides={}))
-KIND = dict(electric=NoiseContrastiveEstimation, bert=MaskedLanguageModel)
-
-def batch(bs=4, n=16, place=0):
-    ids = torch.randint(5, 60, (bs, n), generator=torch.Generator().manual_seed(0))
-    ids[:,0], ids[:,-1], ids[0,9:] = SPECIAL_IDS.cls, SPECIAL_IDS.sep, SPECIAL_IDS.pad
-    rows = [dict(input_ids=o, segment_a_length=n, place=place+i) for i,o in enumerate(ids)]
-    return MaskCollator(SPECIAL_IDS, mask_prob=.3)(rows)
+KIND = {o: NoiseContrastiveEstimation for o in VARIANTS if 'Electric' in o} | dict(BERT=MaskedLanguageModel)
 
 def objective(variant):
-    model = build_networks(preset('tiny', **SMALL | VARIANTS[variant])).train()
-    if variant=='noise': model.set_token_counts(torch.arange(60.))
+    "In training, without dropout"
+    hp = preset('tiny', **SMALL | ALL_VARIANTS[variant])
+    hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | NO_DROPOUT)
+    model = build_networks(hp).train()
+    if hp.unigram_noise: model.set_token_counts(torch.arange(60.))
     return model
 
 def shared(model):
@@ -46,11 +37,7 @@ def shared(model):
     for n,p in model.named_parameters(remove_duplicate=False): names.setdefault(id(p), []).append(n)
     return sorted(o for o in names.values() if len(o)>1)
 
-def same_weights(a, b):
-    for (n,p),(m,q) in zip(a.named_parameters(), b.named_parameters(), strict=True):
-        assert n==m and torch.equal(p, q), n
-
-@pytest.mark.parametrize('variant', VARIANTS)
+@pytest.mark.parametrize('variant', ALL_VARIANTS)
 def test_saved_and_read_back(tmp_path, variant):
     model = objective(variant)
     assert type(model) is KIND.get(variant, ReplacedTokenDetection)
@@ -88,7 +75,7 @@ def test_a_masked_language_model_has_the_mean_loss_of_its_predictions():
     out, n = MaskedLanguageModel.of(generator).eval()(**batch()), int(batch()['weights'].sum())
     assert out.loss.item()==pytest.approx(out.prediction.total.item()/n, rel=1e-5)
 
-@pytest.mark.parametrize('variant', ['tied', 'electric', 'bert'])
+@pytest.mark.parametrize('variant', ['tied', 'Electric', 'BERT'])
 def test_one_forward_compiles(variant):
     "As one graph, with the same loss"
     model, mb = objective(variant), batch()
@@ -207,9 +194,9 @@ def test_an_objective_without_a_generator_has_the_metrics_of_its_discriminator()
     with pytest.raises(InputError, match='Other returns no `prediction`'): learn.show_results()
 
 def test_an_objective_that_was_read_back_keeps_its_counts(tmp_path):
-    objective('noise').save_pretrained(tmp_path)
+    objective('unigram noise').save_pretrained(tmp_path)
     back = ReplacedTokenDetection.from_pretrained(tmp_path)
-    assert torch.equal(give_counts(back, None, SPECIAL_IDS).unigram_probs, objective('noise').unigram_probs)
+    assert torch.equal(give_counts(back, None, SPECIAL_IDS).unigram_probs, objective('unigram noise').unigram_probs)
 
 @pytest.mark.parametrize('where,words', [('mine.py', 'a file and a class'), ('none.py:A', 'there is no file'),
     ('mine.py:Countd', 'Did you mean `Counted`'), ('mine.py:Other', 'has no objective Other')])
@@ -264,7 +251,7 @@ def test_some_examples_keep_their_places_over_passes():
 
 def test_word_embeddings_of_an_objective():
     "Those of the discriminator; they are resized before an objective ties them"
-    for variant in ('tied', 'bert', 'electric'):
+    for variant in ('tied', 'BERT', 'Electric'):
         model = objective(variant)
         assert model.get_input_embeddings() is (model.discriminator or model.generator).get_input_embeddings()
         with pytest.raises(InputError, match='of each network before'): model.resize_token_embeddings(70)

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from electra_nbdev.data.text import sample_text
 
 BENCHMARKS = Path(__file__).parents[1]/'benchmarks'
-sys.path.insert(0, str(BENCHMARKS))
 import common, one_gpu
 from gpu_jobs import bring, kit, models
 

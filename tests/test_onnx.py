@@ -10,7 +10,8 @@ from onnxruntime import InferenceSession
 from electra_nbdev.data.tokenizer import wordpiece
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.method.masking import SpecialTokenIds
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.sharing.convert import OPSET, write_onnx
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.scoring.score import load_scorer, replaced_probs, words_of

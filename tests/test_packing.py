@@ -16,7 +16,6 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
 import electra_nbdev.data.examples as data
 from electra_nbdev.data.batches import LengthSchedule, NumberedExamples
 from electra_nbdev.data.examples import ExampleTasks, build_examples, fit_rows, load_examples, packed_padding
-from electra_nbdev.data.replacements import add_replacements
 from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
 from electra_nbdev.engine.files import InputError
@@ -27,9 +26,8 @@ from electra_nbdev.method.generator import context_of, generator_config, hidden_
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, mask_examples
 from electra_nbdev.pretrain import electra_learner, match_examples, preset
 from electra_nbdev.pretraining.learner import pretrain_dls
-from fake_device import GPU, pretended_gpu
-from test_commands import typed
-from test_fake_device import learner as fake_learner, put, train
+from fake_device import GPU, learner as fake_learner, pretended_gpu, put, train
+from terminal import typed
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
 SL, V = 40, 60
@@ -394,9 +392,7 @@ def test_what_needs_single_examples_is_refused(home):
     wrong = dict(length_schedule=((8, .5), (32, .5)), length_window=4, duplicates='official',
                  body=DebertaV2Config(**SIZE).to_diff_dict())
     for k,v in wrong.items():
-        with pytest.raises(InputError, match='without --pack'): packed.check(replace(hp, **{k: v}))
-    with pytest.raises(InputError, match='a table of replacements cannot serve'):
-        add_replacements(home/'packed', 'tiny')
+        with pytest.raises(InputError, match='without `pack`'): packed.check(replace(hp, **{k: v}))
     ids, a, n = packed[:2]
     split = LengthSchedule(((8, 1.),), 1)
     split.learn = type('L', (), dict(xb=(ids, a, n), n_updates=0, training=True))
@@ -429,8 +425,6 @@ def test_the_commands_pack_train_and_continue_bit_exactly(home):
     assert said.code==0 and 'disc_auc' in said.out, said
 
 @pytest.mark.parametrize('line,why', [
-    ('electra_data --corpus text --vocab vocab --out no --pack --replace-with tiny',
-     '--pack and --replace-with exclude'),
     ('electra_data --corpus text --vocab vocab --max-length 32 --held-out .2 --out packed',
      'pack is True there and False'),
     ("""electra_pretrain --data packed --hparams '{"length_schedule": [[8, 0.5], [32, 0.5]]}' --steps 4 --out no""",

@@ -1,12 +1,9 @@
 "What `tools/pages.py` finds in the processed notebooks of the site, one fault at a time"
-import importlib.util, json, re
+import json, re
 from pathlib import Path
 
+import pages
 import pytest
-
-spec = importlib.util.spec_from_file_location('pages', Path(__file__).resolve().parents[1]/'tools'/'pages.py')
-pages = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(pages)
 
 COLAB = '[Open in Colab](https://colab.research.google.com/github/x)'
 DOC = '### noisy\n\n```python\ndef noisy(\n    x=None, # A\n)\n```'

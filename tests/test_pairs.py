@@ -9,16 +9,21 @@ import pytest
 from fastcore.test import test_close as close
 from scipy.stats import binomtest, spearmanr
 
-import electra_nbdev.scoring.likelihood as likelihood
+import electra_nbdev.scoring.pairs as pairs_of
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.scoring.likelihood import (
-    Likelihood, accuracies, compared, difference, score_pair_files, score_pairs,
-                                            told_differences, told_ties, wilson)
+from electra_nbdev.scoring.likelihood import Likelihood
+from electra_nbdev.scoring.pairs import (accuracies, compare_on_pairs, compared, difference, score_pairs,
+                                         told_differences, told_ties, wilson)
 from electra_nbdev.scoring.score_files import read_pairs, texts_of
-from test_commands import bad, typed
-from test_likelihood import TOK, home # noqa: F401, a fixture
+from make import TOY, electric_runs, pieces
+from terminal import bad, typed
+
+TOK = pieces(TOY)
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory): return electric_runs(tmp_path_factory.mktemp('user'))
 
 BLIMP = dict(sentence_good='Who left?', sentence_bad='Who leaved?', field='syntax', linguistics_term='irregular_forms',
              UID='irregular_past', simple_LM_method=True, pairID='0')
@@ -92,7 +97,7 @@ def test_pairs_of_the_hub(published):
 def test_a_folder_of_all(published):
     "Pairs of several tests are read, and refused where a mean is made"
     assert_known(read_pairs(published), [p for o in sorted(PAIRS) for p in known(o)])
-    with pytest.raises(InputError, match='several tests .*2 of BLiMP'): score_pair_files('electric', published)
+    with pytest.raises(InputError, match='several tests .*2 of BLiMP'): cli.electra_score(pairs=published)
 
 def test_an_item_of_ewok_is_two_pairs(published):
     "Its authors have a row for it, BabyLM's script writes the other direction into the next; neither is counted twice"
@@ -124,20 +129,20 @@ ABOUT = {'irregular_past.jsonl': '1 pair, 1 set, chance 50 %', 'regular.jsonl': 
 def test_the_chance_of_each_test(name, published, monkeypatch, capsys):
     "In the first line, and in the figure"
     model, drawn = Likelihood(lambda ids, mask: ids.float(), TOK, 64, by='towers'), []
-    monkeypatch.setattr(likelihood, 'plot_accuracies', lambda found, path, chance: drawn.append(chance))
-    score_pair_files(model, published/name, published/'rows.jsonl')
+    monkeypatch.setattr(pairs_of, 'plot_accuracies', lambda found, path, chance: drawn.append(chance))
+    compare_on_pairs([model], read_pairs(published/name), published/'rows.jsonl')
     assert capsys.readouterr().out.splitlines()[0]==f'{TESTS[name]}: {ABOUT[name]}'
     assert drawn==[dict(regular=20, wug_adj=0).get(name.removesuffix('.jsonl'), 50)]
 
 def test_two_models_by_one_way(published, capsys):
     "Names are opened and stand in the table; how far the second is from the first stands below it"
-    found = score_pair_files(['electric', 'electric-baby'], published/'irregular_past.jsonl')
+    found = cli.electra_score(pairs=published/'irregular_past.jsonl', model=['electric', 'electric-baby'])
     ways = 'towers of electric', 'towers of electric-baby'
     assert [*dict.fromkeys(found.columns.get_level_values(0))]==['', *ways]
     gap = found.loc['mean over sets', (ways[1], 'accuracy')]-found.loc['mean over sets', (ways[0], 'accuracy')]
     told = capsys.readouterr().out.splitlines()[-1]
     assert told.startswith(f'{ways[1]} minus {ways[0]}, mean over sets, pair by pair: {gap:+.1f} points [')
-    score_pair_files(['electric', 'electric-baby'], published/'wug_adj.jsonl')
+    cli.electra_score(pairs=published/'wug_adj.jsonl', model=['electric', 'electric-baby'])
     assert 'pair by pair' not in capsys.readouterr().out # where nothing is right or wrong
 
 def test_a_difference_is_the_later_way_minus_the_first():
@@ -186,7 +191,7 @@ def row(good, *bad, **more):
     "A pair whose scores are known, as `score_pairs` returns it"
     scores = iter([good, *bad])
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(likelihood, 'pseudo_log_likelihood', lambda *_, **__: [dict(score=o) for o in scores])
+        m.setattr(pairs_of, 'pseudo_log_likelihood', lambda *_, **__: [dict(score=o) for o in scores])
         pair = dict(good='good', bad='bad' if len(bad)==1 else ['bad']*len(bad), phenomenon='p', set='s') | more
         return score_pairs(Likelihood(None, TOK, 16, by='towers'), [pair])[0]
 
@@ -325,7 +330,7 @@ def test_tables_of_texts(name, table, home):
     ('items.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; give the column of the texts this'),
     ('items.csv', 'line,text\n1,the cat\n', 'has a column `line`, as the results have'),
     ('items.csv', 'item,text\n', 'only a header'), ('items.csv', 'item,text\n1\n', '1 columns instead of 2'),
-    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: `text` is 7'),
+    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: the column `text` is 7'),
     ('items.txt', '{"text": "the cat"}\n', 'looks like JSON lines; give texts, one a line, or a .csv')])
 def test_tables_without_texts(name, table, told, home):
     (home/name).write_text(table)
@@ -348,9 +353,9 @@ REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surpris
            '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
            '--surprisal lines.txt --context bad.jsonl': 'a context for each',
            '--surprisal lines.txt --context contxts.txt': 'there is no file contxts.txt',
-           '--text lines.txt --unit bits': 'are for the words of --surprisal',
+           '--text lines.txt --unit bits': 'leave out --unit',
            '--pairs pairs --per word': 'allowed: phenomenon, set',
-           '--text lines.txt --per word': '--per is for --surprisal and --pairs',
+           '--text lines.txt --per word': 'leave out --per',
            '--text lines.txt --by towers energies': 'several are for --pairs',
            f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',
            '--pairs bad.json': 'bad.json ends in .json; give pairs as .jsonl, a line such as',
@@ -383,7 +388,7 @@ def test_the_notebook_has_the_measured_numbers():
     root = Path(__file__).resolve().parents[1]
     facts = json.loads((root/'benchmarks/results/pairs.json').read_text())
     grams = [json.loads((root/f'benchmarks/results/{o}.json').read_text()) for o in ('ngram', 'ngram_baby')]
-    text = (root/'nbs/scoring/42_likelihood.ipynb').read_text(encoding='utf-8')
+    text = (root/'nbs/scoring/43_pairs.ipynb').read_text(encoding='utf-8')
     def line(ways): return ' | '.join('{accuracy} [{low}, {high}]'.format(**o['mean over sets']) for o in ways)
     blimp, zorro = facts['found'].values()
     for o in blimp: assert line((blimp[o], zorro[o])) in text

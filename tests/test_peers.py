@@ -16,7 +16,7 @@ from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.likelihood import load_likelihood, pass_scores, pseudo_log_likelihood, surprisal
 from electra_nbdev.scoring.score_files import likelihood_ways
-from test_commands import typed
+from terminal import typed
 
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
              max_position_embeddings=130, initializer_range=.3)

@@ -11,7 +11,9 @@ from electra_nbdev import cli
 from electra_nbdev.pretraining import plan
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import MemoryCounter, operations_counter
-from electra_nbdev.networks.recipe import build_networks, preset
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import preset
+from terminal import alone, processor_seconds
 
 @pytest.mark.parametrize('name,change,row', [
     ('small', {}, 'electra_small'), ('base', {}, 'electra_base'), ('large', {}, 'electra_400k'),
@@ -92,7 +94,6 @@ def test_sizes_that_are_repeated_for_speed():
 @pytest.mark.parametrize('flags', ['--device cpu', '--device a100', '--device h100 --price 2'])
 def test_the_plans_of_all_presets_need_no_torch(flags, tmp_path):
     "In a process each, in which torch, transformers, fastai and datasets cannot be imported"
-    from test_commands import alone
     for name in plan.PRESETS:
         said = alone(f'electra_plan --preset {name} {flags}', tmp_path)
         assert said.returncode==0 and 'parameters' in said.stdout, said.stderr
@@ -101,7 +102,6 @@ def test_the_plans_of_all_presets_need_no_torch(flags, tmp_path):
 @pytest.mark.timing
 def test_the_plans_of_all_presets_take_less_than_three_seconds(tmp_path):
     "Of the processor, together"
-    from test_commands import processor_seconds
     assert sum(processor_seconds(f'electra_plan --preset {o}', tmp_path) for o in plan.PRESETS)<3
 
 def test_moments_live_while_activations_do():
@@ -171,7 +171,7 @@ def test_measured(capsys):
     (dict(budget='24 h', device='a100', preset='tiny'), 'leave --preset'),
     (dict(device='a1000'), 'a1000.*is one of t4, v100'),
     (dict(budget='24 h', device='a100', data='.'), 'leave --preset'),
-    (dict(precision='fp8'), '--precision'), (dict(device='a100', precision='fp32'), 'half precision'),
+    (dict(precision='fp8'), '`precision`'), (dict(device='a100', precision='fp32'), 'half precision'),
     (dict(budget='0 h', device='a100'), 'above 0'), (dict(budget='', device='a100'), '--budget'),
     (dict(device='a100', price=-1.), '--price'), (dict(device='a100', price=float('nan')), '--price'),
     (dict(budget='a day', device='a100'), "as in '24 h'"), (dict(budget='1.2.3 h', device='a100'), '--budget')])

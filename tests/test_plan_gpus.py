@@ -7,6 +7,7 @@ import pytest
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.pretraining.plan import make_plan, named_device, plan_run, step_cost
 from electra_nbdev.networks.recipe import preset
+from survival import free_port
 
 COUNT = '''
 import sys, torch, torch.distributed as dist, torch.distributed.device_mesh as meshes
@@ -17,10 +18,10 @@ from electra_nbdev.engine.training import MemoryCounter
 from electra_nbdev.method import electra
 from electra_nbdev.method.optimizer import ElectraAdam
 from electra_nbdev.pretraining.learner import with_checkpointed_layers
-from electra_nbdev.pretraining.plan import _fake_batch, _fake_step, as_cheap, fake_networks, preset
+from electra_nbdev.pretraining.plan import _fake_batch, _fake_step, fake_networks, preset
 size, n, bs, sl, again = sys.argv[1], *map(int, sys.argv[2:])
-hp = as_cheap(preset(size, train_batch_size=bs, max_seq_length=sl, gradient_checkpointing=bool(again),
-                     model_hparam_overrides=dict(attention_probs_dropout_prob=0.)))
+hp = preset(size, train_batch_size=bs, max_seq_length=sl, gradient_checkpointing=bool(again), unigram_noise=0.,
+            model_hparam_overrides=dict(attention_probs_dropout_prob=0.))
 dist.init_process_group('fake', rank=0, world_size=n, store=FakeStore())
 mesh = meshes.init_device_mesh('cpu', (n,))
 meshes.init_device_mesh = lambda *_: mesh # its numbers are real ones
@@ -72,7 +73,6 @@ def test_copies_take_a_step_on_their_part_and_buckets(size):
 def test_buckets_are_as_large_as_the_gradients():
     "Counted on real tensors, in a group of one"
     import torch, torch.distributed as dist
-    from test_ranks import free_port
     from survival import fork
     def member():
         from electra_nbdev.engine.training import MemoryCounter

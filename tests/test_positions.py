@@ -10,11 +10,11 @@ from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import max_input, shipped
 from electra_nbdev.finetuning.finetune_recipe import open_encoder
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders
 from electra_nbdev.data.tokenizer import wordpiece
-from test_finetune_fastai import table
-from test_score import PIECES, bpe
+from make import PIECES, bpe, table
 
 BODY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 

@@ -1,10 +1,8 @@
 "Question answering as a user does it: commands right and wrong, files of every form, predictions counted again"
 import gzip, json, warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -20,27 +18,10 @@ from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, Finetune
                                                       settle_recipe)
 from electra_nbdev.data.tokenizer import load_tokenizer
 from recompute_qa import recompute
-from test_commands import bad, typed, write
-from test_finetune import electra_folder, glue_files, roberta_folder, wordpiece_model
+from make import WORDS, electra_folder, glue_files, paragraph, roberta_folder, squad, wordpiece_model, write
+from terminal import bad, typed
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')
-WORDS = 'dog walks king town river red one two three people cat house'.split()
-
-def paragraph(i, v2, n=30):
-    "A passage, a question about a pair of its words, and in SQuAD 2.0 one that it does not answer"
-    words = [WORDS[(i*k+k*k)%len(WORDS)] for k in range(1, n)]
-    page, answer = ' '.join(words), ' '.join(words[3:5])
-    right = dict(text=answer, answer_start=page.index(answer))
-    answers = [right] + [dict(text='the '+answer, answer_start=0)]*(i%2)
-    found = [dict(id=f'q{i}', question=f'where is {words[2]} ?', answers=answers)]
-    if v2:
-        none = dict(id=f'n{i}', question='who sings ?', answers=[], is_impossible=True, plausible_answers=[])
-        found = [o | dict(is_impossible=False) for o in found] + [none]
-    return dict(context=page, qas=found)
-
-def squad(n, v2=False, first=0):
-    paragraphs = [paragraph(i, v2) for i in range(first, first+n)]
-    return dict(version='x', data=[dict(title='t', paragraphs=paragraphs)])
 
 def detected(a): return dict(text=a['text'], char_spans=[[a['answer_start'], a['answer_start']+len(a['text'])-1]])
 

@@ -1,5 +1,5 @@
 "Question answering as the official code does it: readers, windows, heads, losses, beams, answers and measures"
-import json, math
+import math
 
 import numpy as np
 import pytest

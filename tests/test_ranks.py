@@ -1,6 +1,5 @@
 "Several real processes that share a run: they see what one process sees, and one that is lost ends the others"
-import os, random, re, signal, socket, time
-from contextlib import closing
+import os, random, re, signal
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,108 +7,32 @@ import accelerate # imported once for all the children
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 from fastai.callback.core import Callback
 from safetensors.torch import load_file
 from transformers import BertTokenizerFast, ElectraConfig, ElectraModel
 
 from electra_nbdev.finetuning import tasks
 from electra_nbdev.data.batches import PretrainDL
-from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine import ranks
 from electra_nbdev.engine.ranks import rank
-from electra_nbdev.data.examples import build_examples
-from electra_nbdev.networks.recipe import preset
 from electra_nbdev.finetuning.tasks import text_task
-from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll
 from electra_nbdev.method.electra import ReplacedTokenDetection, StepOutput
 from electra_nbdev.finetuning.trials import run_trials
-from official import seen_ids
-from survival import assert_same, checkpoints, fork, result, train
-from test_commands import tales
-from test_survival import At
+from make import VARIANTS
+from survival import (At, Seen, assert_alike, assert_same, checkpoints, distance, finished, killed, launch, made,
+                      result, run, train, weights)
 
-STEPS, KILLS = 50, int(os.environ.get('ELECTRA_TEST_KILLS', 3))
+KILLS = int(os.environ.get('ELECTRA_TEST_KILLS', 3))
+KINDS = {k: VARIANTS[k] for k in ('one network', 'tied', 'BERT', 'Electric', 'uniform', 'official')}
+KINDS |= dict(grouped=dict(length_schedule=(), length_window=3))
 
-def free_port():
-    with closing(socket.socket()) as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-def launch(n, f):
-    "What a launcher does: the same function in `n` processes that know of each other"
-    port = free_port()
-    def member(i):
-        os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
-                          RANK=str(i), LOCAL_RANK=str(i))
-        AcceleratorState._reset_state(True) # of a `Trainer` that ran in this process before
-        return f()
-    return [fork(lambda: member(i)) for i in range(n)] if n>1 else [fork(f)]
-
-def finished(children):
-    "All of them have ended well"
-    for o in children: assert o.wait(120).code==0, o.text
-
-@pytest.fixture(scope='module')
-def made(tmp_path_factory):
-    "Examples, and a narrow recipe without dropout and without warm-up"
-    d = tmp_path_factory.mktemp('ranks')
-    (d/'tales.txt').write_text(tales())
-    tok = train_vocab(d/'tales.txt', d/'vocab', 110)
-    build_examples(d/'tales.txt', d/'vocab', d/'examples', max_length=16, held_out=.1)
-    body = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, embedding_size=8,
-                max_position_embeddings=16, hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
-    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=((8, .3), (16, .7)),
-                train_batch_size=8, eval_batch_size=8, num_train_steps=STEPS, num_warmup_steps=0,
-                save_checkpoints_steps=25, iterations_per_loop=5, num_eval_steps=3, model_hparam_overrides=body)
-    return d, hp
-
-TT = dict(two_tower_generator=True, untied_generator=True)
-VARIANTS = dict(electra=dict(untied_generator=False), tied=dict(untied_generator=True),
-                bert=dict(electra_objective=False, unigram_noise=0.),
-                electric=dict(electra_objective=False, electric_objective=True) | TT,
-                uniform=dict(uniform_generator=True), official=dict(duplicates='official'),
-                grouped=dict(length_schedule=(), length_window=3))
-
-class Seen(Callback):
-    "What this process sees in each step, and the norm of the gradient of each update"
-    order, run_valid = 900, False
-    def __init__(self, path): self.path, self.rows, self.norms = path, [], []
-    def after_pred(self):
-        mb = self.masked
-        self.rows.append([mb.masked_ids, mb.u, seen_ids(self.learn)])
-    def after_step(self): self.norms.append(float(self.grad_norm))
-    def after_fit(self): torch.save((self.rows, self.norms), f'{self.path}.{rank()}')
-
-def weights(out): return {k: t for k,t in load_checkpoint(latest_checkpoint(out))[0].items() if k.startswith('model/')}
-
-def distance(a, b): return sum(((a[k]-b[k]).double()**2).sum() for k in a)**.5
-
-def run(d, out, hp, n, cbs=lambda: (), **kwargs):
-    "A run of `n` processes, to its end"
-    finished(launch(n, lambda: train(out, d/'examples', hp, cbs(), **kwargs)))
-
-def assert_alike(a, b, begin, bound=1e-3):
-    "Weights of two runs are close, by how far they have moved; what they have counted is the same"
-    moved = distance(weights(a), begin)
-    assert moved>.1
-    assert distance(weights(a), weights(b))<bound*moved, (float(distance(weights(a), weights(b))), float(moved))
-    rows = [result(o)[2] for o in (a, b)]
-    assert len(rows[0])==len(rows[1])
-    for one,two in zip(*rows):
-        assert one.keys()==two.keys()
-        for k,v in one.items():
-            for name,x in (v if isinstance(v, dict) else {k: v}).items():
-                y = two[k][name] if isinstance(v, dict) else two[k]
-                assert y==pytest.approx(x, rel=.02, abs=.02, nan_ok=True), (one['step'], name)
-
-@pytest.mark.parametrize('name', VARIANTS)
+@pytest.mark.parametrize('name', KINDS)
 def test_two_processes_learn_what_one_learns(made, tmp_path, name):
     "The same masks and samples, row by row, and the same weights after fifty updates"
     d, hp = made
-    hp = replace(hp, **VARIANTS[name])
+    hp = replace(hp, **KINDS[name])
     run(d, tmp_path/'begin', replace(hp, num_train_steps=1, learning_rate=0.), 1)
     for n in (1, 2): run(d, tmp_path/str(n), hp, n, lambda: [Seen(tmp_path/f'seen{n}')])
     assert_alike(tmp_path/'1', tmp_path/'2', weights(tmp_path/'begin'))
@@ -165,7 +88,7 @@ def test_a_lost_process_ends_the_other(made, tmp_path):
     d, hp = made
     body = hp.model_hparam_overrides | dict(hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
     hp = replace(hp, model_hparam_overrides=body, save_checkpoints_steps=10,
-                 keep_checkpoints_at=tuple(range(2, STEPS, 3)))
+                 keep_checkpoints_at=tuple(range(2, hp.num_train_steps, 3)))
     run(d, tmp_path/'whole', hp, 2)
     kills, rng = 0, random.Random(0)
     for i in range(KILLS):
@@ -179,15 +102,6 @@ def test_a_lost_process_ends_the_other(made, tmp_path):
         assert_same(result(out), result(tmp_path/'whole'))
         if kills==KILLS: break
     assert kills==KILLS
-
-def killed(children, victim, out, at, later):
-    "Kill one a moment after a checkpoint; whether the run had ended before, and the other process when it has ended"
-    while all(o.running() for o in children) and len(checkpoints(out))<at: time.sleep(.001)
-    time.sleep(later)
-    ended = not all(o.running() for o in children)
-    if ended: finished(children)
-    else: children[victim].kill()
-    return ended, children[1-victim].wait(60)
 
 def test_dropout_differs_between_processes_and_updates(monkeypatch):
     "And not between two tries of the same update"

@@ -3,15 +3,13 @@ import json, re
 from pathlib import Path
 from statistics import mean
 
+import pages
 import pytest
-
-from test_commands import tales, typed
-from test_finetune import sentence
-from test_pages import pages
-from test_qa import squad
 
 from electra_nbdev.scoring.ranking import load_chooser, rank_choices
 from electra_nbdev.scoring.score import load_scorer, show_scores
+from make import sentence, squad, tales
+from terminal import typed
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT/'README.md').read_text(encoding='utf-8')

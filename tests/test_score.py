@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers import ElectraConfig, ElectraForPreTraining, PreTrainedTokenizerFast
 
@@ -17,11 +16,11 @@ import electra_nbdev.scoring.score as score
 from electra_nbdev.scoring.likelihood import Scorer
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.networks.recipe import build_networks, preset, save_hparams, save_networks, scoring_ways
+from electra_nbdev.networks.build import build_networks, save_networks
+from electra_nbdev.networks.recipe import preset, save_hparams, scoring_ways
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
-from test_commands import typed
-
-PIECES = '[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat mathema ##tics . , \' s [ ] é'.split()
+from make import PIECES, TOY, bpe
+from terminal import typed
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
@@ -64,7 +63,7 @@ BAD = {'--show ""': 'no words', '--show "\u200b"': 'no words', '--show cat --mod
        '--show cat --model run/generator': 'is no ElectraForPreTraining', '--show cat --model torn': 'torn',
        '--show cat --model odd': 'odd', '--show cat --model bert': 'electra_objective is false',
        '': 'one of --show, --text, --pairs, --nbest, --choices', '--show cat --text run/hparams.json': 'came',
-       '--show cat --out rows': 'writes no file', '--show cat --device cuda:99': 'which this machine does not have',
+       '--show cat --out rows': 'leave out --out', '--show cat --device cuda:99': 'which this machine does not have',
        '--show cat --model hf:me/none': 'hf:me/none does not open'}
 
 @pytest.mark.parametrize('flags', BAD)
@@ -108,16 +107,6 @@ def test_windows_of_a_book():
     "Memory grows with the tokens, not with tokens times windows"
     starts, best = score.windows(500_000, 126)
     assert len(best)==500_000 and starts[best[-1]]==500_000-126 and best==sorted(best)
-
-def bpe(texts):
-    "A byte-level BPE tokenizer with the special tokens of RoBERTa's family"
-    tok = Tokenizer(models.BPE(unk_token='<unk>'))
-    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    special = ['<pad>', '<unk>', '<s>', '</s>', '<mask>']
-    tok.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False,
-                                                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    names = dict(zip(('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token'), special))
-    return PreTrainedTokenizerFast(tokenizer_object=tok, **names)
 
 TEXT = 'The cat sat on the mathematics.'
 BODIES = dict(bert=lambda: wordpiece({o:i for i,o in enumerate(PIECES)}), modernbert=lambda: bpe([TEXT.lower()]*9))
@@ -240,7 +229,6 @@ class KnowsLeft(torch.nn.Module):
     def __init__(self, follows): super().__init__(); self.follows = follows
     def forward(self, ids): return SimpleNamespace(logits=self.follows[ids.roll(1, 1)].log())
 
-TOY = '[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat floor mathema ##tics loves . [ ] mask'.split()
 LONG = 'The cat sat on the mat. The cat sat on the mathematics. '*9
 
 @pytest.fixture(scope='module')
@@ -358,6 +346,21 @@ def test_a_run_is_opened(runs, name):
     assert got.probs==pytest.approx(want.probs, abs=1e-6)
     for o in want.flagged: assert [w for w,_ in got.alternatives[o]]==[w for w,_ in want.alternatives[o]]
 
+@pytest.mark.parametrize('gone', [dict(replacements_from_data=True), dict(temperature_decay=.1)])
+def test_a_run_of_0_3_whose_replacements_came_from_a_table(runs, tmp_path, gone):
+    "It is refused in a line, and a copy of its discriminator opens; a run that only names both is like others"
+    d, run = runs[0], tmp_path/'run'
+    shutil.copytree(d/'done', run)
+    shutil.rmtree(run/'generator')
+    recipe = json.loads((run/'hparams.json').read_text())
+    (run/'hparams.json').write_text(json.dumps(recipe | gone))
+    with pytest.raises(InputError, match='was removed in 0.4; version 0.3.0 [^\n]*$'):
+        score.load_scorer(run)
+    shutil.copytree(run/'discriminator', tmp_path/'copy')
+    assert score.load_scorer(tmp_path/'copy')('The cat.').probs
+    (run/'hparams.json').write_text(json.dumps(recipe | dict(replacements_from_data=False, temperature_decay=None)))
+    assert score.load_scorer(run)('The cat.').probs
+
 def test_lengths_of_windows(runs):
     "In training those of the schedule so far; without a recipe the positions of the network"
     d, networks = runs
@@ -373,17 +376,16 @@ def test_folders_without_a_model(runs, name):
 
 def test_the_vocabulary_of_a_run_in_training(runs):
     d, _ = runs
-    with pytest.raises(InputError, match='--vocab'): score.load_scorer(d/'busy')
+    with pytest.raises(InputError, match='with `vocab`'): score.load_scorer(d/'busy')
     with pytest.raises(InputError, match='is not the vocabulary'): score.load_scorer(d/'busy', d/'other')
 
 def test_a_recipe_tells_by_what_its_networks_score():
     "Without a trained generator there is no pseudo-log-likelihood"
     masked, replaced = ('pll', 'word-l2r'), ('p-replaced',)
-    found = {(): (*masked, *replaced), ('uniform_generator',): replaced, ('replacements_from_data',): replaced,
+    found = {(): (*masked, *replaced), ('uniform_generator',): replaced,
              ('two_tower_generator',): ('towers', 'energies', *replaced)}
     for flags,ways in found.items():
-        own = dict(unigram_noise=0.) if 'replacements_from_data' in flags else {}
-        assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True), **own))==ways
+        assert scoring_ways(preset('tiny', **dict.fromkeys(flags, True)))==ways
     assert scoring_ways(preset('tiny', electra_objective=False))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, uniform_generator=True))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, electric_objective=True))==('towers', 'energies')

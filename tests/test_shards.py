@@ -10,11 +10,10 @@ from fastai.callback.core import Callback
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import Agreement
 from electra_nbdev.pretraining.runs import run_pretraining
-from survival import At, assert_same, result, train
-from test_gradient_checkpointing import DROPOUT
-from test_ranks import VARIANTS, Seen, assert_alike, finished, killed, launch, made, run, weights # a fixture among them
+from make import DROPOUT, VARIANTS
+from survival import At, Seen, assert_alike, assert_same, killed, launch, made, result, run, train, weights
 
-SHARDED = {k: VARIANTS[k] for k in ('electra', 'tied', 'electric', 'bert')} | dict(
+SHARDED = {k: VARIANTS[k] for k in ('one network', 'tied', 'Electric', 'BERT')} | dict(
     gdes=dict(gdes=True), again=dict(gradient_checkpointing=True),
     body=dict(body=dict(model_type='bert', hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                         intermediate_size=32, max_position_embeddings=16)))

@@ -19,7 +19,7 @@ from electra_nbdev.finetuning import trials
 from electra_nbdev.pretraining import runs
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine import checkpoint, files
-from electra_nbdev.engine.checkpoint import file_facts, latest_checkpoint, load_checkpoint
+from electra_nbdev.engine.checkpoint import file_facts, latest_checkpoint
 from electra_nbdev.data.batches import PretrainDL
 from electra_nbdev.pretraining.learner import pretrain_dls
 from electra_nbdev.data.examples import build_examples, load_examples
@@ -27,30 +27,24 @@ from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import quiet_loading
 from electra_nbdev.engine.training import DeviceMixedPrecision
-from electra_nbdev.networks.recipe import load_hparams, preset, resolve_hparams
+from electra_nbdev.networks.build import body_config
+from electra_nbdev.networks.recipe import preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, check_resumable, restore
 from electra_nbdev.finetuning.tasks import text_task
-from electra_nbdev.data.tokenizer import load_tokenizer, train_vocab
+from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.finetuning.trials import run_trials
-from survival import At, assert_same, checkpoints, fork, result, timeless, train
-from test_commands import tales
+from survival import At, assert_same, checkpoints, fork, result, train
+from make import NARROW, examples_of_tales, tales
 
 STEPS = 24
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
     "Examples, a recipe of one narrow layer with dropout, and the result of a run that nobody stopped"
-    d = tmp_path_factory.mktemp('survival')
-    (d/'tales.txt').write_text(tales())
-    tok = train_vocab(d/'tales.txt', d/'vocab', 110)
-    build_examples(d/'tales.txt', d/'vocab', d/'examples', max_length=16, held_out=.1)
-    body = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, embedding_size=8,
-                max_position_embeddings=16)
-    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=(), train_batch_size=4,
-                eval_batch_size=4, num_train_steps=STEPS, num_warmup_steps=2, save_checkpoints_steps=8,
-                iterations_per_loop=3, num_eval_steps=2, model_hparam_overrides=body,
-                keep_checkpoints_at=tuple(range(2, STEPS, 3)))
+    d, hp = examples_of_tales(tmp_path_factory.mktemp('survival'), 110, train_batch_size=4, eval_batch_size=4,
+                              num_train_steps=STEPS, save_checkpoints_steps=8, iterations_per_loop=3,
+                              model_hparam_overrides=NARROW, keep_checkpoints_at=tuple(range(2, STEPS, 3)))
     start = time.monotonic()
     child = fork(lambda: train(d/'whole', d/'examples', hp)).wait()
     assert child.code==0 and child.start==0, child.text
@@ -812,7 +806,7 @@ NUMBERS = st.integers(-1, 1100) | st.floats(0, 1) | st.booleans()
 @given(st.dictionaries(NAMES, JSON | NUMBERS | st.sampled_from(ALMOST), max_size=3) | JSON)
 def test_fuzzed_hparams(tmp_path_factory, said):
     text = json.dumps(said)
-    try: hp = resolve_hparams('tiny', text)
+    try: body_config(hp := resolve_hparams('tiny', text))
     except InputError as e: assert 'hparam' in str(e) or '`' in str(e)
     else: assert resolve_hparams('tiny', json.dumps(asdict(hp)))==hp
 
@@ -840,4 +834,4 @@ def test_fuzzed_recipe_of_a_run(made, tmp_path_factory, data):
     '{"model_hparam_overrides": {"hidden_act": 3}}',
 ])
 def test_hparams_that_break_parsers(text):
-    with pytest.raises(InputError): resolve_hparams('tiny', text)
+    with pytest.raises(InputError): body_config(resolve_hparams('tiny', text))

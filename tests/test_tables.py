@@ -11,9 +11,8 @@ from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, labelled
                                                        settle_recipe)
 from electra_nbdev.finetuning.glue import glue_task
 from electra_nbdev.finetuning.tasks import text_task
-from electra_nbdev.finetuning.trials import run_trials
-from test_commands import bad, typed, write
-from test_finetune import SHORT, electra_folder, sentence
+from make import SHORT, electra_folder, sentence, write
+from terminal import bad, typed
 
 ROWS = [(f'q{i}', f'{sentence(i)} "{i}", ok', 'pet' if i%2 else 'animal', i/8, f'seen, {i}') for i in range(60)]
 NAMES = ('id', 'question', 'about', 'size', 'remark')

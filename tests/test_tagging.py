@@ -1,7 +1,6 @@
 "Tagging as a user does it: commands right and wrong, long sentences, own tags, and conlleval's rules"
 import json, math, random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,20 +15,8 @@ from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
 from electra_nbdev.finetuning.tagging import (TagExample, TagTask, baseline_scores, chunk_task, conll_spans,
                                               read_tagged, row_cuts, span_scores, tag_task, word_pieces)
 from electra_nbdev.data.tokenizer import load_tokenizer
-from test_commands import bad, typed, write
-from test_finetune import WORDS, electra_folder, glue_files
-
-KINDS = dict(zip(WORDS, 'NP VP NP NP NP ADJP NP NP NP NP NP NP'.split()))
-
-def sentence(i): return [WORDS[(i*k+k)%len(WORDS)] for k in range(1, 4+i%9)]
-
-def tags(words):
-    "Neighbours of one kind are one phrase; every other adjective is in none"
-    kinds = [KINDS[w] for w in words]
-    return [f"{'I' if i and kinds[i-1]==k else 'B'}-{k}" for i,k in enumerate(kinds)]
-
-def block(words): return '\n'.join(f'{w} X {t}' for w,t in zip(words, tags(words)))
-def columns(sentences, end='\n\n'): return '\n\n'.join(map(block, sentences)) + end
+from make import KINDS, WORDS, electra_folder, glue_files, roberta_folder, sentence, tagged, tags, write
+from terminal import bad, typed
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
@@ -37,7 +24,7 @@ def home(tmp_path_factory):
     glue_files(d/'glue')
     (d/'glue/chunk').mkdir()
     for s,n in (('train', 32), ('dev', 9), ('test', 5)):
-        write(d/f'glue/chunk/{s}.txt', columns(map(sentence, range(n))))
+        write(d/f'glue/chunk/{s}.txt', tagged(n))
     electra_folder(d/'model')
     write(d/'recipe.json', json.dumps(dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)))
     return d
@@ -179,8 +166,8 @@ def test_bad_files(home, name):
     bad(home, f'{TRAIN_ODD} --task chunk --out fresh', *words)
 
 def test_bad_sentences_can_be_left_out(home):
-    other_data(home, 'train', columns(map(sentence, range(9))) + 'the X B-NP\ndog\n\nred X I-NP\n\n')
-    (home/'odd/chunk/dev.txt').write_text(columns(map(sentence, range(4))) + 'dog X B-WHAT\n')
+    other_data(home, 'train', tagged(9) + 'the X B-NP\ndog\n\nred X I-NP\n\n')
+    (home/'odd/chunk/dev.txt').write_text(tagged(4) + 'dog X B-WHAT\n')
     said = typed(f'{TRAIN_ODD} --task chunk --out without --skip-bad-rows', home)
     assert said.code==0 and ': 9 sequences' in said.out
     for o in ('train.txt: 2 unreadable rows left out', 'dev.txt: 1 unreadable row left out'): assert o in said.out
@@ -283,7 +270,6 @@ def test_bad_rows(name):
 
 def test_a_tagger_of_bytes(tmp_path):
     "A word has the pieces that it has inside a text"
-    from test_finetune import roberta_folder
     roberta_folder(tmp_path/'roberta')
     encoder, tok = open_model(tmp_path/'roberta')
     task = TagTask('t', ('O', 'S-X'))

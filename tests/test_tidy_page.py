@@ -1,16 +1,12 @@
 "What `tools/tidy_page.py` makes of signatures, titles, pictures and the order of a page"
-import importlib.util
 from base64 import b64encode
 from io import BytesIO
-from pathlib import Path
 
 from fastcore.nbio import dict2nb, mk_cell
 from nbdev.process import NBProcessor
 from PIL import Image
 
-spec = importlib.util.spec_from_file_location('tidy_page', Path(__file__).resolve().parents[1]/'tools'/'tidy_page.py')
-tidy = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(tidy)
+import tidy_page as tidy
 
 UGLY = """def train(
     data:pathlib.Path, # Folder

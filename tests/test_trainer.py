@@ -7,7 +7,9 @@ from transformers import Trainer, TrainingArguments
 from electra_nbdev.engine.ranks import rank
 from electra_nbdev.pretrain import MaskCollator, NumberedExamples, SetEpoch, build_networks, preset
 from official import SPECIAL_IDS
-from test_ranks import finished, launch
+from learners import same_weights
+from make import DROPOUT, SMALL
+from survival import finished, launch
 
 N, PASSES = 24, 3
 
@@ -61,7 +63,7 @@ def test_every_pass_has_its_own_places(tmp_path, n, how):
 
 def test_a_resumed_objective_is_the_one_that_was_not_stopped(tmp_path):
     "Masks and samples of the second and the third pass are drawn by their places"
-    hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=(), unigram_noise=0.)
+    hp = preset('tiny', **SMALL)
     def new():
         torch.manual_seed(0)
         return build_networks(hp)
@@ -70,6 +72,15 @@ def test_a_resumed_objective_is_the_one_that_was_not_stopped(tmp_path):
     for at in (8, 14):
         rest = train(tmp_path, new(), collate, resume=at)
         for (k,p),q in zip(whole.named_parameters(), rest.parameters()): assert torch.equal(p, q), (at, k)
+
+@pytest.mark.filterwarnings('ignore:`gradient_checkpointing:FutureWarning') # it has a new name from 5.24 on
+def test_layers_are_computed_again(tmp_path):
+    "With dropout, and the same weights after three passes"
+    def new():
+        torch.manual_seed(0)
+        return build_networks(preset('tiny', **SMALL, model_hparam_overrides=DROPOUT))
+    collate = MaskCollator(SPECIAL_IDS, mask_prob=.3)
+    same_weights(train(tmp_path/'a', new(), collate), train(tmp_path/'b', new(), collate, gradient_checkpointing=True))
 
 def test_a_slice_of_examples_is_a_list_of_them():
     rows = NumberedExamples(Rows())

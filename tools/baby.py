@@ -21,8 +21,8 @@ from electra_nbdev.data.text import chunks, part_lines
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import atomic_folder
 from electra_nbdev.pretraining.plan import run_cost
-from electra_nbdev.networks.recipe import (build_networks, load_hparams, load_networks, preset, save_hparams,
-                                              save_networks)
+from electra_nbdev.networks.build import build_networks, load_networks, save_networks
+from electra_nbdev.networks.recipe import load_hparams, preset, save_hparams
 from models import END, run
 from ship import MODELS, ship
 

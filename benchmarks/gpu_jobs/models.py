@@ -107,7 +107,7 @@ def learner(work, hp, examples, held, kept):
 def begin_with(model, params, fresh, hp):
     "Weights of the stage before; of a fresh discriminator only those that it shares"
     import torch
-    from electra_nbdev.networks.recipe import build_networks, load_weights
+    from electra_nbdev.networks.build import build_networks, load_weights
     named = dict(model.named_parameters())
     load_weights(named, {k: v.float() for k,v in params.items()}, 'the stage before')
     if not fresh: return
@@ -202,7 +202,8 @@ def forget(work, rows, key):
 def networks(row, name, out, vocab, to):
     "Write the networks of a stage as folders that `transformers` opens"
     from electra_nbdev.pretrain import preset
-    from electra_nbdev.networks.recipe import build_networks, load_weights, save_hparams, save_networks
+    from electra_nbdev.networks.build import build_networks, load_weights, save_networks
+    from electra_nbdev.networks.recipe import save_hparams
     hp, params = preset('small', **row['hparams']), join_parts(out, name, row['weights'])
     model = build_networks(hp)
     load_weights(dict(model.named_parameters()), {k: v.float() for k,v in params.items()}, name)

@@ -241,7 +241,7 @@ def _count_tokens(ds, vocab_size):
         counts += np.bincount(table['input_ids'].combine_chunks().flatten(), minlength=vocab_size)
     return counts
 
-WHY_DROPPED = dict(official='did not fit into an example: --long-lines split keeps them',
+WHY_DROPPED = dict(official='did not fit into an example: `long_lines` split keeps them',
                    split='one or two left at the end of a document')
 
 def _report_losses(tok, token_counts, counts, long_lines):
@@ -250,7 +250,7 @@ def _report_losses(tok, token_counts, counts, long_lines):
     warn_unknown_share(tok, 0 if unk is None else int(token_counts[unk]), n, 'the examples')
     if counts['documents']>=100 and n<6*counts['documents']:
         warnings.warn(f"a document has {n/counts['documents']:.1f} tokens on average, special tokens included; "
-                      "if the text is in another field or column, name it with --field")
+                      "if the text is in another field or column, name it with `field`")
     if 100*dropped>n: warnings.warn(f"{dropped/(dropped+n):.1%} of the tokens were dropped ({WHY_DROPPED[long_lines]})")
 
 # %% ../../nbs/data/12_examples.ipynb #4f98406b
@@ -370,7 +370,7 @@ def _check_counts(corpus, train, held_out=None):
         warnings.warn(f"{train['skipped_lines']} lines that could not be read were left out, "
                       f"{train['lines']} were used")
     if held_out and not held_out['examples']:
-        few = "put blank lines between the parts of the text" if train['documents']<20 else "give a larger --held-out"
+        few = "put blank lines between the parts of the text" if train['documents']<20 else "give a larger `held_out`"
         warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; {few}")
 
 # %% ../../nbs/data/12_examples.ipynb #c5bebfac
@@ -479,7 +479,7 @@ def example_facts(
     path = Path(path)
     if not (file := path/'data.json').is_file():
         if path.name=='held_out' and (path.parent/'data.json').is_file():
-            raise InputError(f"no document was held out of {path.parent}; build it again with a larger --held-out")
+            raise InputError(f"no document was held out of {path.parent}; build it again with a larger `held_out`")
         raise InputError(f"{path} holds no examples; build them with electra_data")
     facts = read_json(file)
     if isinstance(facts.get('recipe'), dict): return ExampleFacts(path, facts['recipe'], facts.get('counts'))
@@ -600,8 +600,8 @@ def unknown(self:Examples)->float: # Between 0 and 1
     return 0. if unk is None else float(self.token_counts()[unk]/max(self.counts['tokens'], 1))
 
 # %% ../../nbs/data/12_examples.ipynb #dc1df756
-_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0,
-                replacements_from_data=False) # What hyper-parameters have to be
+# What hyper-parameters have to be
+_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0)
 
 def _check_packing(hparams):
     "Refuse hyper-parameters that make no sense where documents share rows"
@@ -609,16 +609,16 @@ def _check_packing(hparams):
     if isinstance(body, dict) and body: check_packed(body.get('model_type'))
     for name,value in _PACKING.items():
         if (hparams.get(name) or value)==value: continue
-        raise InputError(f"examples of --pack cannot have the hparam `{name}` {hparams[name]!r}; "
-                         f"set it to {value!r}, or build examples without --pack")
+        raise InputError(f"examples that were built with `pack` cannot have the hparam `{name}` {hparams[name]!r}; "
+                         f"set it to {value!r}, or build examples without `pack`")
 
 # %% ../../nbs/data/12_examples.ipynb #eb5fafae
 @patch
 def check(self:ExampleFacts,
     hparams:dict, # Hyper-parameters, or some of them
 ):
-    "Refuse a recipe that asks for another vocabulary, length or masking rate of replacements than examples have"
-    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length', mask_prob='mask_prob').items():
+    "Refuse a recipe that asks for another vocabulary or length than examples have"
+    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length').items():
         there = self.recipe.get(key, hparams.get(name))
         if hparams.get(name, there)==there: continue
         raise InputError(f"the examples in {self.path} have {name} {there}, the recipe asks for {hparams[name]}; "
@@ -637,13 +637,12 @@ def check(self:Examples,
 def load_examples(
     path, # Folder that `build_examples` wrote
     hp=None, # `PretrainHParams` to check against
-    kind:type=Examples, # What to open them as
     facts:ExampleFacts|None=None, # Their `example_facts`, if they have been read
 )->Examples:
     "Open examples, checked against a recipe"
     facts = facts or example_facts(path)
     try:
-        examples = kind(path, facts)
+        examples = Examples(path, facts)
         examples.dataset.data.validate()
         packed,size = examples.packed,examples.recipe['vocab_size']
         n,columns = examples.counts['rows' if packed else 'examples'],_features(size, packed)

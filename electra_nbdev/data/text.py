@@ -20,8 +20,8 @@ from fastcore.basics import patch
 
 from ..engine.files import (InputError, atomic_folder, cache_dir, check_choice, digest, digest_of,
                                         known_facts, one_line, suggest)
-from ..engine.rows import (FORMATS, TABLES, blocks_of, byte_lines, check_prose, column_texts, decoded,
-                                       delimited, file_blocks, file_kind, format_of, json_row, lacking, members)
+from ..engine.rows import (FORMATS, TABLES, byte_lines, check_prose, column_texts, decoded, delimited,
+                                       file_blocks, file_kind, format_of, json_row, lacking)
 
 # %% ../../nbs/data/10_text.ipynb #3314cfd5
 def _folder_files(path):
@@ -37,7 +37,7 @@ class Corpus:
     format:str|None = None # One of `FORMATS`, for all files; None: each has what its name says
 
     def __post_init__(self):
-        if self.format is not None: check_choice('--format', self.format, FORMATS)
+        if self.format is not None: check_choice('format', self.format, FORMATS)
 
 def as_corpus(
     corpus, # A `Corpus`, or what it takes as `files`
@@ -98,7 +98,6 @@ def _decoded_lines(blocks, on_bad):
 @patch
 def _damage(self:TextChunk, error):
     "The error of damaged data, which names the line before it"
-    if self.format=='tar': return InputError(f'{self.path} is a damaged archive: {error}. Pack or fetch it again.')
     n = 0
     try:
         for o in file_blocks(self.path, self.kind, block=1024): n += o.count(b'\n')
@@ -122,39 +121,13 @@ def _texts(lines, form, field, where, on_bad):
         if field not in row and form in TABLES: raise InputError(f'{where} {lacking(field, row)}')
         if field not in row: on_bad(n, lacking(field, row))
         elif isinstance(row[field], str|None): yield row[field]
-        else: on_bad(n, f'has {type(row[field]).__name__} in `{field}`, not text; name another with --field')
+        else: on_bad(n, f'has {type(row[field]).__name__} in `{field}`, not text; name another with `field`')
 
 def _documents(texts):
     "Lines of texts, None after each"
     for o in texts:
         yield from (l for l in (o or '').split('\n') if l.strip('\ufeff').strip())
         yield None
-
-def _content(blocks, form, field, where, on_bad):
-    "Lines of text, or of the texts in rows"
-    lines = _decoded_lines(blocks, on_bad)
-    if form=='text': yield from (o for _,o in lines)
-    else: yield from _documents(_texts(lines, form, field, where, on_bad))
-
-# %% ../../nbs/data/10_text.ipynb #436baff8
-@patch
-def _archive_lines(self:TextChunk, on_bad):
-    "Lines of all files of an archive, None after each"
-    for name,f in members(Path(self.path), self.kind):
-        where, form = f'{self.path}:{name}', format_of(name)
-        if form in ('parquet', 'arrow', 'tar'):
-            raise InputError(f"{where} is {form} in an archive, which is not read there; unpack it first")
-        def bad(n, why): on_bad(InputError(f'{where}, line {n} {_sentence(why)}'))
-        blocks = blocks_of(f)
-        if form=='text': blocks = _checked(blocks, where)
-        yield from _content(blocks, form, self.field, where, bad)
-        yield None
-
-def _checked(blocks, where):
-    "Blocks whose beginning is prose"
-    for i,o in enumerate(blocks):
-        if i==0: check_prose(where, o[:2**16])
-        yield o
 
 # %% ../../nbs/data/10_text.ipynb #13986f65
 @patch
@@ -164,10 +137,10 @@ def _file_lines(self:TextChunk, on_bad):
     try:
         if self.format in ('parquet', 'arrow'):
             yield from _documents(column_texts(Path(self.path), self.format, self.field, self.start, self.end))
-        elif self.format=='tar': yield from self._archive_lines(on_bad)
-        else:
-            blocks = file_blocks(self.path, self.kind, self.start, self.end)
-            yield from _content(blocks, self.format, self.field, self.path, bad)
+            return
+        lines = _decoded_lines(file_blocks(self.path, self.kind, self.start, self.end), bad)
+        if self.format=='text': yield from (o for _,o in lines)
+        else: yield from _documents(_texts(lines, self.format, self.field, self.path, bad))
     except OSError as e:
         if e.errno is not None: raise
         raise self._damage(e) from None

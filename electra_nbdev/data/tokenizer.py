@@ -436,8 +436,8 @@ def _report_stripped(tok, corpus, raw):
     words = (w[:20] for l in lines if losing & set(l) for w,_ in split(l) if losing & set(w[:20]))
     shown = dict(islice({_normal(tok, w): w for w in islice(words, 100)}.items(), 2))
     warnings.warn(f"{n:,} of {total:,} characters lose their accents (spaces are not counted), as in "
-                  f"{' and '.join(f'`{b}` -> `{a}`' for a,b in shown.items())}; --strip-accents false "
-                  "(strip_accents=False) keeps them, which most languages other than English need")
+                  f"{' and '.join(f'`{b}` -> `{a}`' for a,b in shown.items())}; `strip_accents` false "
+                  "keeps them, which most languages other than English need")
 
 # %% ../../nbs/data/11_tokenizer.ipynb #e611ef66
 SMALLEST, LARGEST = 2000, 30522 # Pieces of a vocabulary whose size follows from its text
@@ -453,7 +453,7 @@ def _vocab_size_of(n):
     "Choose a size, and say so"
     size = vocab_size_for(n)
     print(f"{n/1e6:,.1f} million characters: a vocabulary of at most {size:,} pieces, so that the rarest occur about "
-          "forty times; --vocab-size sets another", flush=True)
+          "forty times; vocab_size sets another", flush=True)
     return size
 
 # %% ../../nbs/data/11_tokenizer.ipynb #c3085606

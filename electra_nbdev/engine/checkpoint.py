@@ -126,7 +126,7 @@ def latest_checkpoint(
         if path.exists(): _set_aside(path, why)
     if paths or any(folder.glob('*.damaged')):
         raise InputError(f"every checkpoint in {folder} is damaged, so {run} cannot be continued; "
-                         f"put a good copy of one there, delete {folder} to begin anew, or choose another --out")
+                         f"put a good copy of one there, delete {folder} to begin anew, or choose another `out`")
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #fa70a488
 def load_checkpoint(
@@ -194,10 +194,10 @@ def check_files(
         facts[name] = old if same else file_facts(path) | dict(mtime_ns=stat.st_mtime_ns)
         if old and facts[name].get('sha256')!=old.get('sha256'):
             raise InputError(f"{path} has changed since the run began; "
-                             "bring the old file back, or choose another --out")
+                             "bring the old file back, or choose another `out`")
     if gone := sorted(known.keys()-facts.keys()):
         raise InputError(f"{', '.join(gone)} of the examples is gone since the run began; "
-                         "bring it back, or choose another --out")
+                         "bring it back, or choose another `out`")
     return facts
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #73388fa7
@@ -224,7 +224,7 @@ def _held(file, run):
         holder = ''
         with suppress(PermissionError): holder = file.read_text(encoding='utf-8')[:200]
         raise InputError(f"{run} is being written by {holder or 'another process'}; "
-                         "wait until it ends, stop it, or choose another --out") from None
+                         "wait until it ends, stop it, or choose another `out`") from None
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #054a1640
 def rng_state()->tuple: # ({rng/torch, rng/cuda/0, ..., rng/numpy, rng/python: Tensor}, dict for JSON)

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/command.html.md"""
 
 # %% auto #0
 __all__ = ['CONTINUES', 'BEGINS_ANEW', 'Required', 'SomeNames', 'Several', 'SPINS', 'LOGGERS', 'ONNX', 'command', 'check_loggers',
-           'check_packages', 'objective_file', 'check_candidates', 'ranged', 'fits', 'check_field', 'check_fields',
-           'known_hparams', 'list_fields']
+           'check_packages', 'objective_file', 'ranged', 'fits', 'check_field', 'check_fields', 'known_hparams',
+           'list_fields']
 
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, json, os, re, sys, time, warnings
@@ -55,7 +55,7 @@ def command(
 # %% ../../nbs/engine/98_command.ipynb #2b4d62f9
 def _in_terminal(f, args, kwargs, places, less, again):
     "Run a command; its mistakes are one line, and an exit code"
-    _quieten()
+    _quieten(f)
     _share_cores()
     try:
         kwargs = _expanded(kwargs, places)
@@ -66,7 +66,7 @@ def _in_terminal(f, args, kwargs, places, less, again):
     except BrokenPipeError: # what reads the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except (InputError, OSError) as e: found, code = f'{f.__name__}: {" ".join(str(e).splitlines())}', 2
+    except (InputError, OSError) as e: found, code = f'{f.__name__}: {_told(f, e)}', 2
     except (MemoryError, RuntimeError) as e:
         if why := _out_of_memory(e):
             cure, code = less, 2
@@ -78,6 +78,19 @@ def _in_terminal(f, args, kwargs, places, less, again):
     if code==2 and _rank(): time.sleep(10) # process 0 says the same, and its launcher ends the others
     print(found, file=sys.stderr, flush=True)
     raise SystemExit(code)
+
+# %% ../../nbs/engine/98_command.ipynb #c0a5f1a9
+def _as_flags(f, text):
+    "A message in which the arguments of a command are flags; names of hyper-parameters and columns stay"
+    own = signature(f).parameters
+    def flag(m): return f"--{m[1].replace('_', '-')}" if m[1] in own else m[0]
+    return re.sub(r'(?<!hparam )(?<!column )(?<!columns )(?<!field )`(\w+)`', flag, text)
+
+def _told(f, error):
+    "An error in one line"
+    told, argument = _as_flags(f, ' '.join(str(error).splitlines())), getattr(error, 'argument', None)
+    listed = argument=='hparams' and 'hparams' in signature(f).parameters
+    return told + (' --hparams help lists all' if listed else '')
 
 # %% ../../nbs/engine/98_command.ipynb #886c61c1
 def _parsed(f, few, renamed):
@@ -120,7 +133,7 @@ Several = Annotated[str, {'opt': True, 'required': True, 'nargs': '+'}]
 def _check_parents(out):
     "Refuse a place within a file"
     file = next((o for o in Path(out).parents if o.is_file()), None)
-    if file: raise InputError(f"--out is {out}, but {file} is a file; give another place")
+    if file: raise InputError(f"`out` is {out}, but {file} is a file; give another place")
 
 # %% ../../nbs/engine/98_command.ipynb #330428af
 def _expanded(given, places):
@@ -145,11 +158,12 @@ def _check_places(f, given, places):
         for name in [value] if isinstance(value, str) else value:
             if _leads_somewhere(name) or (flag, name)==('hparams', 'help'): continue
             folder = Path(name).parent
-            takes, shown = docments(f)[flag], flag.replace('_', '-')
+            takes = docments(f)[flag]
             known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]
             if flag in ('model', 'run'): known = [o for o in known if os.path.isdir(o)]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
-            raise InputError(f"--{shown} is {name}, where there is nothing.{hint} It takes: {takes}")
+            raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}",
+                             argument=flag, came=name)
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c
 def _out_of_memory(error):
@@ -170,13 +184,13 @@ def _lost(error):
     return f'another process has ended, so process {_rank()} ends too' if is_lost(error) else ''
 
 # %% ../../nbs/engine/98_command.ipynb #1b7a7828
-def _quieten():
+def _quieten(f):
     "Keep what other libraries say to developers out of a terminal; of several processes the first one speaks"
     warnings.filterwarnings('ignore', '.torch.jit', FutureWarning)
     if _rank():
         sys.stdout = open(os.devnull, 'w', encoding='utf-8')
         warnings.simplefilter('ignore')
-    warnings.formatwarning = lambda message, *_: f'Note: {message}\n'
+    warnings.formatwarning = lambda message, *_: f'Note: {_as_flags(f, str(message))}\n'
     os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
 
 # %% ../../nbs/engine/98_command.ipynb #0bc7e67b
@@ -195,8 +209,8 @@ def check_loggers(
 ):
     "Refuse a logger that there is not, or whose package is not installed"
     for o in names:
-        check_choice('--log', o, LOGGERS)
-        if not find_spec(o): raise InputError(f"--log {o} needs the package {o}: pip install {o}")
+        check_choice('log', o, LOGGERS)
+        if not find_spec(o): raise InputError(f"`log` {o} needs the package {o}: pip install {o}")
 
 def check_packages(
     flag:str, # That needs them
@@ -214,19 +228,9 @@ def objective_file(
     "Refuse what does not name a file and a class of it"
     path, _, name = where.rpartition(':')
     if not path or not name.isidentifier():
-        raise InputError(f"--objective is {where!r}; give a file and a class of it, as in mine.py:MyObjective")
-    if not Path(path).is_file(): raise InputError(f"--objective {where}: there is no file {path}")
+        raise InputError(f"`objective` is {where!r}; give a file and a class of it, as in mine.py:MyObjective")
+    if not Path(path).is_file(): raise InputError(f"`objective` {where}: there is no file {path}")
     return path, name
-
-# %% ../../nbs/engine/98_command.ipynb #1bfb9ac1
-def check_candidates(
-    top:int|None=None, # Candidates of a position; None: the default
-    mask_prob:float|None=None, # Fraction of the tokens that get candidates; None: the default
-):
-    "Refuse numbers of replacements that make no sense"
-    if top is not None and top<2: raise InputError(f"--top is {top}; a position has at least 2 candidates")
-    if mask_prob is not None and not .01<=mask_prob<=.9:
-        raise InputError(f"--mask-prob is {mask_prob}; it is between 0.01 and 0.9")
 
 # %% ../../nbs/engine/98_command.ipynb #3b2527b2
 def ranged(
@@ -282,7 +286,7 @@ def known_hparams(
             check_field(known[name], tuple(value) if isinstance(value, list) else value)
             found[name] = value
         elif name not in elsewhere:
-            raise InputError(f"there is no hparam `{name}`.{suggest(name, known)} --hparams help lists all")
+            raise InputError(f"there is no hparam `{name}`.{suggest(name, known)}", argument='hparams', came=name)
         elif value!=elsewhere[name][0]: raise InputError(f"hparam `{name}` is {value!r}, but {elsewhere[name][1]}")
     return found
 

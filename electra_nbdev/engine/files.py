@@ -21,7 +21,25 @@ from filelock import FileLock, Timeout
 
 # %% ../../nbs/engine/86_files.ipynb #6575b001
 class InputError(ValueError):
-    "Something that the user can fix: the message names it, says what is allowed and the cure"
+    "Something that the user can fix; arguments stand in backticks, which the command line shows as flags"
+    def __init__(self,
+        message:str|None=None, # The whole of it; made of the rest if None
+        *,
+        argument:str|None=None, # Name of the argument that is at fault
+        came=None, # Its value
+        allowed=None, # Values that it may have, or a sentence on them
+        cure:str='', # What to do, as a sentence without its end
+    ):
+        self.argument, self.came, self.allowed, self.cure = argument, came, allowed, cure
+        super().__init__(message or _worded(argument, came, allowed, cure))
+
+def _worded(argument, came, allowed, cure):
+    "One line of what an error carries"
+    if allowed is not None and not isinstance(allowed, str): allowed = ', '.join(map(str, allowed))
+    told = [o for o in (f'allowed: {allowed}' if allowed else '', cure) if o]
+    return '; '.join([f"{_named(argument)} is {came!r}", *told])
+
+def _named(argument): return f'`{argument}`' if argument.isidentifier() else argument
 
 # %% ../../nbs/engine/86_files.ipynb #29f35599
 def suggest(
@@ -34,13 +52,14 @@ def suggest(
 
 # %% ../../nbs/engine/86_files.ipynb #b79f57a5
 def check_choice(
-    name:str, # What the user knows it by
+    argument:str, # Its name, or what else the user knows it by
     value, # What the user gave
     known, # What is allowed
 ):
     "Refuse what is not one of a few names"
     if value in known: return
-    raise InputError(f"{name} is {value!r}; allowed: {', '.join(known)}.{suggest(str(value), known)}")
+    told = f"{_named(argument)} is {value!r}; allowed: {', '.join(known)}.{suggest(str(value), known)}"
+    raise InputError(told, argument=argument, came=value, allowed=known)
 
 # %% ../../nbs/engine/86_files.ipynb #ab38cfe8
 def check_out(
@@ -48,10 +67,11 @@ def check_out(
     **read, # {argument: file or text that it has, or None}
 ):
     "Refuse a folder, and a file that is read"
-    if os.path.isdir(out): raise InputError(f"--out is {out}, a folder; give the name of a file")
+    if os.path.isdir(out):
+        raise InputError(f"`out` is {out}, a folder; give the name of a file", argument='out', came=out)
     for name,o in read.items():
         if o and os.path.exists(o) and os.path.exists(out) and os.path.samefile(o, out):
-            raise InputError(f"--out is {out}, which --{name} reads; give another file")
+            raise InputError(f"`out` is {out}, which `{name}` reads; give another file", argument='out', came=out)
 
 # %% ../../nbs/engine/86_files.ipynb #e0b88262
 def one_line(

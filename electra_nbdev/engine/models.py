@@ -76,7 +76,7 @@ def check_packed(
     "Refuse a body that would let documents of one row see each other, or count their positions through"
     if kind not in PACKED_BODIES:
         raise InputError(f"a body of type {kind!r} cannot read rows that documents share; "
-                         f"build examples without --pack, or take one of {', '.join(PACKED_BODIES)}")
+                         f"build examples without `pack`, or take one of {', '.join(PACKED_BODIES)}")
     if 'flash' in attention or 'flex' in attention:
         raise InputError(f"attention {attention!r} cannot read rows that documents share; take 'sdpa'")
 
@@ -142,11 +142,14 @@ def check_device(
     "Refuse a device that there is nowhere, and then one that this machine does not have"
     if name.partition(':')[0] not in DEVICES:
         meant = ' Leave it out: a GPU is taken if there is one.' if name=='gpu' else suggest(name, DEVICES)
-        raise InputError(f"--device is {name!r}; allowed: {', '.join(DEVICES)}.{meant}")
+        raise InputError(f"`device` is {name!r}; allowed: {', '.join(DEVICES)}.{meant}",
+                         argument='device', came=name, allowed=DEVICES)
     if 'torch' not in sys.modules and _is_absent(*name.partition(':')[::2]):
-        raise InputError(f"--device is {name!r}, which this machine does not have; --device cpu is always there")
+        raise InputError(f"`device` is {name!r}, which this machine does not have; `device` cpu is always there",
+                         argument='device', came=name)
     if name=='cpu' or name in devices(): return
-    raise InputError(f"--device is {name!r}, which this machine does not have; it has {', '.join(devices())}")
+    raise InputError(f"`device` is {name!r}, which this machine does not have; it has {', '.join(devices())}",
+                     argument='device', came=name, allowed=devices())
 
 def _is_absent(kind, number):
     "Whether torch need not be asked: a second processor, another system's GPU, or no driver"
@@ -167,7 +170,7 @@ def device_of(
     name = str(default_device() if name is None else name)
     check_device(name)
     try: return torch.empty(0, device=name).device
-    except RuntimeError as e: raise InputError(f"--device {name} cannot be used: {one_line(e)}") from None
+    except RuntimeError as e: raise InputError(f"`device` {name} cannot be used: {one_line(e)}") from None
 
 # %% ../../nbs/engine/91_models.ipynb #1750e4d4
 PRECISIONS = ['fp32', 'bf16', 'fp16', 'auto']
@@ -177,7 +180,7 @@ def check_precision(
     known=PRECISIONS, # What is allowed
 ):
     "Refuse a precision that there is not"
-    if name is not None: check_choice('--precision', name, known)
+    if name is not None: check_choice('precision', name, known)
 
 # %% ../../nbs/engine/91_models.ipynb #8c1f173b
 @contextmanager
@@ -292,7 +295,7 @@ def check_body(
 ):
     "Refuse a folder without a configuration"
     if str(name).startswith('hf:') or (Path(name)/'config.json').is_file(): return
-    raise InputError(f"--body is {name}, which has no config.json; give a folder of a Hugging Face model, or hf:name")
+    raise InputError(f"`body` is {name}, which has no config.json; give a folder of a Hugging Face model, or hf:name")
 
 def body_of(
     name, # Folder with a config.json, or hf:name

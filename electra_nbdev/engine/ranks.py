@@ -43,8 +43,8 @@ def join_processes(
     if int(os.environ.get('WORLD_SIZE', 1))<2: return device_of(device)
     kind = device_of(device).type
     if ':' in str(device):
-        raise InputError(f"--device is {device!r}, but each of several processes takes a device of its own; "
-                         f"give --device {kind}, or leave it out")
+        raise InputError(f"`device` is {device!r}, but each of several processes takes a device of its own; "
+                         f"give `device` {kind}, or leave it out")
     from accelerate import PartialState
     state = PartialState(cpu=kind=='cpu')
     atexit.register(state.destroy_process_group)

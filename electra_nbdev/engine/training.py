@@ -363,7 +363,7 @@ def compile_callbacks(
     try: torch.compile(lambda x: x+1)(torch.ones(2, device=device))
     except Exception as e:
         why = one_line(getattr(e, 'inner_exception', e))
-        raise InputError(f"--compile does not work here on {device}; leave it out ({why})") from None
+        raise InputError(f"`compile` does not work here on {device}; leave it out ({why})") from None
     return [kind(**how)]
 
 # %% ../../nbs/engine/95_training.ipynb #98085283

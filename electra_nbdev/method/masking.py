@@ -107,7 +107,6 @@ class MaskedBatch(NamedTuple):
     weights:Tensor # 1 for a prediction that counts, 0 for padding, (bs, n) float32
     candidates:Tensor|None=None # True where a token may be predicted, (bs, sl)
     u:Tensor|None=None # Uniform numbers to sample replacements with, (bs, n)
-    proposed:tuple|None=None # What a table proposes for the positions, if there is one
     counts:dict|None=None # What the losses are divided by, if not by the counts of this batch
     position_ids:Tensor|None=None # Positions in documents that share a row, (bs, sl)
     documents:Tensor|None=None # Their numbers in the row from 1, 0 in padding, (bs, sl)
@@ -271,7 +270,7 @@ def mask_examples(
             how = special_ids, mask_prob, rand, begins
             return mask_documents(ids, segment_a_length, lengths, *how)
         raise InputError(f"duplicates is {duplicates!r}; documents that share a row are masked at "
-                         "'distinct' positions, so set it to that or build examples without --pack")
+                         "'distinct' positions, so set it to that or build examples without `pack`")
     inp = make_inputs(ids, segment_a_length, special_ids.pad, full)
     return mask_batch(inp, special_ids, mask_prob, duplicates, rand, begins)
 

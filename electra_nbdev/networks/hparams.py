@@ -67,8 +67,6 @@ class _Networks:
     generator_hidden_size:float = ranged(0.25, 0.01, 4) # Generator's width over the discriminator's
     disallow_correct:bool = False # Never sample the original token as its own replacement
     temperature:float = ranged(1.0, 0.01) # Of the softmax that replacements are drawn from
-    temperature_decay:float|None = ranged(None, 0.001) # Fraction of training in which its distance from 1 falls to 1/e
-    replacements_from_data:bool = False # No generator: the examples have replacements (electra_data --replace-with)
 
 # %% ../../nbs/networks/14_hparams.ipynb #561c39cc
 @dataclass(frozen=True)
@@ -91,12 +89,14 @@ class _Batches:
 # %% ../../nbs/networks/14_hparams.ipynb #471b3bdf
 _TPU = 'there is no TPU support; choose the hardware with --device'
 _HISTORY = 'results are in history.jsonl of the run'
+_GONE = 'was removed in 0.4; version 0.3.0 goes on with such a run; a copy of its discriminator/ opens here'
 ELSEWHERE = dict(use_tpu=(False, _TPU), num_tpu_cores=(1, _TPU),
                  **dict.fromkeys(['tpu_job_name', 'tpu_name', 'tpu_zone', 'gcp_project'], (None, _TPU)),
                  model_dir=(None, 'give the folder with --out'),
                  pretrain_tfrecords=(None, 'give the examples with --data'),
                  results_txt=(None, _HISTORY), results_pkl=(None, _HISTORY),
-                 vocab_file=(None, 'the examples carry their vocabulary: build them with electra_data --vocab'))
+                 vocab_file=(None, 'the examples carry their vocabulary: build them with electra_data --vocab'),
+                 replacements_from_data=(False, _GONE), temperature_decay=(None, _GONE))
 
 # %% ../../nbs/networks/14_hparams.ipynb #4e269903
 @dataclass(frozen=True)
@@ -157,25 +157,12 @@ def _option_rules(hp):
            "hparam `unigram_noise` needs Electric's exact probabilities; leave out `cloze_mode` and `duplicates`")
     yield (hp.unigram_noise_until and not hp.unigram_noise, "hparam `unigram_noise_until` says when `unigram_noise` "
            "has fallen to 0; set `unigram_noise` too, for example to 0.5")
-    yield from _table_rules(hp)
     yield (hp.whole_words and hp.duplicates!='distinct',
            "hparam `whole_words` needs distinct positions; set `duplicates` to distinct")
     yield (hp.gdes and (hp.untied_generator_embeddings or hp.two_tower_generator or hp.uniform_generator or
                         not (hp.untied_generator and hp.electra_objective)),
            "hparam `gdes` is about a generator of its own that shares embeddings; set `untied_generator` to true, and "
            "leave out other objectives, towers and `untied_generator_embeddings`")
-
-# %% ../../nbs/networks/14_hparams.ipynb #01e50cf1
-def _table_rules(hp):
-    "Replacements that a generator has written down leave no choice of what is masked, or by whom"
-    other = (not hp.electra_objective or hp.uniform_generator or hp.two_tower_generator or hp.gdes or hp.whole_words or
-             hp.duplicates!='distinct')
-    yield (hp.replacements_from_data and other,
-           "hparam `replacements_from_data` takes masks and replacements from the examples; leave out other objectives "
-           "and generators, `gdes`, `whole_words` and `duplicates`")
-    yield (hp.temperature_decay is not None and (hp.temperature==1 or not hp.electra_objective or hp.uniform_generator),
-           "hparam `temperature_decay` is about a `temperature` other than 1 of a generator of replaced tokens; "
-           "set `temperature`, for example to 2, or leave it out")
 
 # %% ../../nbs/networks/14_hparams.ipynb #66d82e06
 def _schedule_rules(hp):

@@ -7,11 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset', 'known_values', 'recipe_values', 'lengths_for',
            'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart', 'with_steps',
-           'kept_steps', 'shortened', 'longest_so_far', 'body_config', 'check_width', 'objective_of', 'reads_table',
-           'scoring_ways', 'tie_of', 'is_plain', 'as_cheap', 'still_valid', 'masking_of', 'build_networks',
-           'arguments_of_recipe', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
-           'differences', 'kept_folder', 'has_towers', 'network_folders', 'save_networks', 'load_networks',
-           'load_weights', 'PretrainHParams', 'SIZES']
+           'kept_steps', 'shortened', 'longest_so_far', 'check_width', 'scoring_ways', 'tie_of', 'is_plain',
+           'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
+           'differences', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/15_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -19,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..engine.command import fits, known_hparams
-from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, suggest
+from ..engine.files import InputError, atomic_write, check_choice
 from .hparams import ELSEWHERE, SIZES, PretrainHParams
 
 # %% ../../nbs/networks/15_recipe.ipynb #c83397a2
@@ -203,64 +201,6 @@ def longest_so_far(
     from electra_nbdev.data.batches import longest_until # loads torch
     return longest_until(hp.length_schedule, (step-1)/hp.num_train_steps, hp.max_seq_length)
 
-# %% ../../nbs/networks/15_recipe.ipynb #5ac47e10
-SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',
-          'max_position_embeddings') # Numbers of an encoder's configuration that decide the shapes of its weights
-
-def body_config(
-    hp:PretrainHParams, # Recipe
-): # Configuration of `transformers`
-    "The discriminator's encoder (official: training_utils.get_bert_config)"
-    if hp.body: cfg = _other_body(hp)
-    else: cfg = _config('electra', _dims(hp), f"`model_hparam_overrides` is {hp.model_hparam_overrides!r}")
-    n = getattr(cfg, 'max_position_embeddings', hp.max_seq_length)
-    if hp.max_seq_length>n:
-        raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds max_position_embeddings {n}; "
-                         "raise that in `model_hparam_overrides`")
-    return cfg
-
-def _config(kind, values, what):
-    "A configuration of `transformers`, which has types of its own for what it refuses"
-    from transformers import AutoConfig # loads torch, which a recipe alone does not need
-    try: return AutoConfig.for_model(kind, **values)
-    except Exception as e: raise InputError(f"{what}: {' '.join(str(e).split())}") from None
-
-# %% ../../nbs/networks/15_recipe.ipynb #db10edd7
-def _dims(hp):
-    "Numbers of an ElectraConfig, checked"
-    dims = SIZES[hp.model_size] | hp.model_hparam_overrides
-    if hp.embedding_size is not None: dims['embedding_size'] = hp.embedding_size
-    width = dims['hidden_size']
-    dims = dict(intermediate_size=4*width, max_position_embeddings=512, initializer_range=hp.initializer_range) | dims
-    from transformers import ElectraConfig
-    known = ElectraConfig().to_dict()
-    for o in dims:
-        if o not in known: raise InputError(f"`model_hparam_overrides` has no `{o}`.{suggest(o, known)}")
-    for o in SHAPES:
-        if not fits(dims[o], (int,)) or not 0<dims[o]<2**31:
-            raise InputError(f"`{o}` in `model_hparam_overrides` is {dims[o]!r}; it has to be a whole number above 0")
-    if width % dims['num_attention_heads']:
-        raise InputError(f"hidden_size {width} is not a multiple of num_attention_heads {dims['num_attention_heads']}; "
-                         "change one in `model_hparam_overrides`")
-    return dims | dict(vocab_size=hp.vocab_size, bos_token_id=None, eos_token_id=None)
-
-# %% ../../nbs/networks/15_recipe.ipynb #4c0c9c0b
-def _other_body(hp):
-    "The configuration of a body that is not ELECTRA's"
-    from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-    kind = hp.body.get('model_type')
-    if kind not in CONFIG_MAPPING:
-        raise InputError(f"hparam `body` has model_type {kind!r}, which transformers does not know")
-    given = {k: v for k,v in hp.body.items() if k!='model_type'} | hp.model_hparam_overrides
-    given |= dict(vocab_size=hp.vocab_size, num_labels=1)
-    cfg = _config(kind, given, f"hparam `body` is no configuration of {kind}")
-    if type(cfg) not in MODEL_FOR_MASKED_LM_MAPPING or type(cfg) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING:
-        raise InputError(f"hparam `body` is a {kind}, for which transformers has no masked language model "
-                         "or no token classifier; take an encoder, such as bert, deberta-v2 or modernbert")
-    for o in ('pad_token_id', 'cls_token_id', 'sep_token_id', 'bos_token_id', 'eos_token_id'):
-        if (getattr(cfg, o, None) or 0)>=hp.vocab_size: setattr(cfg, o, None) # of another vocabulary
-    return cfg
-
 # %% ../../nbs/networks/15_recipe.ipynb #423b13bf
 def check_width(
     body:dict, # Its configuration; empty: ELECTRA's
@@ -271,33 +211,17 @@ def check_width(
     raise InputError(f"hparam `generator_hidden_size` has no effect with the body {body.get('model_type')!r}, whose "
                      "generator is as wide as its discriminator; `generator_layers` makes it smaller")
 
-# %% ../../nbs/networks/15_recipe.ipynb #eed08e77
-def objective_of(
-    hp:PretrainHParams, # Recipe
-)->tuple: # Class, and its arguments
-    "The objective of a recipe"
-    from electra_nbdev.method.electra import MaskedLanguageModel, ReplacedTokenDetection
-    from electra_nbdev.method.electric import NoiseContrastiveEstimation
-    if hp.electric_objective: objective = NoiseContrastiveEstimation
-    else: objective = ReplacedTokenDetection if hp.electra_objective else MaskedLanguageModel
-    return objective, {o: getattr(hp, o) for o in objective.arguments}
-
 # %% ../../nbs/networks/15_recipe.ipynb #28ffabe2
-def reads_table(
-    hp:PretrainHParams, # Recipe
-)->bool:
-    "Whether its examples bring replacements"
-    return hp.replacements_from_data
-
 def scoring_ways(
     hp:PretrainHParams, # Recipe
 )->tuple: # Names, the default first
     "By what its networks score texts"
     if hp.two_tower_generator: by_others = 'towers', 'energies'
-    elif hp.has_discriminator and (hp.uniform_generator or reads_table(hp)): by_others = ()
+    elif hp.has_discriminator and hp.uniform_generator: by_others = ()
     else: by_others = 'pll', 'word-l2r'
     return (*by_others, 'p-replaced') if hp.electra_objective else by_others
 
+# %% ../../nbs/networks/15_recipe.ipynb #ba314ab9
 def tie_of(
     hp:PretrainHParams, # Recipe
 )->str: # As in `tie_networks`
@@ -305,26 +229,25 @@ def tie_of(
     if not hp.untied_generator: return 'encoder'
     return 'none' if hp.untied_generator_embeddings else 'gdes' if hp.gdes else 'embeddings'
 
+# %% ../../nbs/networks/15_recipe.ipynb #1ed6deab
+SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',
+          'max_position_embeddings') # Numbers of an encoder's configuration that decide the shapes of its weights
+
+# %% ../../nbs/networks/15_recipe.ipynb #1ed6deab
+SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',
+          'max_position_embeddings') # Numbers of an encoder's configuration that decide the shapes of its weights
+
 # %% ../../nbs/networks/15_recipe.ipynb #b81b3b3b
 BUILT = ('model_size', 'model_hparam_overrides', 'embedding_size', 'vocab_size', 'initializer_range',
          'electra_objective', 'electric_objective', 'uniform_generator', 'two_tower_generator', 'residual_energies',
          'untied_generator_embeddings', 'gdes', 'untied_generator', 'generator_layers',
-         'generator_hidden_size', 'replacements_from_data') # Hyper-parameters that made the networks
+         'generator_hidden_size') # Hyper-parameters that made the networks
 
 def is_plain(
     hp:PretrainHParams, # Recipe
 )->bool:
     "Whether a recipe is ELECTRA with two networks that share embeddings, and a generator of its own that is trained"
-    other = hp.uniform_generator or hp.two_tower_generator or hp.replacements_from_data
-    return hp.electra_objective and tie_of(hp)=='embeddings' and not other
-
-# %% ../../nbs/networks/15_recipe.ipynb #f5944ab1
-def as_cheap(
-    hp:PretrainHParams, # Recipe
-)->PretrainHParams:
-    "A recipe whose step takes the same time and memory, and needs no table of replacements and no token counts"
-    hp = replace(hp, whole_words=False, temperature_decay=None, unigram_noise=0., unigram_noise_until=None)
-    return replace(hp, replacements_from_data=False, uniform_generator=True) if reads_table(hp) else hp
+    return hp.electra_objective and tie_of(hp)=='embeddings' and not (hp.uniform_generator or hp.two_tower_generator)
 
 # %% ../../nbs/networks/15_recipe.ipynb #8c542315
 def still_valid(
@@ -339,77 +262,6 @@ def still_valid(
         gone = *gone, 'unigram_noise', 'unigram_noise_until'
     if given.get('electric_objective') is False: gone = *gone, 'residual_energies'
     return {k: v for k,v in built.items() if k not in gone}
-
-# %% ../../nbs/networks/15_recipe.ipynb #d942b107
-def masking_of(
-    hp:PretrainHParams, # Recipe
-    special_ids, # `SpecialTokenIds`
-    tok=None, # Tokenizer, for whole words
-): # `MaskTokens`
-    "What masks the batches of a recipe"
-    import torch
-    from electra_nbdev.data.replacements import MaskFromTable
-    from electra_nbdev.data.tokenizer import word_starts
-    from electra_nbdev.method.masking import MaskTokens
-    if reads_table(hp): return MaskFromTable(special_ids, seed=hp.seed)
-    if hp.whole_words and tok is None:
-        raise InputError("hparam `whole_words` needs a tokenizer; give electra_learner the loaders of `pretrain_dls`")
-    starts = torch.tensor(word_starts(tok)) if hp.whole_words else None
-    return MaskTokens(special_ids, hp.mask_prob, hp.duplicates, hp.seed, starts)
-
-# %% ../../nbs/networks/15_recipe.ipynb #62fdc242
-def build_networks(
-    hp:PretrainHParams, # Recipe
-    objective=None, # Class of another objective, which takes the recipe's networks and arguments
-): # `Objective`
-    "New networks in the objective that trains them, initialised from the recipe's seed"
-    import torch
-    own, arguments = objective_of(hp)
-    objective = objective or own
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(hp.seed)
-        discriminator, generator = _bodies(hp, torch.Generator().manual_seed(hp.seed))
-        _check_positions(hp, discriminator or generator)
-        arguments = {k: v for k,v in arguments.items() if k in objective.arguments}
-        return objective.of(generator, discriminator, tie_of(hp), **arguments)
-
-def _check_positions(hp, net):
-    "Refuse examples that are longer than a network takes: RoBERTa keeps two of its positions for padding"
-    from electra_nbdev.engine.models import max_input
-    if hp.max_seq_length > (most := max_input(net) or hp.max_seq_length):
-        raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds the {most} tokens that the body takes; "
-                         "raise its max_position_embeddings in `model_hparam_overrides`")
-
-# %% ../../nbs/networks/15_recipe.ipynb #7de446a1
-def arguments_of_recipe(
-    hp:PretrainHParams, # Recipe
-    objective, # Class of a user's objective
-)->list: # Lines to print
-    "Arguments that a class sets anew, and that the recipe sets otherwise"
-    base = next(o for o in objective.__mro__ if o.__module__.startswith('electra_nbdev')).arguments
-    own = {k: v for k,v in objective.arguments.items() if hasattr(hp, k) and base.get(k)!=v!=getattr(hp, k)}
-    return [f"NOTE: {k} is {getattr(hp, k)!r}, as the recipe says, and not {v!r} as in {objective.__name__}; "
-            f"--hparams '{json.dumps({k: v})}' sets it" for k,v in own.items()]
-
-# %% ../../nbs/networks/15_recipe.ipynb #8e096cb2
-def _bodies(hp, rng):
-    "Discriminator and generator before they are tied"
-    from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
-    from electra_nbdev.method.electric import TwoTowers
-    from electra_nbdev.method.generator import generator_config, official_init_
-    cfg, own = body_config(hp), hp.untied_generator_embeddings
-    narrow = generator_config(cfg, hp.generator_hidden_size, hp.generator_layers, own)
-    if not hp.untied_generator or not hp.has_discriminator: narrow = cfg
-    scorer = AutoModelForTokenClassification.from_config
-    if cfg.model_type=='electra': scorer = ElectraForPreTraining._from_config
-    discriminator = scorer(cfg) if hp.has_discriminator else None
-    if hp.two_tower_generator: generator = TwoTowers(narrow, hp.cloze_mode)
-    elif (hp.uniform_generator or reads_table(hp)) and hp.has_discriminator: generator = None
-    else: generator = AutoModelForMaskedLM.from_config(narrow)
-    for net in (discriminator, generator):
-        if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
-    if hp.residual_energies: discriminator.discriminator_predictions.dense_prediction.weight.data.zero_()
-    return discriminator, generator
 
 # %% ../../nbs/networks/15_recipe.ipynb #fe44ba98
 def read_hparams(
@@ -450,9 +302,7 @@ def resolve_hparams(
 )->PretrainHParams:
     "Preset < hparams < flags; the recipe of a run is complete, and what an older one lacks has its default"
     given = read_hparams(hparams)
-    hp = preset('small' if 'run' in given else name, **given_hparams(given, **flags))
-    body_config(hp) # refuses an encoder that cannot be built
-    return hp
+    return preset('small' if 'run' in given else name, **given_hparams(given, **flags))
 
 # %% ../../nbs/networks/15_recipe.ipynb #e3d379cc
 def save_hparams(
@@ -478,107 +328,3 @@ def differences(
     "Where two recipes differ"
     asked = vars(b)
     return {k: (v, asked[k]) for k,v in vars(a).items() if v!=asked[k]}
-
-# %% ../../nbs/networks/15_recipe.ipynb #82f81b2b
-def kept_folder(
-    hp:PretrainHParams, # Recipe
-)->str:
-    "Name of the folder of the network that is kept"
-    return objective_of(hp)[0].folder
-
-def has_towers(
-    model, # `Objective`
-)->bool:
-    "Whether its generator has two towers, which stay beside the network that is kept"
-    return hasattr(model.generator, 'towers')
-
-def network_folders(
-    model, # `Objective`
-)->dict: # {name of the folder: network}
-    "Networks by the folder that each gets"
-    folders = {} if has_towers(model) else dict(generator=model.generator)
-    folders = {model.folder: getattr(model, model.kept)} | folders
-    return {k: net for k,net in folders.items() if net is not None}
-
-# %% ../../nbs/networks/15_recipe.ipynb #4013ba48
-def save_networks(
-    model, # `Objective`
-    hp:PretrainHParams, # Recipe
-    folder, # Gets a folder for each network
-    tokenizer=None, # Saved beside the weights
-):
-    "Write the networks as Hugging Face folders, each complete or absent"
-    from electra_nbdev.engine.models import max_input
-    from electra_nbdev.data.tokenizer import write_tokenizer
-    for name,net in network_folders(model).items():
-        with atomic_folder(Path(folder)/name) as tmp:
-            net.save_pretrained(tmp, state_dict=_complete(net))
-            if tokenizer: write_tokenizer(tokenizer, tmp, max_input(net))
-            if name==model.folder: _save_beside(model, hp, tmp)
-
-# %% ../../nbs/networks/15_recipe.ipynb #b870d659
-def _beside(model):
-    "What stays beside the network that is kept: towers with their head, and an objective's own parameters, by name"
-    named = dict(model.named_parameters())
-    towers = {n.removeprefix('generator.'): p for n,p in named.items() if n.startswith('generator.')}
-    own = {n: p for n,p in named.items() if not n.startswith(('generator.', 'discriminator.'))}
-    return dict(towers=towers if has_towers(model) else {}, objective=own)
-
-def _save_beside(model, hp, folder):
-    "Write it, with the recipe, below the folder of the network that is kept"
-    from safetensors.torch import save_file
-    for name,params in _beside(model).items():
-        if not params: continue
-        save_hparams(hp, folder/name/'hparams.json')
-        save_file({n: p.detach().cpu().clone() for n,p in params.items()}, folder/name/'model.safetensors')
-
-# %% ../../nbs/networks/15_recipe.ipynb #8f57021a
-def load_networks(
-    folder, # Holds the folders that `save_networks` wrote
-    hp:PretrainHParams, # Recipe they were trained with
-    objective=None, # Class of another objective than the recipe's
-): # `Objective`
-    "Read networks back and tie them again"
-    from electra_nbdev.engine.models import check_sizes, load_pretrained
-    check_sizes(body_config(hp).to_dict(), sum(o.stat().st_size for o in Path(folder).rglob('*.safetensors')), folder)
-    model = build_networks(hp, objective)
-    for name,net in network_folders(model).items():
-        path = Path(folder)/name
-        if not (path/'config.json').is_file():
-            raise InputError(f"{folder} has no folder `{name}`; is it the folder of a finished run?")
-        net.load_state_dict(load_pretrained(type(net), path).state_dict())
-        if name==model.folder: _load_beside(model, path)
-    own = model.discriminator and model.discriminator.get_input_embeddings()
-    if hasattr(own, 'total'): own.weight.data -= own.shared[0].weight.data # a difference, saved as the sum
-    return model
-
-def _complete(net):
-    "Weights by name, embeddings that are a sum as this sum"
-    own, state = net.get_input_embeddings(), net.state_dict()
-    if not hasattr(own, 'total'): return state
-    return {k: own.total if v.data_ptr()==own.weight.data_ptr() else v for k,v in state.items()}
-
-# %% ../../nbs/networks/15_recipe.ipynb #0f874478
-def _load_beside(model, folder):
-    "Read what stays beside the network that is kept"
-    from electra_nbdev.engine.checkpoint import read_tensors
-    for name,params in _beside(model).items():
-        if not params: continue
-        if not (folder/name/'model.safetensors').exists():
-            raise InputError(f"{folder} has no `{name}` in it; is it the folder of a finished run?")
-        load_weights(params, read_tensors(folder/name/'model.safetensors'), folder/name)
-
-# %% ../../nbs/networks/15_recipe.ipynb #8337fca9
-def load_weights(
-    params:dict, # {name: parameter}, changed in place
-    tensors:dict, # {name: Tensor}
-    where, # What is loaded, for the error
-):
-    "Copy weights by name; every name and shape has to agree"
-    from electra_nbdev.engine.ranks import placed_as
-    def shape(o, n): return list(o[n].shape) if n in o else 'absent'
-    odd = [n for n in sorted(params.keys() | tensors.keys()) if shape(params, n)!=shape(tensors, n)]
-    if odd:
-        told = '; '.join(f'{n} {shape(tensors, n)}, the recipe has {shape(params, n)}' for n in odd[:3])
-        raise InputError(f"{where} does not fit the recipe: {told}")
-    for n,p in params.items(): p.data.copy_(placed_as(tensors[n], p))

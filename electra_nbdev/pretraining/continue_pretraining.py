@@ -32,9 +32,9 @@ from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
 from ..networks.interop import open_pretrained
 from .monitor import JSONLLogger, rounded
-from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, body_config, build_networks,
-                                           for_restart, given_hparams, objective_of, read_hparams, recipe_values,
-                                           still_valid, tie_of)
+from ..networks.build import body_config, build_networks, objective_of
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, for_restart, given_hparams, read_hparams,
+                                           recipe_values, still_valid, tie_of)
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1aef6d99
 @dataclass

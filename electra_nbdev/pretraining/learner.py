@@ -33,8 +33,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 # %% ../../nbs/pretraining/21_learner.ipynb #41116765
 from ..data.batches import (LengthSchedule, PretrainDataLoaders, PretrainDL, SharedCounts, StepAtLastPart,
                                         tokens_of)
-from ..data.examples import Examples, build_examples
-from ..data.replacements import examples_for
+from ..data.examples import Examples, build_examples, load_examples
 from ..data.text import sample_corpus
 from ..data.tokenizer import special_token_ids, train_vocab, watched
 from ..engine.files import InputError, build_lock, cache_dir
@@ -52,8 +51,8 @@ from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import electra_optimizer, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
-from ..networks.recipe import (PretrainHParams, build_networks, for_examples, has_towers, masking_of,
-                                              preset, reads_table, save_networks, with_steps)
+from ..networks.build import build_networks, has_towers, masking_of, save_networks
+from ..networks.recipe import PretrainHParams, for_examples, preset, with_steps
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
 def sample_examples(
@@ -74,11 +73,9 @@ def open_examples(
     facts=None, # `example_facts` of `data`, if they have been read
 )->tuple: # Training and held-out examples
     "Open what a run learns from and what it is evaluated on"
-    if data is None and reads_table(hp):
-        raise InputError("hparam `replacements_from_data` needs --data: examples of electra_data --replace-with")
     folder, held = sample_examples(hp) if data is None else (Path(data), Path(data)/'held_out')
-    train = examples_for(folder, hp, reads_table(hp), facts)
-    if held.is_dir(): return train, examples_for(held, hp, reads_table(hp))
+    train = load_examples(folder, hp, facts)
+    if held.is_dir(): return train, load_examples(held, hp)
     print(f"{folder} has no held-out documents: evaluations are on training text, and flatter the run", flush=True)
     return train, train
 

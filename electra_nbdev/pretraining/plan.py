@@ -23,9 +23,9 @@ from fastcore.basics import patch
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_precision, device_of
-from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, as_cheap, body_config,
-                                              build_networks, differences, for_examples, given_hparams,
-                                           is_plain, preset, read_hparams, recipe_values, tie_of, with_steps)
+from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, differences, for_examples,
+                                           given_hparams, is_plain, preset, read_hparams, recipe_values, tie_of,
+                                           with_steps)
 
 # %% ../../nbs/pretraining/25_plan.ipynb #72ba1a6c
 class Body(NamedTuple):
@@ -189,15 +189,25 @@ def has_formula(
     fit = all(o.width%o.heads==0 for o in (disc, gen))
     return fit and hp.max_seq_length<=disc.positions
 
+def _configuration(hp):
+    "Of the encoder, by `transformers`, which refuses one that cannot be built"
+    from electra_nbdev.networks.build import body_config # loads torch
+    return body_config(hp)
+
 # %% ../../nbs/pretraining/25_plan.ipynb #881b87da
+def _on_meta(hp):
+    "Networks of a recipe that have shapes and no weights"
+    import torch # which a formula does not need
+    from electra_nbdev.networks.build import build_networks
+    with torch.device('meta'): return build_networks(hp)
+
 def fake_networks(
     hp:PretrainHParams, # Recipe
 ): # `Objective`; call it under `FakeTensorMode`
     "Networks of a recipe with weights that take no memory, shared where the real ones are"
-    import torch # which a formula does not need
+    import torch
     from torch import nn
-    with torch.device('meta'): model = build_networks(hp)
-    fake = {}
+    model, fake = _on_meta(hp), {}
     for module in model.modules():
         for store in (module._parameters, module._buffers):
             for name,o in store.items():
@@ -212,8 +222,7 @@ def counted_parameters(
     hp:PretrainHParams, # Recipe
 )->dict: # As from `parameters`
     "Weights of networks that take no memory"
-    import torch
-    with torch.device('meta'): model = build_networks(hp)
+    model = _on_meta(hp)
     def numbers(net): return sum(o.numel() for o in net.parameters()) if net is not None else 0
     return dict(generator=numbers(model.generator), discriminator=numbers(model.discriminator), both=numbers(model))
 
@@ -255,7 +264,7 @@ def _one_fake_cost(hp, n, length, gpu, bf16, shard=False):
     from electra_nbdev.method.optimizer import ElectraAdam
     if gpu: # attention there keeps no weights, which on a CPU is so without dropout
         hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | dict(attention_probs_dropout_prob=0.))
-    hp = as_cheap(hp)
+    hp = replace(hp, whole_words=False, unigram_noise=0., unigram_noise_until=None) # which need a text
     operations, held = operations_counter(), generator.GPU_LOGITS if gpu else generator.LOGITS
     fake, parts = FakeTensorMode(allow_non_fake_inputs=True), mock.patch.object(generator, 'LOGITS', held)
     with fake, parts, MemoryCounter() as memory:
@@ -284,9 +293,8 @@ def shared_memory(
 )->int: # Bytes
     "What a GPU holds on account of the others; with shards, the weights and moments of its own too"
     if not shard: return 4*(parameters(hp) if has_formula(hp) else counted_parameters(hp))['both']
-    import torch
     from transformers.modeling_layers import GradientCheckpointingLayer
-    with torch.device('meta'): model = build_networks(hp)
+    model = _on_meta(hp)
     def numbers(o): return sum(p.numel() for p in o.parameters())
     layers, every = [numbers(o) for o in model.modules() if isinstance(o, GradientCheckpointingLayer)], numbers(model)
     rest, layer = every-sum(layers), max(layers, default=0)
@@ -367,7 +375,8 @@ def named_device(
     "A GPU by the numbers of its data sheet: half precision with tensor cores"
     check_choice('--device', name, GPUS)
     peak, gigabytes = GPUS[name]
-    width = min(1., (body_config(hp).hidden_size if hp.body else bodies(hp)[0].width)/768)
+    wide = _configuration(hp).hidden_size if hp.body else bodies(hp)[0].width
+    width = min(1., wide/768)
     return Device(name, 1e9*gigabytes, 1e12*peak*UTILISATION*width, LAUNCHES)
 
 # %% ../../nbs/pretraining/25_plan.ipynb #04377ecc
@@ -401,6 +410,7 @@ def measured_device(
     "The rate of this machine on some steps of the recipe, in small batches where the recipe's are slow"
     from electra_nbdev.engine.training import precision_callbacks
     from electra_nbdev.data.examples import load_examples
+    from electra_nbdev.networks.build import build_networks
     from electra_nbdev.pretraining.learner import open_examples, pretrain_dls, sample_examples, time_steps
     here, device = this_device(device), device_of(device)
     gpu, bf16 = device.type!='cpu', precision=='bf16'
@@ -607,7 +617,7 @@ def _recipe(name, given, facts):
     values = recipe_values('small' if 'run' in given else name, given_hparams(given))
     if facts: values |= for_examples(values, facts.recipe, given)
     hp = PretrainHParams(**values)
-    if 'run' in given or not has_formula(hp): body_config(hp) # asks transformers
+    if not has_formula(hp): _configuration(hp)
     return hp
 
 # %% ../../nbs/pretraining/25_plan.ipynb #28a6e7de

@@ -21,7 +21,7 @@ from fastai.torch_core import no_random, set_seed
 from fastcore.basics import patch
 
 # %% ../../nbs/pretraining/23_runs.ipynb #03358d8c
-from ..data.replacements import examples_for
+from ..data.examples import load_examples
 from ..data.tokenizer import watched
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
@@ -40,9 +40,9 @@ from .learner import (ElectraLearner, check_case, choose_precision, electra_lear
                                                evaluation_batches, open_examples, pretrain_dls, spare_threads,
                                                steps_within, time_steps, with_special_ids)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from ..networks.recipe import (PretrainHParams, arguments_of_recipe, body_config, build_networks,
-                                           kept_steps, load_weights, preset, reads_table, save_hparams, save_networks, shortened,
-                                           with_steps)
+from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_weights,
+                                          save_networks)
+from ..networks.recipe import PretrainHParams, kept_steps, save_hparams, shortened, with_steps
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -474,10 +474,10 @@ def newest_metrics(
     facts=None, # `ExampleFacts` of held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     objective=None, # Class of another objective than the recipe's, or FILE:CLASS
-)->dict: # Metrics, as in `08_metrics`
+)->dict: # Metrics, as in `28_metrics`
     "Metrics of the newest state of a run on held-out examples"
     device, (tensors, _) = device_of(device), newest_state(run)
-    held = examples_for(facts.path, hp, reads_table(hp), facts) if facts else open_examples(None, hp)[1]
+    held = load_examples(facts.path, hp, facts) if facts else open_examples(None, hp)[1]
     learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'],
                             objective=load_objective(objective))
     load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)

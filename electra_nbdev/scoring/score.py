@@ -27,8 +27,8 @@ from ..engine.checkpoint import newest_state, saved_networks, tensors_of, unfini
 from ..engine.files import InputError, cache_dir
 from ..engine.models import (check_sizes, complete_network, device_of, load_pretrained, max_input,
                                          model_folder)
-from ..networks.recipe import (PretrainHParams, body_config, build_networks, has_towers, kept_folder,
-                                              load_hparams, load_weights, longest_so_far, read_hparams)
+from ..networks.build import body_config, build_networks, has_towers, kept_folder, load_weights
+from ..networks.recipe import PretrainHParams, load_hparams, longest_so_far, read_hparams
 
 # %% ../../nbs/scoring/41_score.ipynb #8dcf059a
 SCORE_MASK_PROB = .15 # Masking rate that scores are corrected to
@@ -159,7 +159,7 @@ def score_tokens(
     "P(replaced) of every word of a text"
     if not scorer.discriminator:
         raise InputError(f"{scorer.source[0]} has no network that tells replaced tokens (electra_objective is false); "
-                         "give a run that has, or ask this one for likelihoods with --text")
+                         "give a run that has, or ask this one for likelihoods")
     ids, groups, spans = words_of(scorer.tokenizer, text)
     warn_unknown(scorer.tokenizer, [ids], 'the text', UNREAD)
     probs, (starts, ends) = replaced_probs(scorer, ids), zip(*spans)
@@ -278,7 +278,7 @@ def _tokenizer_of(run, hp, vocab):
     for o in [vocab] if vocab else sorted(cache_dir().glob('*/vocab')):
         if fingerprint(tok := load_tokenizer(o))==wanted: return tok
     if vocab: raise InputError(f"{vocab} is not the vocabulary that {run} is trained with; give that one")
-    raise InputError(f"{run} is still in training and has no tokenizer yet; give its vocabulary with --vocab")
+    raise InputError(f"{run} is still in training and has no tokenizer yet; give its vocabulary with `vocab`")
 
 # %% ../../nbs/scoring/41_score.ipynb #afbb76a3
 def open_in_training(

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
-           'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'check_one_test', 'line_contexts',
-           'read_choices', 'NBest', 'read_nbest', 'check_references', 'way_of', 'likelihood_ways', 'choice_ways',
-           'Weights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
+           'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'check_one_test', 'TextFile',
+           'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'likelihood_ways', 'choice_ways',
+           'TunedWeights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
 import csv, json, math, os, re
@@ -20,7 +20,7 @@ from pathlib import Path
 from ..data.text import hub_parts
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice, one_line, read_json
-from ..engine.rows import json_lines, text_lines, text_rows
+from ..engine.rows import TABLES, format_of, json_lines, looks_like, text_lines, text_rows
 from ..networks.recipe import load_hparams, scoring_ways
 
 # %% ../../nbs/scoring/40_score_files.ipynb #400db401
@@ -188,21 +188,53 @@ COLUMNS = dict(text=('score', 'tokens', 'scores'), # Of the results
                surprisal=('line', 'word', 'start', 'end', 'string', 'tokens', 'surprisal', 'unknown'))
 PARTS = dict(surprisal=('word', 'token', 'sentence'), pairs=('phenomenon', 'set')) # Rows of a table; defaults first
 
+# %% ../../nbs/scoring/40_score_files.ipynb #61c97e55
+class TextFile:
+    "Texts of a file that was looked through: its rows are (number of the line, text, {name: value} of other columns)"
+    def __init__(self,
+        path, # UTF-8 text, one a line, or .csv, .tsv or .jsonl with a column `text`
+        taken=(), # Names that no other column may have: the results have them
+    ):
+        self.path, self.n, self.columns = path, 0, {}
+        _check_texts(path)
+        for _,_,beside in text_rows(path, taken):
+            self.n += 1
+            self.columns |= dict.fromkeys(beside)
+        if not self.n: raise InputError(f"{path} has no rows, only a header")
+
+    def __iter__(self): return text_rows(self.path)
+
+# %% ../../nbs/scoring/40_score_files.ipynb #3a207a1f
+def _check_texts(path):
+    "Refuse an empty file, and one that looks like something else than texts or a table of them"
+    if Path(path).is_dir(): raise InputError(f"{path} is a folder; give a file of texts, one a line")
+    with open(path, 'rb') as f:
+        if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
+        f.seek(0)
+        what = looks_like(f.read(2**16))
+    if format_of(path) in ('jsonl', *TABLES): return
+    if what in ('', 'CSV', 'TSV'): return # sentences may have as many commas
+    raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
+                     "with a column `text`")
+
+# %% ../../nbs/scoring/40_score_files.ipynb #4b40d4ca
+def line_contexts(
+    texts:TextFile, # What is scored
+    context:str|None, # What stands before each of them, or a file with a line for each
+): # One string for all texts, or a list
+    "What the texts of a file are scored after"
+    if not context or not os.path.isfile(context): return _text_context(context) # a text may be too long for a name
+    found = [o for _,o in text_lines(context)]
+    if len(found)==texts.n: return found
+    raise InputError(f"{context} has {len(found):,} lines and {texts.path} {texts.n:,} texts; give a context for "
+                     "each, or one")
+
+# %% ../../nbs/scoring/40_score_files.ipynb #9a12e13e
 def _text_context(context):
     "A context; what looks like the name of a file is refused"
     if context and context.endswith(('.txt', '.tsv', '.csv', '.json', '.jsonl')) and len(context.split())==1:
-        raise InputError(f"there is no file {context}; --context is a text, or a file with a line for each")
+        raise InputError(f"there is no file {context}; `context` is a text, or a file with a line for each")
     return context
-
-def line_contexts(
-    path, # Texts, one a line or in a column `text`
-    context:str|None, # What stands before each of them, or a file with a line for each
-): # One string for all lines, or a list
-    "What the lines of a file are scored after"
-    if not context or not os.path.isfile(context): return _text_context(context) # a text may be too long for a name
-    found, n = [o for _,o in text_lines(context)], sum(1 for _ in text_rows(path))
-    if len(found)==n: return found
-    raise InputError(f"{context} has {len(found):,} lines and {path} {n:,} texts; give a context for each, or one")
 
 # %% ../../nbs/scoring/40_score_files.ipynb #674b26b0
 BLANK = re.compile('_{3,}')
@@ -216,8 +248,9 @@ def read_choices(
         text, choices, answer = (o.get(k) for k in ('text', 'choices', 'answer'))
         where, listed = f'{path}, line {n}', isinstance(choices, list) and all(isinstance(c, str) for c in choices)
         if not isinstance(text, str) or len(BLANK.findall(text))!=1:
-            raise InputError(f"{where} needs a `text` with one blank, written as ___")
-        if not listed or len(set(choices))<2: raise InputError(f"{where} needs `choices`, a list of two or more texts")
+            raise InputError(f"{where} needs a field `text` with one blank, written as ___")
+        if not listed or len(set(choices))<2:
+            raise InputError(f"{where} needs a field `choices`, a list of two or more texts")
         if answer is not None and answer not in choices:
             raise InputError(f"{where} has the answer {answer!r}, which is none of its choices")
         found.append(dict(text=text, choices=choices, answer=answer))
@@ -225,13 +258,11 @@ def read_choices(
     return found
 
 # %% ../../nbs/scoring/40_score_files.ipynb #5b978d67
-REFERENCES = ('reference', 'ref', 'ground_truth', 'output') # Names under which files hold what was said
-HYPOTHESES = ('hypotheses', 'input', 'nbest', 'n_best', 'beams', 'alternatives', 'output') # A list
-TEXTS = ('rec_text', 'hypothesis', 'transcript', 'utterance', 'text') # The text of a hypothesis
-SCORES = ('scores', 'score', 'asr_scores', 'asr_score', 'am_scores', 'am_score', 'log_probs', 'log_prob', 'logprobs',
-          'logprob', 'avg_logprobs', 'avg_logprob', 'sequences_scores', 'likelihood', 'confidences',
-          'confidence') # Scores of the ASR system
-IDS = ('id', 'utt_id', 'utt', 'key', 'audio_filepath') # Which recording it is
+REFERENCES = 'reference', 'output' # Names under which files hold what was said
+HYPOTHESES = 'hypotheses', 'input', 'beams', 'alternatives', 'output' # A list
+TEXTS = 'rec_text', 'hypothesis', 'text' # The text of a hypothesis
+SCORES = 'scores', 'score', 'confidence' # Of the ASR system
+IDS = 'id', 'audio_filepath' # Which recording it is
 
 @dataclass
 class NBest:
@@ -283,10 +314,6 @@ def _utterances(o):
 
 # %% ../../nbs/scoring/40_score_files.ipynb #27ff5b2a
 def _first(o, names): return next((o[k] for k in names if o.get(k) is not None), None)
-
-def _flat(o):
-    "An object with what the gstreamer server has under `result`"
-    return o | o['result'] if isinstance(o, dict) and isinstance(o.get('result'), dict) else o
 
 def _listed(o): return next((o[k] for k in HYPOTHESES if isinstance(o.get(k), list)), None) or [None]
 
@@ -352,7 +379,7 @@ def read_nbest(
     path = Path(path)
     if not path.is_file(): raise InputError(f"there is no file {path}; give n-best lists as .json, .jsonl or .tsv")
     what = 'line' if path.suffix in ('.tsv', '.jsonl') else 'item'
-    raw = [(n, _flat(o)) for n,o in _raw_lists(path)]
+    raw = list(_raw_lists(path))
     lists = [_nbest(o, f'{path}, {what} {n},') for n,o in raw]
     if not lists: raise InputError(f"{path} is empty; give n-best lists as .json, .jsonl or .tsv")
     for name in ('scores', 'reference'):
@@ -375,22 +402,12 @@ def check_references(
     "Refuse lists without references, on which no weights can be tuned"
     if lists[0].reference is not None: return
     raise InputError("the lists have no references, so no weights can be tuned on them; give tuned ones with "
-                     "--weights, which --nbest with references and --out saves")
+                     "`weights`, which `nbest` with references and `out` saves")
 
 # %% ../../nbs/scoring/40_score_files.ipynb #a1e6cc4d
 WAYS = 'towers', 'energies', 'pll', 'word-l2r', 'log-likelihood', 'p-replaced'
 CHOICE_WAYS = 'generator', 'p-replaced', 'towers', 'energies', 'pll' # For a blank; a model's first is its default
 BEFORE = dict(energy='energies', passes='pll', discriminator='p-replaced') # Their names in 0.2
-
-def way_of(
-    by:str, # A name, or one of before
-    known=WAYS, # What is allowed
-    name:str='--by', # What the user knows it by
-)->str:
-    "The name of a way to score"
-    found = BEFORE.get(by, by)
-    if found not in known: check_choice(name, by, known)
-    return found
 
 # %% ../../nbs/scoring/40_score_files.ipynb #fe44c21c
 CAUSAL, LABELS = ('LMHeadModel', 'ForCausalLM'), ('ElectraForPreTraining', 'ForTokenClassification') # Ends of classes
@@ -422,7 +439,7 @@ def choice_ways(
 
 # %% ../../nbs/scoring/40_score_files.ipynb #eb7be1ff
 @dataclass
-class Weights:
+class TunedWeights:
     "What tuning has found, and what it belongs to"
     weight:float # Of the pseudo-log-likelihood; 0: the order is kept
     bonus:float # Nats for each token
@@ -439,34 +456,35 @@ def weights_path(
 
 def read_weights(
     path, # From a run that tunes
-)->Weights:
-    "Weights that were saved"
+)->TunedWeights:
+    "TunedWeights that were saved"
     found = read_json(path)
-    wrong = [f.name for f in fields(Weights) if not fits(found.get(f.name), (f.type,))]
+    wrong = [f.name for f in fields(TunedWeights) if not fits(found.get(f.name), (f.type,))]
     if wrong:
         raise InputError(f"{path} holds no weights ({', '.join(wrong)} is missing or of another type); give the file "
-                         "ending in .weights.json that --nbest with references and --out has written")
-    tuned = Weights(**{f.name: found[f.name] for f in fields(Weights)} | dict(by=BEFORE.get(found['by'], found['by'])))
+                         "ending in .weights.json that `nbest` with references and `out` has written")
+    tuned = TunedWeights(**{f.name: found[f.name] for f in fields(TunedWeights)})
+    tuned.by = BEFORE.get(tuned.by, tuned.by)
     if 0<=tuned.weight<math.inf and math.isfinite(tuned.bonus): return tuned
     raise InputError(f"{path} has weight {tuned.weight} and bonus {tuned.bonus}; the weight has to be a number from 0, "
                      "and the bonus finite: tune again")
 
 # %% ../../nbs/scoring/40_score_files.ipynb #88256eca
 def check_by(
-    tuned:Weights, # From `read_weights`
+    tuned:TunedWeights, # From `read_weights`
     by:str, # Way of the likelihoods
     ways:tuple=(), # Those that the model has; empty: not known
 ):
     "Refuse weights of another way"
     if tuned.by==by: return
     if ways and tuned.by not in ways:
-        raise InputError(f"the weights were tuned by {tuned.by} of another model; give that one with --model, or tune "
+        raise InputError(f"the weights were tuned by {tuned.by} of another model; give that one as `model`, or tune "
                          "again")
     raise InputError(f"the weights were tuned by {tuned.by}, and these likelihoods are by {by}; "
-                     f"give --by {tuned.by}, or tune again")
+                     f"give `by` {tuned.by}, or tune again")
 
 def check_kind(
-    tuned:Weights, # From `read_weights`
+    tuned:TunedWeights, # From `read_weights`
     lists:list, # From `read_nbest`
 ):
     "Refuse weights of lists with scores for lists without, and the other way round"

@@ -32,8 +32,8 @@ from ..method.discriminator import token_logits
 from ..method.electric import shift
 from ..networks.interop import Pretrained, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
-from ..networks.recipe import (differences, has_towers, kept_folder, longest_so_far, preset,
-                                              read_hparams, save_hparams, save_networks, tie_of)
+from ..networks.build import has_towers, kept_folder, save_networks
+from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
 from ..pretraining.runs import FORMAT, write_cards
 
 # %% ../../nbs/sharing/47_convert.ipynb #473cd989

@@ -1,0 +1,103 @@
+"Commands as a user types them, what they say, and what happens to them meanwhile"
+import os, runpy, shlex, subprocess, sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from fastcore.script import _cli_func, set_ctx
+
+import electra_nbdev.pretraining.runs # what a command imports, once for all of them
+from electra_nbdev import cli
+
+SCRIPTS = Path(sys.executable).parent
+
+@dataclass
+class Said:
+    code:int
+    out:str
+    err:str
+
+def typed(line, cwd, setup=None, curves=False):
+    "Run a command in a fork of this process, which has done the slow imports; `setup` runs in the fork first"
+    argv = shlex.split(line)
+    out, err = cwd/'.stdout', cwd/'.stderr'
+    if not (pid := os.fork()):
+        code = 1
+        try:
+            for fd,path in ((1, out), (2, err)): os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
+            sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
+            # the thread pool is renewed at its first use after a fork; two threads at once would race for that
+            torch.set_num_threads(1)
+            os.chdir(cwd)
+            if setup: setup()
+            if not curves: electra_nbdev.pretraining.runs.plot_history = lambda *_: None # half a second each
+            sys.argv = [str(SCRIPTS/argv[0]), *argv[1:]]
+            try: runpy.run_path(sys.argv[0], run_name='__main__')
+            except SystemExit as e: code = e.code if isinstance(e.code, int) else int(e.code is not None)
+            sys.stdout.flush(); sys.stderr.flush()
+        except BaseException:
+            import traceback
+            with suppress(OSError): # where no file may grow, this one may not either
+                traceback.print_exc()
+                sys.stderr.flush()
+        finally: os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    said = Said(code, out.read_text(), err.read_text())
+    out.unlink(); err.unlink()
+    return said
+
+def at(step, signum):
+    "For `typed`: a process that sends itself a signal after a step"
+    def setup():
+        from electra_nbdev.engine.training import CountUpdates
+        was = CountUpdates.after_step
+        def after_step(self):
+            was(self)
+            if self.learn.n_updates==step: os.kill(os.getpid(), signum)
+        CountUpdates.after_step = after_step
+    return setup
+
+def bad(home, line, *words, setup=None):
+    before = sorted(str(o) for o in home.rglob('*'))
+    said = typed(line, home, setup)
+    lines = [o for o in said.err.splitlines() if o.strip()]
+    assert said.code==2, said
+    assert lines and lines[-1].startswith(f"{line.split()[0]}: ") and 'Traceback' not in said.err, said.err
+    for o in words: assert o in lines[-1], lines[-1]
+    assert sorted(str(o) for o in home.rglob('*'))==before
+
+def small_disk(): # as a full disk: no file may grow past 2,000 bytes
+    import signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    import resource # unknown on Windows
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+ALONE = """
+import runpy, shlex, sys
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('torch', 'transformers', 'fastai', 'datasets'): raise RuntimeError(name)
+sys.meta_path.insert(0, Refused())
+sys.argv = shlex.split(sys.argv[1])
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+
+def alone(line, cwd):
+    "A command in a process of its own, in which torch, transformers, fastai and datasets cannot be imported"
+    name, _, rest = line.partition(' ')
+    return subprocess.run([sys.executable, '-c', ALONE, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True,
+                          text=True)
+
+def processor_seconds(line, cwd):
+    "Of a command, whatever runs beside it; the least of three"
+    def once():
+        before = os.times()
+        alone(line, cwd)
+        after = os.times()
+        return after.children_user+after.children_system - before.children_user-before.children_system
+    return min(once() for _ in range(3))
+
+def convert_cli(**kw):
+    "`electra_convert` as its command calls it"
+    with set_ctx(_cli_func, cli.electra_convert.__wrapped__): return cli.electra_convert(**kw)
