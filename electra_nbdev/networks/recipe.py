@@ -143,7 +143,8 @@ def for_examples(
         change |= for_length(values, n, given)
     if made_of.get('pack') and 'length_schedule' not in given: change['length_schedule'] = () # rows cannot be split
     change = {k: change[k] for k,v in values.items() if k in change and change[k]!=v}
-    told = [f'{k} {v}' for k,v in change.items() if k!='length_schedule' or made_of.get('pack')] # `minutes` may shorten it
+    shown = lambda k: k!='length_schedule' or made_of.get('pack') # else `minutes` may shorten it
+    told = [f'{k} {v}' for k,v in change.items() if shown(k)]
     if told: print('From the examples:', ', '.join(told), flush=True)
     return change
 

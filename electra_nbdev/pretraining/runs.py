@@ -277,7 +277,8 @@ def train(
     cbs=(), # Further callbacks
 )->ElectraLearner:
     "Train what is settled, or what is left of it"
-    asked, out, device, objective = job.asked, job.out, join_processes(job.asked.device), load_objective(job.asked.objective)
+    asked, out = job.asked, job.out
+    device, objective = join_processes(asked.device), load_objective(asked.objective)
     spare_threads(job.hp)
     body_config(job.hp) # refuses an encoder that cannot be built
     compiled = _compiled(asked.compile, asked.shard, asked.precision, device)
@@ -325,7 +326,8 @@ def _agree(job, hp, dls, compiled, objective):
         hp = _within(asked.minutes, hp, dls, amp, job.given, objective)
         if job.init: hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)))
     _say_length(job, hp.num_train_steps)
-    files = {} if rank() else check_files(data_files(dls.train.dataset, dls.valid.dataset), there.get('files')) # reads all
+    files = data_files(dls.train.dataset, dls.valid.dataset)
+    files = {} if rank() else check_files(files, there.get('files')) # reads them all
     if objective: chosen |= _own_objective(objective, hp, there)
     return hp, dict(data=dls.train.dataset.recipe, init=job.init, files=files, versions=versions()) | chosen, amp
 
