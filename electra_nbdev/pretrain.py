@@ -25,9 +25,10 @@ from .data.text import sample_corpus
 from .data.tokenizer import load_tokenizer, train_vocab
 from .engine.files import InputError
 from .engine.ranks import join_processes
-from .method.electra import (MaskedLanguageModel, MaskedLM, Objective, ReplacedTokenDetection,
-                                          ReplaceTokens, StepOutput, step_loss)
-from .method.electric import NoiseContrast, NoiseContrastiveEstimation, TwoTowers
+from .method.electra import MaskedLanguageModel, MaskedLM, ReplacedTokenDetection, ReplaceTokens
+from .method.objective import Objective, StepOutput, step_loss
+from .method.electric import NoiseContrast, NoiseContrastiveEstimation
+from .method.towers import TwoTowers
 from .method.masking import MaskCollator, MaskedBatch, MaskTokens
 from .method.metrics import HeldOutMetrics
 from .method.optimizer import electra_optimizer, param_groups

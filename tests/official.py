@@ -14,7 +14,7 @@ from torch import tensor
 from conftest import GOLDEN
 from electra_nbdev.method import electric, generator, masking
 from electra_nbdev.method.discriminator import IGNORE, corrupt, disc_nll
-from electra_nbdev.method.electra import step_loss
+from electra_nbdev.method.objective import step_loss
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.masking import MaskTokens, SpecialTokenIds, candidates, make_inputs
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups

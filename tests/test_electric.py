@@ -9,7 +9,8 @@ from transformers import ElectraConfig
 
 from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
 from electra_nbdev.method.discriminator import corrupt
-from electra_nbdev.method.electric import TwoTowers, cloze_step, noise_mask, noise_prob
+from electra_nbdev.method.electric import noise_mask, noise_prob
+from electra_nbdev.method.towers import TwoTowers, cloze_step
 from electra_nbdev.engine.fast_cpu import with_packed_dropout
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import KeyedRandom

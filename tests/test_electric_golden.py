@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from torch import tensor
 
-from electra_nbdev.method.electric import TwoTowers
+from electra_nbdev.method.towers import TwoTowers
 from electra_nbdev.method.generator import top_and_entropy
 from conftest import GOLDEN
 from official import FAST, TRAINING, check_discriminator, check_mask, check_training, close, fed, load, variants

@@ -8,7 +8,7 @@ from torch import nn, tensor
 from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 
 from electra_nbdev.data.batches import LengthSchedule
-from electra_nbdev.method.electric import cloze_step
+from electra_nbdev.method.towers import cloze_step
 from electra_nbdev.engine import fast_cpu
 from electra_nbdev.engine.fast_cpu import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
                                            electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)

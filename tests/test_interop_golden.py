@@ -11,7 +11,8 @@ from electra_nbdev.finetuning.glue import glue_facts
 from electra_nbdev.scoring.likelihood import original_scores
 from electra_nbdev.scoring.ranking import masked_scores
 from electra_nbdev.sharing.convert import convert_weights
-from electra_nbdev.method.electric import log_q, nce_logits
+from electra_nbdev.method.electric import nce_logits
+from electra_nbdev.method.towers import log_q
 from electra_nbdev.finetuning.finetune import load_finetuned
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.weights import read_bundle, tensorflow_prefix

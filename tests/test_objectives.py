@@ -1,5 +1,5 @@
 "Objectives: saved and read back with what their networks share, one forward that compiles, and one of a user's own"
-import json
+import json, subprocess, sys
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,8 @@ from electra_nbdev.pretrain import (MaskedLanguageModel, NoiseContrastiveEstimat
                                     ReplacedTokenDetection, build_networks, load_examples, load_networks, preset,
                                     run_pretraining, sample_examples)
 from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
-from electra_nbdev.method.electra import Objective, StepOutput, split_uniform
+from electra_nbdev.method.electra import split_uniform
+from electra_nbdev.method.objective import Objective, StepOutput
 from electra_nbdev.pretraining.learner import electra_learner, give_counts, open_examples, pretrain_dls
 from electra_nbdev.pretraining.runs import load_objective
 from official import SPECIAL_IDS
@@ -47,6 +48,19 @@ def test_saved_and_read_back(tmp_path, variant):
     same_weights(model, back)
     a, b = model(**batch()), back(**batch())
     assert a.loss.item()==b.loss.item() and torch.equal(a.labels, b.labels)
+
+def test_towers_are_read_back_by_who_never_imported_electric(tmp_path):
+    model = objective('towers').eval()
+    model.save_pretrained(tmp_path)
+    torch.save(dict(batch=batch(), loss=model(**batch()).loss), tmp_path/'want.pt')
+    code = f"""
+import sys, torch
+from electra_nbdev.method.electra import ReplacedTokenDetection
+model = ReplacedTokenDetection.from_pretrained({str(tmp_path)!r}).eval()
+assert 'electra_nbdev.method.electric' not in sys.modules
+want = torch.load({str(tmp_path/'want.pt')!r})
+assert torch.equal(model(**want['batch']).loss, want['loss'])"""
+    subprocess.run([sys.executable, '-c', code], check=True)
 
 def test_attention_is_chosen_as_for_any_model_of_transformers():
     model = objective('tied')

@@ -21,7 +21,8 @@ from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.electra import MaskedLanguageModel, ReplacedTokenDetection
-from electra_nbdev.method.electric import NoiseContrastiveEstimation, TwoTowers
+from electra_nbdev.method.electric import NoiseContrastiveEstimation
+from electra_nbdev.method.towers import TwoTowers
 from electra_nbdev.method.generator import context_of, generator_config, hidden_states
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, mask_examples
 from electra_nbdev.pretrain import electra_learner, match_examples, preset

@@ -16,7 +16,8 @@ from electra_nbdev.pretraining.learner import match_examples, pretrain_dls, untr
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, plot_history, read_history
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.method.electra import ObjectiveStep, ReplaceTokens
+from electra_nbdev.method.electra import ReplaceTokens
+from electra_nbdev.method.objective import ObjectiveStep
 from electra_nbdev.method.masking import MaskTokens
 from electra_nbdev.networks.build import build_networks, load_networks, load_weights
 from electra_nbdev.networks.recipe import preset, save_hparams, with_steps

@@ -18,7 +18,8 @@ from electra_nbdev.engine import ranks
 from electra_nbdev.engine.ranks import rank
 from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll
-from electra_nbdev.method.electra import ReplacedTokenDetection, StepOutput
+from electra_nbdev.method.electra import ReplacedTokenDetection
+from electra_nbdev.method.objective import StepOutput
 from electra_nbdev.finetuning.trials import run_trials
 from make import VARIANTS
 from survival import (At, Seen, assert_alike, assert_same, checkpoints, distance, finished, killed, launch, made,

@@ -80,7 +80,7 @@ def until(work, kept):
 def plan(learn, total, line):
     "Give a learner another number of updates, and lines of history so often"
     from electra_nbdev.data.batches import LengthSchedule
-    from electra_nbdev.method.electra import ObjectiveStep
+    from electra_nbdev.method.objective import ObjectiveStep
     from electra_nbdev.method.schedule import LinearWarmupDecay
     from electra_nbdev.pretraining.monitor import JSONLLogger
     every = -(-total//8) # updates between two evaluations

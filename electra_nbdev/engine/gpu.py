@@ -50,6 +50,7 @@ def weights_in(
     weights = list(model.parameters())
     return dict(zip(weights, _InHalf.apply(dtype, *weights)))
 
+# %% ../../nbs/engine/96_gpu.ipynb #03af1850
 @contextmanager
 def with_weights(
     model:nn.Module, # Network of any kind; what is shared stays shared
@@ -96,19 +97,23 @@ class WorkingWeights(DeviceMixedPrecision):
 def before_backward(self:WorkingWeights):
     "bfloat16 has the range of float32, so no loss is scaled"
 
+# %% ../../nbs/engine/96_gpu.ipynb #57e9545c
 @patch
 def after_backward(self:WorkingWeights):
     "The weights of the optimizer are back"
     self.of_step.close()
 
+# %% ../../nbs/engine/96_gpu.ipynb #12c14ccc
 @patch
 def before_step(self:WorkingWeights):
     "Gradients are in float32 already"
 
+# %% ../../nbs/engine/96_gpu.ipynb #b6c0643c
 @patch
 def after_step(self:WorkingWeights):
     "No scale is adjusted"
 
+# %% ../../nbs/engine/96_gpu.ipynb #a610825e
 @patch
 def after_fit(self:WorkingWeights):
     "The forward pass is bare again"
@@ -186,6 +191,7 @@ def settings(
     masking = mask and (mask.mask_prob, mask.duplicates, mask.no_padding)
     return *shapes, masking, *(p.requires_grad for p in learn.model.parameters())
 
+# %% ../../nbs/engine/96_gpu.ipynb #66563d6e
 @patch
 def step(self:CapturedSteps,
     learn:DeviceLearner, # With a batch in `xb`
@@ -222,6 +228,7 @@ def replay(self:CapturedSteps,
     graph.replay()
     vars(learn).update(tree_map_only(Tensor, lambda o: o if o.ndim else o.clone(), left)) # numbers may be kept
 
+# %% ../../nbs/engine/96_gpu.ipynb #6a8be1b5
 @patch
 def without(self:CapturedSteps,
     learn:DeviceLearner, # With a batch in `xb`
@@ -261,6 +268,7 @@ def works_in_step(
         if at is not None and not any('on_host' in vars(o) for o in classes[:at+1]): return True
     return False
 
+# %% ../../nbs/engine/96_gpu.ipynb #e68726e0
 def why_not_captured(
     learn:DeviceLearner, # In a fit
 )->str: # Empty: nothing stands in the way

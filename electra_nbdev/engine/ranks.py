@@ -31,6 +31,7 @@ def n_processes()->int:
     "How many processes share the work"
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
+# %% ../../nbs/engine/97_ranks.ipynb #7067fa35
 def rank()->int:
     "Number of this process; number 0 writes files"
     return dist.get_rank() if n_processes()>1 else 0
@@ -66,6 +67,7 @@ def largest(
         x = x.tolist()
     return x[0] if len(x)==1 else list(x)
 
+# %% ../../nbs/engine/97_ranks.ipynb #c56c870a
 def gathered(
     x, # Anything that can be pickled
 )->list: # One of each process, in the order of their numbers
@@ -84,6 +86,7 @@ def summed(
     dist.all_reduce(x, group=_between_cpus() if x.device.type=='cpu' else None)
     return x
 
+# %% ../../nbs/engine/97_ranks.ipynb #c5264e99
 def wait_for_all():
     "Go on when every process has come here"
     if n_processes()>1: dist.barrier(group=_between_cpus())
@@ -143,6 +146,7 @@ def before_batch(self:AverageGradients):
     self.ddp.require_backward_grad_sync = self.learn.n_accumulated==self.parts-1
     self.learn.model = self.forward
 
+# %% ../../nbs/engine/97_ranks.ipynb #695b2634
 @patch
 def forward(self:AverageGradients,
     *xb, # What the networks take
@@ -151,6 +155,7 @@ def forward(self:AverageGradients,
     self.learn.model = self.ddp.module
     return self.ddp(*xb)
 
+# %% ../../nbs/engine/97_ranks.ipynb #f7864869
 @patch
 def after_backward(self:AverageGradients):
     "A first update that leaves out some parameters is averaged here; the next ones are searched for them"
@@ -186,6 +191,7 @@ def whole(
     "A tensor with all its values"
     return x.full_tensor() if hasattr(x, 'full_tensor') else x
 
+# %% ../../nbs/engine/97_ranks.ipynb #cd53aff2
 def placed_as(
     x:Tensor, # Whole, the same in all processes
     like:Tensor, # Whole, or a shard
@@ -196,6 +202,7 @@ def placed_as(
     from torch.distributed.tensor import distribute_tensor
     return distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None)
 
+# %% ../../nbs/engine/97_ranks.ipynb #d985a653
 def for_writing(
     tensors:dict, # {name: Tensor}
 )->dict: # Whole ones, on the CPU; other processes than number 0 get empty ones
@@ -205,7 +212,6 @@ def for_writing(
         x = x.full_tensor()
         return x.new_empty(0) if rank() else x.cpu()
     return {k: one(x) for k,x in tensors.items()}
-
 
 # %% ../../nbs/engine/97_ranks.ipynb #f73efe4f
 @contextmanager

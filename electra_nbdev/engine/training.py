@@ -29,6 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from transformers import PreTrainedModel
 
 from .files import InputError, one_line
 from .models import check_precision
@@ -77,11 +78,13 @@ def before_epoch(self:CountUpdates):
     "Nothing is trained yet; in `validate` it stays so"
     self.learn.in_fit = False
 
+# %% ../../nbs/engine/95_training.ipynb #c754e767
 @patch
 def before_train(self:CountUpdates):
     "This is a fit"
     self.learn.in_fit = True
 
+# %% ../../nbs/engine/95_training.ipynb #f40494b3
 def end_fit(
     learn, # `Learner` in a fit
     why:str, # Why the run is stopped
@@ -271,6 +274,7 @@ def fit_until(self:DeviceLearner,
     try: self.fit(n_epoch, **kwargs)
     finally: self.last_update = math.inf
 
+# %% ../../nbs/engine/95_training.ipynb #485d9667
 @patch
 def fit_steps(self:DeviceLearner,
     n:int, # Updates
@@ -308,6 +312,7 @@ def default_precision(
     if device.type!='cuda': return 'fp32'
     return 'bf16' if torch.cuda.get_device_capability(device)>=(8, 0) else 'fp16'
 
+# %% ../../nbs/engine/95_training.ipynb #b0120bf2
 def precision_callbacks(
     name:str|None, # `fp32`, `bf16` or `fp16`; None or `auto`: `default_precision`
     device:torch.device, # Where the training takes place
@@ -325,7 +330,6 @@ def compile_bodies(
     **how, # For `torch.compile`, such as `dynamic`, `mode` or `backend`
 )->nn.Module: # The same model
     "Compile each body when it is first called"
-    from transformers import PreTrainedModel # takes seconds
     config = torch._dynamo.config
     config.cache_size_limit = max(config.cache_size_limit, 64)
     networks = [o for o in model.modules() if isinstance(o, PreTrainedModel)]
@@ -333,6 +337,7 @@ def compile_bodies(
         if not any(isinstance(m, PreTrainedModel) for m in o.modules() if m is not o): o.compile(**how)
     return model
 
+# %% ../../nbs/engine/95_training.ipynb #d36f36ef
 def is_compiled(
     model:nn.Module, # Network of any kind
 )->bool:
@@ -352,6 +357,7 @@ class CompileBodies(Callback):
 
     before_fit = after_create # of a learner that got the callback later
 
+# %% ../../nbs/engine/95_training.ipynb #da98958c
 def compile_callbacks(
     wanted:bool, # Whether bodies are to be compiled
     device:torch.device, # Where the training takes place
@@ -407,6 +413,7 @@ def note(self:MemoryCounter,
     self.peak = max(self.peak, self.now)
     weakref.finalize(storage, self.gone, key)
 
+# %% ../../nbs/engine/95_training.ipynb #a43cf705
 @patch
 def gone(self:MemoryCounter,
     key, # Of a storage
@@ -441,6 +448,7 @@ def print_line(
     "Print at once; a log file on a full disk is no reason to stop"
     with suppress(OSError): print(text, flush=True)
 
+# %% ../../nbs/engine/95_training.ipynb #efe9bc93
 def print_metrics(
     learn:Learner, # Learner of any kind
     place:str, # What the line begins with; `{epoch}` and `{step}` are filled in

@@ -112,6 +112,7 @@ def joined_groups(
         return some[0][1] | dict(params=params, lr=rate, joined=tuple(i for i,_ in some))
     return [join(some) for some in same.values()]
 
+# %% ../../nbs/method/08_optimizer.ipynb #3050ecc5
 @patch
 def groups_of_step(self:ElectraAdam)->list:
     "The groups that one step updates, with rates that a captured step reads when it is replayed"
@@ -119,6 +120,7 @@ def groups_of_step(self:ElectraAdam)->list:
     if self.rates is None: return groups
     return [g | dict(lr=rate, capturable=True) for g,rate in zip(groups, self.rates, strict=True)]
 
+# %% ../../nbs/method/08_optimizer.ipynb #a0c98a96
 @patch
 def put_rates(self:ElectraAdam,
     device:torch.device, # Of the parameters
@@ -196,6 +198,7 @@ def hypers(self:ElectraOptimizer)->list: # A dict for each group
     wrapped = super(ElectraOptimizer, self).hypers
     return [{k: h[k] for k in ('lr', 'wd', 'mom', 'sqr_mom', 'eps')} for h in wrapped]
 
+# %% ../../nbs/method/08_optimizer.ipynb #54149f50
 def electra_optimizer(
     params, # Groups from `param_groups`
     lr:float|slice, # Learning rate, from the `Learner`
@@ -212,6 +215,7 @@ def named_params(self:ElectraOptimizer)->dict: # {name: Parameter}
     groups = self.opt.param_groups
     return {n: p for group in groups for n,p in zip(group['param_names'], group['params'])}
 
+# %% ../../nbs/method/08_optimizer.ipynb #56976f55
 @patch
 def moments(self:ElectraOptimizer)->dict: # Tensors under name/exp_avg, name/exp_avg_sq, name/step
     "The moments of every parameter that was updated so far, by name"

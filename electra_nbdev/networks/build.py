@@ -23,7 +23,8 @@ from ..engine.files import InputError, atomic_folder, suggest
 from ..engine.models import check_sizes, load_pretrained, max_input
 from ..engine.ranks import placed_as
 from ..method.electra import MaskedLanguageModel, ReplacedTokenDetection
-from ..method.electric import NoiseContrastiveEstimation, TwoTowers
+from ..method.electric import NoiseContrastiveEstimation
+from ..method.towers import TwoTowers
 from ..method.generator import generator_config, official_init_
 from ..method.masking import MaskTokens
 from .recipe import SHAPES, SIZES, PretrainHParams, save_hparams, tie_of

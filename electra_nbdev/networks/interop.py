@@ -29,7 +29,7 @@ from ..engine.models import (check_missing, check_sizes, check_source, complete_
                                          model_path, read_tasks)
 from ..engine.weights import (Weights, drop_copies, from_official, has_encoder, head_name, read_bundle,
                                           sizes_of, tensorflow_prefix, unit_of)
-from ..method.electra import Objective
+from ..method.objective import Objective
 from .build import body_config, build_networks
 from .recipe import SIZES, PretrainHParams, given_hparams, preset
 

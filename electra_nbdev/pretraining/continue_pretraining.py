@@ -27,7 +27,7 @@ from ..engine.files import InputError, digest_of
 from ..engine.models import max_input
 from ..engine.ranks import whole_weights
 from ..engine.training import print_line
-from ..method.electra import Objective
+from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
 from ..networks.interop import open_pretrained

@@ -36,6 +36,7 @@ from ..data.batches import (LengthSchedule, PretrainDataLoaders, PretrainDL, Sha
 from ..data.examples import Examples, build_examples, load_examples
 from ..data.text import sample_corpus
 from ..data.tokenizer import special_token_ids, train_vocab, watched
+from ..engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout, with_unread_masks
 from ..engine.files import InputError, build_lock, cache_dir
 from ..engine.gpu import WorkingWeights
 from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, n_processes, rank
@@ -43,8 +44,8 @@ from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, bat
                                            count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
                                            print_metrics, progress_bars)
 from ..method.discriminator import corrupt
-from ..method.electra import Objective, ObjectiveStep, step_loss
-from ..method.electric import cloze_step
+from ..method.objective import Objective, ObjectiveStep, step_loss
+from ..method.towers import cloze_step
 from ..method.generator import mlm_step, sample_inverse_cdf
 from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics
@@ -273,7 +274,6 @@ def with_fast_steps(
     hp:PretrainHParams, # Its recipe
 )->Objective: # The same
     "Swap in what is faster and computes the same"
-    from electra_nbdev.engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout, with_unread_masks
     fused, plain = (fused_cloze_step, cloze_step) if has_towers(model) else (fused_mlm_step, mlm_step)
     model.head_step = partial(fused, plain=plain, sample=sample_inverse_cdf)
     return with_checkpointed_layers((with_unread_masks if hp.body else with_packed_dropout)(model), hp)

@@ -33,7 +33,7 @@ from ..engine.ranks import (Agreement, ShardWeights, for_writing, join_processes
                                          wait_for_all)
 from ..engine.training import (compile_callbacks, default_precision, end_fit, finder_of,
                                            precision_callbacks, print_line, progress_bars)
-from ..method.electra import Objective
+from ..method.objective import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .graph import CompileStep
 from .learner import (ElectraLearner, check_case, choose_precision, electra_learner,

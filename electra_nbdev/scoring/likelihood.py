@@ -35,7 +35,7 @@ from ..engine.files import InputError, atomic_file, build_lock, check_choice
 from ..engine.models import (complete_network, device_of, load_pretrained, max_input, model_folder,
                                          quiet_loading)
 from ..method.discriminator import token_logits
-from ..method.electra import Objective
+from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..networks.build import kept_folder, load_networks

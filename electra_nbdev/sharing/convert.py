@@ -29,7 +29,7 @@ from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, c
 from ..engine.models import max_input, quiet_loading
 from ..engine.weights import SLOTS, head_name, official_name
 from ..method.discriminator import token_logits
-from ..method.electric import shift
+from ..method.towers import shift
 from ..networks.interop import Pretrained, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..networks.build import has_towers, kept_folder, save_networks
