@@ -472,6 +472,7 @@ class ExampleFacts:
     recipe:dict # What they were made of
     counts:dict|None # How many there are, of training and held out
 
+# %% ../../nbs/data/12_examples.ipynb #b9373ad9
 def example_facts(
     path, # Folder that `build_examples` wrote
 )->ExampleFacts:

@@ -70,6 +70,7 @@ def known_values(
         if isinstance(found.get(k), list): found[k] = tuple(map(_frozen, found[k]))
     return found
 
+# %% ../../nbs/networks/15_recipe.ipynb #dc4c5936
 def recipe_values(
     name:str, # One of `PRESETS`
     overrides:dict, # Hyper-parameters to change; names and single values are checked
@@ -122,6 +123,7 @@ def for_length(
     elif not tiny or schedule!=lengths_for(values['max_seq_length']): change['length_schedule'] = stretched(schedule, n)
     return {k: v for k,v in change.items() if k not in given} | dict(max_seq_length=n)
 
+# %% ../../nbs/networks/15_recipe.ipynb #f5b19761
 def with_length(
     hp:PretrainHParams, # Recipe
     n:int, # Tokens of an example
@@ -157,6 +159,7 @@ def for_steps(
     if values['model_size']!='tiny': return dict(num_train_steps=steps)
     return dict(num_train_steps=steps, num_warmup_steps=max(1, steps//10), save_checkpoints_steps=math.ceil(steps/10))
 
+# %% ../../nbs/networks/15_recipe.ipynb #f3c71776
 def for_restart(
     values:dict, # {name: value} of a recipe
     steps:int, # Steps of a run that begins with trained weights
@@ -166,6 +169,7 @@ def for_restart(
     return dict(num_train_steps=steps, num_warmup_steps=min(found['num_warmup_steps'], max(1, steps//10)),
                 save_checkpoints_steps=min(found['save_checkpoints_steps'], math.ceil(steps/10)))
 
+# %% ../../nbs/networks/15_recipe.ipynb #30fca137
 def with_steps(
     hp:PretrainHParams, # Recipe
     steps:int, # Steps of the whole run

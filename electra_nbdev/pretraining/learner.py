@@ -384,6 +384,7 @@ def match_examples(
     check_case(hp, examples, given)
     return matched
 
+# %% ../../nbs/pretraining/21_learner.ipynb #a9803022
 def check_case(
     hp:PretrainHParams, # Recipe
     examples:Examples, # What it is to be trained on

@@ -66,11 +66,13 @@ def check(self:PretrainRequest):
     if self.body: check_body(self.body)
     if isinstance(self.init, str|Path): check_weights(self.init)
 
+# %% ../../nbs/pretraining/27_request.ipynb #b29cd3f7
 @patch(as_prop=True)
 def is_complete(self:PretrainRequest)->bool:
     "Whether a whole recipe was passed"
     return isinstance(self.hparams, PretrainHParams)
 
+# %% ../../nbs/pretraining/27_request.ipynb #fddb99c0
 @patch(as_prop=True)
 def objective_name(self:PretrainRequest)->str|None:
     "Name of the class of another objective; of FILE:CLASS the file has to exist"
@@ -134,6 +136,7 @@ def check_examples(self:RunFacts,
                      f"{'; '.join(example_differences(a, dict.fromkeys(a)|b))}. "
                      "Choose another `out`, or give the examples it began with")
 
+# %% ../../nbs/pretraining/27_request.ipynb #407da643
 @patch
 def check_sample(self:RunFacts):
     "Refuse the sample for a run of other examples"
@@ -246,6 +249,7 @@ def check_longer(self:PretrainRequest,
     steps, most = self.hparams.num_train_steps if self.is_complete else self.steps, there.values['num_train_steps']
     if most>steps: raise InputError(f"{out} has {most} steps already; `extend` needs a larger `steps`, not {steps}")
 
+# %% ../../nbs/pretraining/27_request.ipynb #f86a8128
 @patch
 def begin(self:PretrainRequest,
     there:RunFacts|None, # Run that is there
@@ -304,6 +308,7 @@ def run_folder(
     "Where a run is written"
     return Path(out) if out else Path('runs')/file_name(name, 'hparam `model_name`')
 
+# %% ../../nbs/pretraining/27_request.ipynb #11baeb48
 def facts_of(
     data, # Folder of examples; None: the embedded sample
 ): # `ExampleFacts` or None
@@ -325,6 +330,7 @@ def run(self:PretrainJob,
     if self.origin and not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
     return learn
 
+# %% ../../nbs/pretraining/27_request.ipynb #a20f4b01
 @patch
 def networks(self:PretrainJob,
     hp:PretrainHParams, # Recipe, with the special tokens of the examples
