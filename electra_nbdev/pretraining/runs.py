@@ -526,7 +526,7 @@ def evaluate_run(
     data=None, # Held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     objective=None, # Class of another objective than the recipe's
-)->dict: # Metrics, as in `28_metrics`
+)->dict: # Metrics, as in `10_metrics`
     "Evaluate the newest state of a run on held-out examples"
     run = Path(run)
     check_run(run)
