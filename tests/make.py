@@ -155,13 +155,23 @@ def plain_logits(d):
 
 WORD_ORDER = dict(a=('the cat sat.', 'the sat cat on.'), b=('the sat cat on.', 'the cat sat.'))
 
-def electric_runs(d):
-    "A run of Electric, a run of ELECTRA-TT, and pairs of sentences to score"
+LINES = ['The cat sat on the mat.', '', "  the cat's mat ", 'mat', '\u200b', 'the cat sat on the mat . '*9]
+
+@pytest.fixture(scope='module')
+def scored(tmp_path_factory):
+    "A run of Electric, a run of ELECTRA-TT, files to score"
+    d = tmp_path_factory.mktemp('user')
     for name,kind in (('electric', ELECTRIC), ('tt', TT)): run_folder(d/name, pieces(PIECES), **kind)
+    (d/'lines.txt').write_text('\n'.join(LINES)+'\n')
     (d/'pairs').mkdir()
     for uid,(good,bad) in WORD_ORDER.items():
         pair = dict(sentence_good=good, sentence_bad=bad, UID=uid, linguistics_term=f'order {uid}')
         (d/f'pairs/{uid}.jsonl').write_text((json.dumps(pair)+'\n')*5)
+    lists = [dict(input=['the cat sat on', 'the mat', ''], output=f'the cat sat {i}') for i in range(30)]
+    (d/'lists.json').write_text(json.dumps(lists))
+    (d/'scored.jsonl').write_text(''.join(json.dumps(o | dict(scores=[-1, -2, -3.5]))+'\n' for o in lists))
+    (d/'bad.jsonl').write_text('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a"}\n')
+    (d/'bad.json').write_text(json.dumps([lists[0], dict(input=['a'], output='')]))
     return d
 
 # Fine-tuning
@@ -227,9 +237,11 @@ def tags(words):
 
 def block(words): return '\n'.join(f'{w} X {t}' for w,t in zip(words, tags(words)))
 
-def tagged(n, end='\n\n'):
+def word_lists(n): return [words(i, 4+i%9) for i in range(n)]
+
+def tagged(n):
     "A file of sentences with a tag for each word"
-    return '\n\n'.join(block(words(i, 4+i%9)) for i in range(n)) + end
+    return ''.join(block(o)+'\n\n' for o in word_lists(n))
 
 def paragraph(i, v2, n=30):
     "A passage, a question about a pair of its words, and in SQuAD 2.0 one that it does not answer"

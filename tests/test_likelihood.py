@@ -25,22 +25,9 @@ from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer
 from terminal import typed
-from make import TOY, WORD_ORDER, electric_runs, pieces
+from make import LINES, TOY, WORD_ORDER, pieces, scored as home
 
 TOK = pieces(TOY)
-LINES = ['The cat sat on the mat.', '', "  the cat's mat ", 'mat', '\u200b', 'the cat sat on the mat . '*9]
-
-@pytest.fixture(scope='module')
-def home(tmp_path_factory):
-    "Runs, and files to score"
-    d = electric_runs(tmp_path_factory.mktemp('user'))
-    (d/'lines.txt').write_text('\n'.join(LINES)+'\n')
-    lists = [dict(input=['the cat sat on', 'the mat', ''], output=f'the cat sat {i}') for i in range(30)]
-    (d/'lists.json').write_text(json.dumps(lists))
-    (d/'scored.jsonl').write_text(''.join(json.dumps(o | dict(scores=[-1, -2, -3.5]))+'\n' for o in lists))
-    (d/'bad.jsonl').write_text('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a"}\n')
-    (d/'bad.json').write_text(json.dumps([lists[0], dict(input=['a'], output='')]))
-    return d
 
 @pytest.mark.parametrize('model', ['electric', 'electric --by towers', 'tt', 'electric/electric'])
 def test_lines_of_a_file(home, model):
