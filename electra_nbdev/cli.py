@@ -17,8 +17,8 @@ from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_loggers, check_packages,
-                                          command, known_hparams, list_fields, objective_file)
+from .engine.command import (CONTINUES, Required, Several, SomeNames, check_loggers, command, list_fields,
+                                          objective_file)
 from .engine.files import InputError, check_choice, check_out
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -211,7 +211,7 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     own = objective_file(objective)[1] if objective else None
     made_of = models.check_examples(data, given) if data else None
     if body: models.check_body(body)
-    if init: _check_weights(init)
+    if init: models.check_weights(init)
     out = Path(out or f"runs/{given.get('model_name', 'electra')}")
     models.check_place_of_run(out)
     if extend: recipe.check_longer(out, steps)
@@ -222,15 +222,6 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     _check_same(out, given, preset, None if extend else steps)
 
 # %% ../nbs/59_cli.ipynb #c4e18abf
-def _check_weights(src):
-    "Refuse a file or a folder that holds no weights"
-    from electra_nbdev.engine import models
-    if str(src).startswith('hf:'): return
-    models.check_source(path := models.model_path(src))
-    if path.is_file() and path.suffix!='.npz' and not any(path.parent.glob('*.index')):
-        raise InputError(f"{path} is a file that holds no weights; give the folder it is in, a TensorFlow checkpoint, "
-                         "or an .npz with official names")
-
 def _check_same(out, given, size, steps):
     "Refuse hyper-parameters, a size or a number of steps that the run that is there does not have"
     from electra_nbdev.networks.recipe import LENGTH, load_hparams, preset, refuse_other
@@ -539,37 +530,6 @@ def electra_convert(
 ):
     "Open networks of any format; write them for transformers, for this library, under official names, or as ONNX"
     if hparams=='help': return _list_hparams('small')
-    if private and not push: raise InputError("--private is about a repository on the hub; name it with --push")
-    _check_conversion(src, out, hparams, missing)
-    more = push or license or language or missing!='embeddings'
-    if onnx or int8: return _write_onnx(src, out, hparams, onnx, int8, more)
-    from electra_nbdev.sharing.convert import convert_weights
-    from electra_nbdev.finetuning.glue import glue_facts
-    found = convert_weights(src, out, hparams, missing, glue_facts(), push, private, license=license, language=language)
-    print(f'{found.report()}\nIn {out}' + (f' and on the hub as hf:{push}' if push else ''))
-    return found
-
-# %% ../nbs/59_cli.ipynb #d6aa3b66
-def _check_conversion(src, out, hparams, missing):
-    "Refuse what can be seen to be wrong without torch"
-    from electra_nbdev.engine import files, models
-    from electra_nbdev.networks.hparams import ELSEWHERE, PretrainHParams
-    from electra_nbdev.networks.recipe import given_hparams
-    files.check_new(out)
-    models.check_missing(missing)
-    known_hparams(PretrainHParams, given_hparams(hparams), ELSEWHERE)
-    sources = [src] if isinstance(src, str) else src
-    if len(sources)>2: raise InputError(f"--src has {len(sources)} names; give a discriminator and a generator, or one")
-    for o in sources: _check_weights(o)
-
-# %% ../nbs/59_cli.ipynb #e09795e1
-def _write_onnx(src, out, hparams, onnx, int8, more):
-    "Write ONNX files; refuse flags that belong to other forms"
-    if not onnx: raise InputError("--int8 is about ONNX files; add --onnx")
-    if more: raise InputError("--onnx knows no --push, --missing, --license and --language; leave these out")
-    if Path(out).suffix=='.npz': raise InputError(f"--onnx writes a folder, and --out is {out}; leave the ending out")
-    check_packages('--onnx', ONNX, 'onnx')
-    from electra_nbdev.sharing.convert import write_onnx
-    facts = write_onnx(src, out, int8, hparams)
-    print(f"{', '.join(facts['networks'])} in {out}")
-    return facts
+    from electra_nbdev.sharing.request import ConvertRequest
+    asked = ConvertRequest(src, out, hparams, missing, license, language, push, private, onnx, int8)
+    return asked.settle().run()

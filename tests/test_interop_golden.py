@@ -7,7 +7,6 @@ from torch import tensor
 from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
 import electra_nbdev.finetuning.qa # its kind of task
-from electra_nbdev.finetuning.glue import glue_facts
 from electra_nbdev.scoring.likelihood import original_scores
 from electra_nbdev.scoring.ranking import masked_scores
 from electra_nbdev.sharing.convert import convert_weights
@@ -126,7 +125,7 @@ def finetuned(run, folder):
     heads = {o: arrays[f'var/{o}'] for o in facts[run]['head_variables']}
     np.savez(folder/'ckpt.npz', **{o: base[o] for o in names}, **heads)
     (folder/'vocab.txt').write_bytes((GOLDEN/'vocab.txt').read_bytes())
-    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS, tasks=glue_facts())
+    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS)
     features = ('input_ids', 'segment_ids', 'input_mask', 'task_id')
     return arrays, {k: torch.from_numpy(arrays[f'feat/{k}']).long() for k in features}
 

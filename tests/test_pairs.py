@@ -17,10 +17,13 @@ from electra_nbdev.scoring.likelihood import Likelihood
 from electra_nbdev.scoring.pairs import (accuracies, compare_on_pairs, compared, difference, score_pairs,
                                          told_differences, told_ties, wilson)
 from electra_nbdev.scoring.score_files import read_pairs, texts_of
-from make import TOY, pieces, scored as home
+from make import TOY, electric_runs, pieces
 from terminal import bad, typed
 
 TOK = pieces(TOY)
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory): return electric_runs(tmp_path_factory.mktemp('user'))
 
 BLIMP = dict(sentence_good='Who left?', sentence_bad='Who leaved?', field='syntax', linguistics_term='irregular_forms',
              UID='irregular_past', simple_LM_method=True, pairID='0')

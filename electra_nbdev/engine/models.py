@@ -7,9 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 # %% auto #0
 __all__ = ['HUB_FILES', 'PACKED_BODIES', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path', 'model_folder',
            'check_run', 'check_examples', 'check_packed', 'check_fitting', 'check_place_of_run', 'check_source',
-           'check_missing', 'read_tasks', 'devices', 'check_device', 'device_of', 'check_precision', 'quiet_loading',
-           'weight_files', 'check_sizes', 'check_folder', 'refuse_code', 'load_pretrained', 'complete_network',
-           'max_input', 'check_body', 'body_of']
+           'check_weights', 'check_missing', 'read_tasks', 'devices', 'check_device', 'device_of', 'check_precision',
+           'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'refuse_code', 'load_pretrained',
+           'complete_network', 'max_input', 'check_body', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 import os, sys
@@ -147,6 +147,17 @@ def check_source(
     if any(o.is_file() for o in (*networks, folder/'tasks.json', folder/'model'/'tasks.json')): return
     raise InputError(f"{folder} holds no model; give a run, a Hugging Face folder, or a TensorFlow checkpoint")
 
+def check_weights(
+    src, # As a user types it
+):
+    "Refuse a file or a folder that holds no weights"
+    if str(src).startswith('hf:'): return
+    check_source(path := model_path(src))
+    if path.is_file() and path.suffix!='.npz' and not any(path.parent.glob('*.index')):
+        raise InputError(f"{path} is a file that holds no weights; give the folder it is in, a TensorFlow checkpoint, "
+                         "or an .npz with official names")
+
+# %% ../../nbs/engine/91_models.ipynb #3a8d72da
 def check_missing(
     missing:str, # What a network that has to be made shares
 ):

@@ -20,7 +20,7 @@ from ..data.tokenizer import vocab_place
 from ..engine.files import InputError, check_choice, check_out
 from ..engine.models import check_source, model_path
 from .score_files import (BEFORE, BLANK, CHOICE_WAYS, COLUMNS, PARTS, UNITS, WAYS, TextFile,
-                                               check_by, check_kind, check_one_test, check_references, choice_ways,
+                                               check_one_test, check_references, check_tuned, choice_ways,
                                                likelihood_ways, line_contexts, read_choices, read_nbest, read_pairs,
                                                read_weights, weights_path)
 
@@ -103,6 +103,7 @@ def ways_of(self:ScoreJob,
         if o not in ways: check_choice(f'`by` for {model}', o, ways)
     return ways
 
+# %% ../../nbs/scoring/45_request.ipynb #b6ee1775
 @patch
 def possible(self:ScoreJob,
     model, # Its name
@@ -229,10 +230,9 @@ class NBestJob(ScoreJob):
     name = 'nbest'
     def read(self):
         "Read the lists and the weights, which belong together"
-        self.tuned, (ways,) = read_weights(self.asked.weights) if self.asked.weights else None, self.ways
-        if self.tuned and (by := [*self.by, *ways][:1]): check_by(self.tuned, *by, ways)
-        self.lists = read_nbest(self.source)
-        if self.tuned: check_kind(self.tuned, self.lists)
+        self.tuned = read_weights(self.asked.weights) if self.asked.weights else None
+        self.lists, ways = read_nbest(self.source), self.ways[0]
+        if self.tuned: check_tuned(self.tuned, self.lists, next(iter([*self.by, *ways]), None), ways)
         else: check_references(self.lists)
 
     def run(self): # Indices that were chosen, or a table of word error rates
