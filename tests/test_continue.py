@@ -21,8 +21,8 @@ from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.networks.build import body_config, build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.schedule import warmup_decay
-from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
-from make import home, tales
+from electra_nbdev.data.tokenizer import SPECIALS
+from make import home, tales, pieces
 from terminal import at, bad, typed
 
 def continued(data='examples', **changes):
@@ -31,7 +31,7 @@ def continued(data='examples', **changes):
 
 CONTINUE = continued()
 
-def vocabulary(*pieces): return wordpiece({o: i for i,o in enumerate(pieces)})
+def vocabulary(*names): return pieces(names)
 
 def weights(run):
     tensors, _ = load_checkpoint(latest_checkpoint(run))

@@ -16,7 +16,7 @@ from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model
 from electra_nbdev.finetuning.tagging import (TagExample, TagTask, baseline_scores, chunk_task, conll_spans,
                                               read_tagged, row_cuts, span_scores, tag_task, word_pieces)
 from electra_nbdev.data.tokenizer import load_tokenizer
-from make import KINDS, WORDS, electra_folder, glue_files, roberta_folder, sentence, tagged, tags, write
+from make import KINDS, WORDS, electra_folder, glue_files, roberta_folder, tagged, tags, word_lists, write
 from terminal import bad, typed
 
 @pytest.fixture(scope='module')
@@ -250,7 +250,7 @@ def test_hub(monkeypatch):
     with pytest.raises(InputError, match='hf:none cannot be loaded'): chunk_task('chunk', 'hf:none')
 
 def test_parts_of_speech(home, tmp_path):
-    rows = [dict(words=o, tags=[KINDS[w] for w in o]) for o in map(sentence, range(20))]
+    rows = [dict(words=o, tags=[KINDS[w] for w in o]) for o in word_lists(20)]
     task = tag_task('speech', rows, rows, scheme=None)
     recipe = dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)
     trials = rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **recipe)
