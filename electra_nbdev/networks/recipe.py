@@ -197,26 +197,6 @@ def still_valid(
     if given.get('electric_objective') is False: gone = *gone, 'residual_energies'
     return {k: v for k,v in built.items() if k not in gone}
 
-# %% ../../nbs/networks/15_recipe.ipynb #8e096cb2
-def _bodies(hp, rng):
-    "Discriminator and generator before they are tied"
-    from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
-    from electra_nbdev.method.towers import TwoTowers
-    from electra_nbdev.method.generator import generator_config, official_init_
-    cfg, own = body_config(hp), hp.untied_generator_embeddings
-    narrow = generator_config(cfg, hp.generator_hidden_size, hp.generator_layers, own)
-    if not hp.untied_generator or not hp.has_discriminator: narrow = cfg
-    scorer = AutoModelForTokenClassification.from_config
-    if cfg.model_type=='electra': scorer = ElectraForPreTraining._from_config
-    discriminator = scorer(cfg) if hp.has_discriminator else None
-    if hp.two_tower_generator: generator = TwoTowers(narrow, hp.cloze_mode)
-    elif (hp.uniform_generator or reads_table(hp)) and hp.has_discriminator: generator = None
-    else: generator = AutoModelForMaskedLM.from_config(narrow)
-    for net in (discriminator, generator):
-        if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
-    if hp.residual_energies: discriminator.discriminator_predictions.dense_prediction.weight.data.zero_()
-    return discriminator, generator
-
 # %% ../../nbs/networks/15_recipe.ipynb #fe44ba98
 def read_hparams(
     src:str|Path|dict|None, # JSON text, a JSON file, a dict, or nothing
