@@ -118,7 +118,7 @@ def timeless(row): return {k: v for k,v in row.items() if k!='tokens_per_s'}
 def result(out):
     "All that two runs have to have in common at their end, bit-exact; only times are left out"
     tensors, state = load_checkpoint(latest_checkpoint(out))
-    state.pop('seconds')
+    state['callbacks']['JSONLLogger'].pop('seconds')
     nets = {f'{o.parent.name}/{k}': t for o in sorted(out.rglob('model.safetensors')) for k,t in load_file(o).items()}
     assert nets
     return tensors | nets, state, [timeless(o) for o in read_history(out/'history.jsonl')]

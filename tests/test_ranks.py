@@ -142,7 +142,7 @@ def test_processes_ask_each_other_rarely_and_together(monkeypatch):
 class Secs(Callback):
     "A clock that is ahead in one process"
     def before_batch(self):
-        if os.environ['RANK']=='1' and self.training and self.n_updates==7: self.save_checkpoints.due = 0
+        if os.environ['RANK']=='1' and self.training and self.n_updates==7: self.learn.save_at = 0
 
 def test_both_save_when_one_wants_to(made, tmp_path):
     d, hp = made

@@ -99,9 +99,8 @@ def resume_state(
     tensors |= {f'model/{n}': p for n,p in nets.model.named_parameters()}
     tensors |= {f'optimizer/{k}': t for k,t in nets.moments.items()}
     tensors['data/token_counts'] = torch.zeros(nets.hp.vocab_size, dtype=torch.int64)
-    tensors |= {'history/total': torch.zeros((), dtype=torch.float64), 'health/usual': torch.zeros(())}
-    counts = dict(format=FORMAT, step=nets.step, evaluated=nets.step, position=0, rows=0, seconds=0., skipped=0)
-    return tensors, counts | dict(rng=rng, circumstances={}, scaler={})
+    counts = dict(format=FORMAT, step=nets.step, evaluated=nets.step, position=0, rows=0)
+    return tensors, counts | dict(callbacks={}, rng=rng, circumstances={}, scaler={})
 
 # %% ../../nbs/sharing/47_convert.ipynb #b0ceec5c
 def _table(rows): return '\n'.join(['| | |', '|---|---|', *(f'| {k} | {v} |' for k,v in rows.items())])
