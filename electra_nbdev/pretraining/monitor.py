@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..engine.command import check_loggers
 from ..engine.files import atomic_file, atomic_write
-from ..engine.ranks import summed
+from ..engine.ranks import rank, summed
 from ..engine.training import count_updates, end_fit, finder_of, print_line
 from ..method.discriminator import IGNORE
 from ..method.optimizer import ElectraOptimizer
@@ -123,6 +123,22 @@ def sums(self:JSONLLogger)->Tensor: # A number for each of `names`, float64 on t
         if facts.isfinite().all(): self.total = self.total + facts
     self.unread = []
     return summed(torch.as_tensor(self.total, dtype=torch.float64))
+
+# %% ../../nbs/pretraining/21_monitor.ipynb #l0gst8aa
+@patch
+def state(self:JSONLLogger)->dict: # For a checkpoint
+    "The unfinished line: what its steps add up to in all processes, and their seconds"
+    return dict(total=self.sums(), seconds=self.seconds)
+
+# %% ../../nbs/pretraining/21_monitor.ipynb #l0gst8bb
+@patch
+def load_state(self:JSONLLogger,
+    state:dict, # From `state`
+):
+    "Go on with the line; process 0 holds the sums of all"
+    total, seconds = state['total'], state['seconds']
+    if total.ndim>1 or total.dtype!=torch.float64: raise ValueError('sums of another form')
+    self.total, self.seconds = torch.zeros_like(total) if rank() else total, float(seconds)
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #624b240c
 @patch
@@ -303,16 +319,16 @@ class TrainingMonitor(Callback):
         late:float=.5, # As for `diagnose`
     ):
         store_attr()
-        self.evals, self.told, self.waited = [], set(), 0.
+        self.told, self.waited = set(), 0.
 
     def after_validate(self):
         "Diagnose the evaluations so far, and the speed"
         if not self.in_fit or not (metrics := getattr(self, 'held_out', None)): return
-        self.evals.append(metrics)
         if self.learn.n_updates<YOUNG: return
         rows = self.history.rows if hasattr(self, 'history') else []
+        evals = [o['held_out'] for o in rows if 'held_out' in o] or [metrics]
         done = self.learn.n_updates/self.n_updates
-        for o in diagnose(self.evals, done, self.cures, self.late) + diagnose_speed(rows, self.waited):
+        for o in diagnose(evals, done, self.cures, self.late) + diagnose_speed(rows, self.waited):
             kind = re.split(r'\d', o)[0] # its words before the first number
             if kind not in self.told: print_line(o)
             self.told.add(kind)
@@ -410,6 +426,24 @@ def look(self:SkipBadGradients):
         print_line(f"Step {step}: update skipped, the gradient's norm is {norm:.4g} and the loss {loss:.4g}; "
                    f"the history names the examples ({self.skipped} of at most {self.max_skipped})")
     self.unseen = []
+
+# %% ../../nbs/pretraining/21_monitor.ipynb #sk1pst8a
+@patch
+def state(self:SkipBadGradients)->dict: # For a checkpoint
+    "Usual length of a gradient, and how many updates were skipped, those not looked at yet included"
+    self.look()
+    return dict(usual=self.usual, skipped=self.skipped)
+
+# %% ../../nbs/pretraining/21_monitor.ipynb #sk1pst8b
+@patch
+def load_state(self:SkipBadGradients,
+    state:dict, # From `state`
+):
+    "Go on where a run was stopped"
+    usual, skipped = state['usual'], state['skipped']
+    if usual.ndim or usual.dtype!=torch.float32 or type(skipped) is not int or not 0<=skipped<2**53:
+        raise ValueError(f'{skipped!r} skipped updates, usual length {usual}')
+    self.usual, self.skipped = usual, skipped
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #7b3cc674
 @patch

@@ -23,8 +23,9 @@ from fastcore.basics import patch
 # %% ../../nbs/pretraining/24_runs.ipynb #03358d8c
 from ..data.examples import load_examples
 from ..data.tokenizer import watched
-from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, newest_state, only_writer,
-                                             rng_state, save_checkpoint, saved_networks, set_rng_state, tensors_of)
+from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, load_states, newest_state,
+                                             only_writer, rng_state, save_checkpoint, saved_networks, set_rng_state,
+                                             states_of, tensors_of)
 from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, remove_leftovers, suggest, versions
 from ..engine.gpu import WorkingWeights
@@ -74,9 +75,8 @@ class StopOnSignal(Callback):
 def after_batch(self:StopOnSignal):
     "Stop where an update is complete, which saves"
     if self.n_accumulated or not self.training and n_processes()>1: return
-    save = getattr(self, 'save_checkpoints', None)
-    came, due = self.agree(self.came or 0, save is not None and time.monotonic()>=save.due)
-    if save is not None: save.agreed = bool(due)
+    came, due = self.agree(self.came or 0, time.monotonic()>=getattr(self, 'save_at', math.inf))
+    self.learn.save_due = bool(due)
     if not (came := int(came)): return
     self.learn.exit_code = 128 + came
     name = signal.Signals(came).name
@@ -88,7 +88,6 @@ class SaveCheckpoints(Callback):
     order = JSONLLogger.order+5
     pause, failed = 60, None # seconds until a failed save is tried again, and why it failed
     redraw = 0 # when the curves may be drawn again
-    agreed = False # whether one of several processes wants to save
     closed = False # whether the folder's lock has been given back
     def __init__(self,
         out, # Folder of the run
@@ -101,7 +100,7 @@ class SaveCheckpoints(Callback):
         "Start the clock; a search for a learning rate leaves no trace"
         self.run = not (self.closed or finder_of(self.learn))
         if self.run: (self.out/'checkpoints').mkdir(parents=True, exist_ok=True)
-        self.due = time.monotonic() + self.secs
+        self.learn.save_at, self.learn.save_due = time.monotonic()+self.secs, False # what processes agree on
 
 # %% ../../nbs/pretraining/24_runs.ipynb #71d6a2e1
 @patch
@@ -109,7 +108,7 @@ def after_batch(self:SaveCheckpoints):
     "Save within an interval; its end is saved after the evaluation"
     if not self.training or self.n_accumulated: return
     if self.n_updates>=self.evaluate_at: return
-    due = time.monotonic()>=self.due if n_processes()==1 else self.agreed
+    due = time.monotonic()>=self.save_at if n_processes()==1 else self.save_due
     if self.n_updates in self.at or due: self.save()
 
 @patch
@@ -135,7 +134,7 @@ def save(self:SaveCheckpoints,
         warnings.warn(f"NOT SAVED at step {self.n_updates}: {e}. The last good checkpoint stays; "
                       f"while training goes on, the next try is in {self.pause} s", stacklevel=2)
     now = time.monotonic()
-    self.due = now + (self.pause if self.failed else max(self.secs, 50*(now-start)))
+    self.learn.save_at = now + (self.pause if self.failed else max(self.secs, 50*(now-start)))
 
 # %% ../../nbs/pretraining/24_runs.ipynb #bf317ba1
 @patch
@@ -143,7 +142,6 @@ def write(self:SaveCheckpoints,
     curves:bool, # Draw the curves again
 ):
     "Bring the history up to date, then write the checkpoint that counts its lines"
-    self.skip_bad_gradients.look()
     tensors, state = learner_state(self.learn) # adds up what all processes have
     if rank(): return
     require_folder(self.out/'checkpoints')
@@ -157,21 +155,22 @@ def write(self:SaveCheckpoints,
     self.redraw = time.monotonic() + 100*(time.monotonic()-start)
 
 # %% ../../nbs/pretraining/24_runs.ipynb #11980986
-FORMAT = 3 # Of a checkpoint's state
+FORMAT = 4 # Of a checkpoint's state
+_FORMAT_OF_0_3 = 3 # Which knows no states of callbacks, and a run that has ended needs none
 
 def learner_state(
     learn:ElectraLearner, # Learner with an optimizer
 )->tuple[dict,dict]: # Tensors by name, and the rest as JSON knows it
     "All that continuing needs: weights, moments, random generators, place in the data, updates done"
-    (tensors, rng), logger, skipper = rng_state(), learn.jsonl_logger, learn.skip_bad_gradients
+    (tensors, rng), (own, callbacks) = rng_state(), states_of(learn.cbs)
     tensors |= for_writing({f'model/{n}': p for n,p in learn.model.named_parameters()})
     tensors |= for_writing({f'optimizer/{k}': v for k,v in learn.opt.moments().items()})
     tensors |= {'data/token_counts': torch.from_numpy(learn.dls.train.dataset.token_counts())}
-    tensors |= {'history/total': logger.sums(), 'health/usual': skipper.usual}
     counts = dict(step=learn.n_updates, position=learn.dls.train.position, evaluated=learn.evaluated,
-                  rows=len(learn.history.rows), seconds=logger.seconds, skipped=skipper.skipped)
+                  rows=len(learn.history.rows))
     scaler = learn.scaler.state_dict() if learn.scaler else {}
-    return tensors, dict(format=FORMAT, **counts, rng=rng, circumstances=resume_conditions(learn), scaler=scaler)
+    return tensors | own, dict(format=FORMAT, **counts, callbacks=callbacks, rng=rng,
+                               circumstances=resume_conditions(learn), scaler=scaler)
 
 # %% ../../nbs/pretraining/24_runs.ipynb #81328352
 def resume_conditions(
@@ -196,7 +195,8 @@ def restore(
 ):
     "Put a learner where a checkpoint was made"
     tensors, state = load_checkpoint(path)
-    if state.get('format', 1)!=FORMAT:
+    ended = state.get('step')==state.get('evaluated')==learn.hp.num_train_steps
+    if state.get('format', 1)!=FORMAT and not (ended and state.get('format')==_FORMAT_OF_0_3):
         raise InputError(f"{path} was written by another version of this program; finish the run with that version, "
                          "or begin a new one with --init and another --out")
     learn.model.to(learn.dls.device)
@@ -224,20 +224,14 @@ def _restore_random(learn, tensors, state):
         learn.changed.append('on a GPU sums have no fixed order unless torch.use_deterministic_algorithms(True) is set')
 
 def _restore_place(learn, tensors, state):
-    "Updates done, place in the data, sums of the history"
-    counts = [state[o] for o in ('step', 'position', 'evaluated', 'rows', 'skipped')]
-    step, position, evaluated, rows, skipped = counts
+    "Updates done, place in the data, lines of the history, states of callbacks"
+    counts = step, position, evaluated, rows = [state[o] for o in ('step', 'position', 'evaluated', 'rows')]
     sane = all(type(o) is int and 0<=o<2**53 for o in counts) and evaluated<=step<=learn.hp.num_train_steps
     if not sane: raise ValueError(f'counts are {counts}')
-    total, usual = tensors['history/total'], tensors['health/usual'].to(learn.dls.device)
-    if total.ndim>1 or total.dtype!=torch.float64 or usual.ndim or usual.dtype!=torch.float32:
-        raise ValueError('sums of another form')
-    logger, history, skipper = learn.jsonl_logger, learn.history, learn.skip_bad_gradients
     learn.n_updates, learn.dls.train.position, learn.evaluated = step, position, evaluated
-    if history.path: history.rewind(rows)
-    logger.total, logger.seconds = torch.zeros_like(total) if rank() else total, float(state['seconds'])
-    skipper.usual, skipper.skipped = usual, skipped
-    learn.training_monitor.evals = [o['held_out'] for o in history.rows if 'held_out' in o]
+    if learn.history.path: learn.history.rewind(rows)
+    gone = load_states(learn.cbs, tensors, state.get('callbacks', {}))
+    learn.changed += [f'the callback {o}, which had a state, is gone' for o in gone]
 
 # %% ../../nbs/pretraining/24_runs.ipynb #40238344
 def load_objective(
