@@ -440,7 +440,7 @@ def test_a_saved_model(home, tmp_path):
     weights = learn.model.encoder.state_dict()['embeddings.word_embeddings.weight']
     saved = AutoModel.from_pretrained(tmp_path/'saved').state_dict()
     assert saved['embeddings.word_embeddings.weight'].equal(weights)
-    with pytest.raises(InputError, match='no fine-tuned model'): ft.load_finetuned(home/'glue')
+    with pytest.raises(InputError, match='holds no model'): ft.load_finetuned(home/'glue')
 
 # The hub, without one
 
