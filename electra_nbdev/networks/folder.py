@@ -250,6 +250,9 @@ def load(self:ModelFolder,
 ): # Network
     "A saved network, none of whose weights is missing"
     model, info = load_pretrained(cls, where, output_loading_info=True, **kwargs)
+    if name=='encoder' and getattr(model, 'decoder', None):
+        raise InputError(f"{where} holds a {model.config.model_type}, an encoder with a decoder; give an encoder, "
+                         "such as ELECTRA or BERT")
     made = sorted(info['missing_keys'])
     lacking = [o for o in made if not (name=='encoder' and 'pooler' in o)]
     if lacking and name=='encoder':
@@ -288,9 +291,6 @@ def open_encoder(self:ModelFolder,
     from transformers import AutoModel
     where, config = self.encoder_folder(), self.configuration(**changes)
     encoder = self.load('encoder', AutoModel, where, config=config, dtype=torch.float32)
-    if getattr(encoder, 'decoder', None):
-        raise InputError(f"{where} holds a {config.model_type}, an encoder with a decoder; give an encoder, such as "
-                         "ELECTRA or BERT")
     if self.unfinished: self.take_newest(encoder)
     return encoder
 
