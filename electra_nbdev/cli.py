@@ -19,9 +19,6 @@ from fastcore.script import bool_arg, is_cli
 from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_loggers, check_packages,
                                           command, known_hparams, list_fields, objective_file)
 from .engine.files import InputError, check_choice, check_out
-from .finetuning.recipe import finetune_preset
-from .finetuning.request import FinetuneRequest, PredictRequest
-from .finetuning.tables import as_table
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -392,6 +389,7 @@ def electra_finetune(
 ):
     "Fine-tune on tasks and evaluate; run again, it keeps the finished trials"
     if hparams=='help': return _list_finetuning(recipe)
+    from electra_nbdev.finetuning.request import FinetuneRequest # which needs pyarrow, and --help needs none
     job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
                           recipe, hparams, trials, seed, predict_test, eval_only, skip_bad_rows, device, precision,
                           compile).settle()
@@ -400,6 +398,7 @@ def electra_finetune(
 # %% ../nbs/59_cli.ipynb #e9afcc16
 def _list_finetuning(recipe):
     "Print the hyper-parameters of fine-tuning"
+    from electra_nbdev.finetuning.recipe import finetune_preset
     print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
 
 # %% ../nbs/59_cli.ipynb #b77ecedb
@@ -414,9 +413,9 @@ def electra_predict(
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
-    found = PredictRequest(model, src, out, task, skip_bad_rows, device).settle().run()
-    print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
-    return found
+    from electra_nbdev.finetuning.request import PredictRequest
+    job = PredictRequest(model, src, out, task, skip_bad_rows, device).settle()
+    return job.report(job.run())
 
 # %% ../nbs/59_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'), places='src hparams')
