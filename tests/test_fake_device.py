@@ -231,7 +231,7 @@ def test_likelihoods_stay_on_the_gpu(monkeypatch, how, padded):
     "The shipped models; which tokens are asked for one by one is not known where there are no values"
     monkeypatch.setattr(torch.Tensor, 'nonzero', lambda o: torch.zeros(7, 2, dtype=torch.long, device=o.device))
     if how=='passes': scores = load_likelihood('tiny', device='cpu').scores
-    else: scores = load_likelihood('electric', 'towers' if how=='towers' else 'energy', device='cpu').scores
+    else: scores = load_likelihood('electric', 'towers' if how=='towers' else 'energies', device='cpu').scores
     if how=='ELECTRA-TT': scores = partial(scores, mask_prob=.15)
     with pretended_gpu() as watch, torch.no_grad():
         to_gpu(scores.args[0])

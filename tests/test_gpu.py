@@ -14,7 +14,7 @@ from electra_nbdev.engine.models import device_of, devices
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
 from electra_nbdev.pretraining.graph import CompileStep
-from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
+from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
 from electra_nbdev.scoring.score import load_scorer, score_tokens
 from learners import Dtypes
 from make import NARROW, VARIANTS, made, no_curves
@@ -115,7 +115,7 @@ def test_scores_are_those_of_the_cpu():
     text = 'The cat sat on the mathematics, and nobody had asked why.'
     here, there = (score_tokens(load_scorer('tiny', device=o), text) for o in (GPU, 'cpu'))
     assert here.probs==pytest.approx(there.probs, abs=1e-3) and here.alternatives.keys()==there.alternatives.keys()
-    for by in ('energy', 'towers'):
+    for by in ('energies', 'towers'):
         a, b = (pseudo_log_likelihood(load_likelihood('electric', by, device=o), [text])[0] for o in (GPU, 'cpu'))
         assert a['scores']==pytest.approx(b['scores'], abs=1e-2)
 

@@ -42,18 +42,19 @@ from torch.utils.data import get_worker_info
 from ..data.tokenizer import warn_unknown, watched, write_tokenizer
 from ..engine.checkpoint import read_tensors
 from ..engine.files import InputError, one_line
-from ..engine.models import device_of, max_input, quiet_loading, read_tasks
+from ..engine.models import device_of, max_input, quiet_loading
 from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,
                                            print_line, progress_bars)
 from ..engine.weights import head_name
-from .recipe import (FinetuneHParams, check_finetuned, encoder_tokenizer, finetune_preset,
+from .recipe import (FinetuneHParams, finetune_preset,
                                              open_encoder, open_model, settle_recipe, task_named)
 from .tables import SHARE
 from .tasks import Feature, Task, TextTask, task_kind, text_task
 from ..method.generator import hidden_states
 from ..method.optimizer import electra_optimizer, param_depth, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
+from ..networks.folder import ModelFolder
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #fd6c275d
 def task_batch(
@@ -695,11 +696,11 @@ def load_finetuned(
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
 )->FinetuneLearner: # To predict with
     "Open a fine-tuned model"
-    src = check_finetuned(folder)
-    saved, hparams = read_tasks(src)
+    found = ModelFolder(folder)
+    (saved, hparams), src = found.read_tasks(), found.task
     tasks, hp = {n: _task_of(o, src) for n,o in saved.items()}, finetune_preset(**hparams)
-    encoder = open_encoder(src, replace(hp, model_hparam_overrides={}, from_scratch=False))
-    tok, none = encoder_tokenizer(src, encoder.config.vocab_size), {n: [] for n in tasks}
+    encoder = open_encoder(found, replace(hp, model_hparam_overrides={}, from_scratch=False))
+    tok, none = found.tokenizer(any_kind=True), {n: [] for n in tasks}
     learn = finetune_learner(finetune_dls(tasks, none, none, tok, hp, device_of(device)), encoder, hp)
     path = src/'heads.safetensors'
     try: learn.model.heads.load_state_dict(read_tensors(path))

@@ -7,9 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/recipe.html.md"""
 # %% auto #0
 __all__ = ['REFUSED', 'OPENERS', 'KINDS', 'NO_TASK', 'TASK_DEFAULTS', 'FINETUNE_PRESETS', 'MAY_DIFFER', 'FinetuneHParams',
            'register', 'find_task', 'task_name', 'task_folder', 'check_task', 'task_defaults', 'finetune_preset',
-           'encoder_folder', 'finetuned_folder', 'check_finetuned', 'task_named', 'open_encoder', 'encoder_tokenizer',
-           'open_model', 'model_size', 'settle_recipe', 'shared_settings', 'trial_records', 'check_facts',
-           'check_trials']
+           'task_named', 'open_encoder', 'open_model', 'model_size', 'settle_recipe', 'shared_settings',
+           'trial_records', 'check_facts', 'check_trials']
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #8be9fdf2
 import json
@@ -18,9 +17,9 @@ from pathlib import Path
 
 from ..engine.command import check_fields, known_hparams, ranged
 from ..engine.files import InputError, check_choice, read_json, suggest
-from ..engine.models import load_pretrained, max_input, model_path
+from ..engine.models import max_input
+from ..networks.folder import ModelFolder
 from ..networks.hparams import ELSEWHERE, SIZES
-from ..networks.recipe import read_hparams
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #bc3355ae
 @dataclass(frozen=True)
@@ -209,40 +208,7 @@ def finetune_preset(
     defaults = FINETUNE_PRESETS[name][size] | task_defaults(tasks) | debug
     return FinetuneHParams(**dict(model_size=size) | defaults | overrides)
 
-# %% ../../nbs/finetuning/30_recipe.ipynb #addd456c
-def encoder_folder(
-    model, # `tiny`, a folder, or `hf:name`
-)->Path: # For `from_pretrained`
-    "Where the weights are"
-    folder = model_path(model)
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; give a run, a Hugging Face folder, hf:name, or tiny")
-    for o in (folder/'discriminator', folder/'electric', folder/'model', folder):
-        if (o/'config.json').is_file(): return o
-    if (folder/'checkpoints').is_dir():
-        raise InputError(f"{folder} is still in training; a run can be fine-tuned when it has its `discriminator`")
-    raise InputError(f"{folder} holds no model; give the folder of a run, or one with a config.json")
-
 # %% ../../nbs/finetuning/30_recipe.ipynb #bc19739d
-def finetuned_folder(
-    folder, # Folder of a task, or its `model`, or hf:name; or a folder that holds a single task
-)->Path|None:
-    "Where the files of a fine-tuned model are, if there is one"
-    folder = model_path(folder)
-    for o in (folder/'model', folder):
-        if (o/'tasks.json').is_file(): return o
-    inside = sorted(o.parent for o in folder.glob('*/model/tasks.json'))
-    if len(inside)>1:
-        raise InputError(f"{folder} holds several models; give one of {', '.join(str(o.parent) for o in inside)}")
-    return inside[0] if inside else None
-
-def check_finetuned(
-    folder, # As for `finetuned_folder`
-)->Path: # Of the model
-    "Refuse a folder without a fine-tuned model"
-    if where := finetuned_folder(folder): return where
-    raise InputError(f"{folder} holds no fine-tuned model; give a folder that electra_finetune wrote")
-
 def task_named(
     name:str|None, # Of a task; None: the first
     tasks:dict, # {name: task} of a fine-tuned model
@@ -253,22 +219,6 @@ def task_named(
     raise InputError(f"the model has no task {name!r}; it has {', '.join(tasks)}.{suggest(name, tasks)}")
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #6b8383c8
-def _newest(run, encoder):
-    "The encoder's weights in the newest checkpoint of a run"
-    from electra_nbdev.engine.checkpoint import newest_state, tensors_of # torch takes a second, a wrong name needs none
-    tensors, body = tensors_of(newest_state(run)[0], 'model'), encoder.base_model_prefix
-    if read_hparams(Path(run)/'hparams.json').get('gdes'): # a sum
-        table = f'{body}.embeddings.word_embeddings.weight'
-        tensors[f'discriminator.{table}'] = tensors[f'discriminator.{table}'] + tensors[f'generator.{table}']
-    own = f'discriminator.{body}.'
-    return {k.removeprefix(own): t for k,t in tensors.items() if k.startswith(own)}
-
-def _load_newest(encoder, run):
-    "Take the weights of the newest checkpoint; all of them have to be there"
-    gaps = encoder.load_state_dict(_newest(run, encoder), strict=False).missing_keys
-    if any('pooler' not in o for o in gaps):
-        raise InputError(f"the newest checkpoint of {run} lacks weights of its encoder; give another folder")
-
 def _prepared(encoder, hp):
     "An encoder with the fast paths that it has"
     from transformers import ElectraModel
@@ -279,62 +229,36 @@ def _prepared(encoder, hp):
     return with_packed_dropout(encoder)
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #eb6e9dae
-_CURE = 'give an encoder, such as ELECTRA or BERT'
-
 def _check_sees_text(encoder, src):
     "Refuse a network whose first state does not depend on the text"
     import torch
     ids = torch.tensor([[5, 4, 5, 4], [5, 4, 5, 5]])
     with torch.no_grad(): first = encoder.eval()(ids)[0][:,0]
-    if torch.equal(*first): raise InputError(f"{src} reads left to right, its first state sees no text; {_CURE}")
+    if torch.equal(*first): raise InputError(f"{src} reads left to right, its first state sees no text; "
+                                                "give an encoder, such as ELECTRA or BERT")
 
 def open_encoder(
     model, # `tiny`, a folder, or `hf:name`
     hp:FinetuneHParams=FinetuneHParams(), # `model_hparam_overrides`, `from_scratch`
 ): # An encoder of `transformers`
     "An encoder without a head"
-    import torch
-    from transformers import AutoConfig, AutoModel
-    from electra_nbdev.engine.checkpoint import unfinished
-    src = encoder_folder(model)
-    config = load_pretrained(AutoConfig, src, **hp.model_hparam_overrides)
-    if hp.from_scratch: encoder = AutoModel.from_config(config)
-    else:
-        encoder, info = load_pretrained(AutoModel, src, config=config, output_loading_info=True, dtype=torch.float32)
-        if getattr(encoder, 'decoder', None):
-            raise InputError(f"{src} holds a {config.model_type}, an encoder with a decoder; {_CURE}")
-        gaps = sorted(o for o in info['missing_keys'] if 'pooler' not in o)
-        if gaps: raise InputError(f"{src} lacks weights of its encoder, such as {gaps[0]}; was it saved completely?")
-        if unfinished(model): _load_newest(encoder, model)
-    _check_sees_text(encoder, src)
+    src = model if isinstance(model, ModelFolder) else ModelFolder(model)
+    if hp.from_scratch:
+        from transformers import AutoModel # loads torch, which a refusal does not need
+        encoder = AutoModel.from_config(src.configuration(**hp.model_hparam_overrides))
+    else: encoder = src.open('encoder', **hp.model_hparam_overrides)
+    _check_sees_text(encoder, src.src)
     return _prepared(encoder, hp)
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #1cea9c36
-def encoder_tokenizer(
-    model, # `tiny`, a folder, or `hf:name`
-    n_embeddings:int, # Rows of the encoder's embedding matrix
-): # A fast tokenizer of Hugging Face
-    "The tokenizer beside a model, checked against it"
-    from electra_nbdev.data.tokenizer import check_pieces, load_tokenizer
-    src = encoder_folder(model)
-    if not any(src.glob('tokenizer*.json')) and not any(src.glob('vocab.*')):
-        raise InputError(f"{src} has no tokenizer; put its vocab.txt or tokenizer.json there")
-    if (src/'vocab.txt').is_file(): tok = load_tokenizer(src)
-    else:
-        from transformers import AutoTokenizer
-        tok = load_pretrained(AutoTokenizer, src)
-    if not tok.is_fast: raise InputError(f"{src} has a slow tokenizer only; give a model with a tokenizer.json")
-    check_pieces(tok, n_embeddings, src)
-    return tok
-
 def open_model(
     model, # `tiny`, a folder, or `hf:name`
     **hparams, # `model_hparam_overrides`, `from_scratch`
 )->tuple: # Encoder and tokenizer
     "An encoder and its tokenizer"
     hparams = {k: v for k,v in hparams.items() if k in ('model_hparam_overrides', 'from_scratch')}
-    encoder = open_encoder(model, finetune_preset(**hparams))
-    return encoder, encoder_tokenizer(model, encoder.config.vocab_size)
+    src = ModelFolder(model)
+    return open_encoder(src, finetune_preset(**hparams)), src.tokenizer(any_kind=True)
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #2299bd5b
 def model_size(

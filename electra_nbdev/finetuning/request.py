@@ -15,11 +15,11 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ..engine.files import InputError, atomic_write, check_choice, check_free, check_out
-from ..engine.models import check_precision, read_tasks
-from .recipe import (NO_TASK, check_finetuned, check_task, check_trials, encoder_folder,
-                                             finetune_preset, task_named)
+from ..engine.models import check_precision
+from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, check_table,
                                              is_question_table, labelled_texts)
+from ..networks.folder import ModelFolder
 from ..networks.recipe import given_hparams
 
 # %% ../../nbs/finetuning/35_request.ipynb #ae24d02a
@@ -108,7 +108,7 @@ def _job(self:FinetuneRequest,
     training = given.get('do_train') is not False
     finetune_preset(self.recipe, **given)
     check_precision(self.precision)
-    if training and not str(self.model).startswith('hf:'): encoder_folder(self.model)
+    if training and not str(self.model).startswith('hf:'): ModelFolder(self.model).encoder_folder()
     for folder in networks:
         check_free(folder, 'trials', 'trial-*', 'evaluation.json')
         if training: check_trials(folder, self.recipe, **given)
@@ -256,14 +256,14 @@ class PredictRequest:
 @patch
 def settle(self:PredictRequest)->'PredictJob':
     "Refuse, without torch, what cannot be done"
-    model = check_finetuned(self.model)
-    kind, settings = task_named(self.task, read_tasks(model)[0]).values()
+    model = ModelFolder(self.model)
+    kind, settings = task_named(self.task, model.read_tasks()[0]).values()
     if self.out:
         check_out(self.out, src=self.src)
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
         check_choice(f'the ending of `out` {self.out}', Path(self.out).suffix, known)
     if columns := _needed(kind, settings, self.src): check_table(self.src, columns, self.skip_bad_rows)
-    return PredictJob(model, self.src, self.out, self.task, self.skip_bad_rows, self.device)
+    return PredictJob(model.task, self.src, self.out, self.task, self.skip_bad_rows, self.device)
 
 # %% ../../nbs/finetuning/35_request.ipynb #4079218a
 def _needed(kind, settings, path):

@@ -34,10 +34,11 @@ from ..engine.training import compile_callbacks, precision_callbacks, print_metr
 from .finetune import (FinetuneLearner, TaskNetwork, finetune_dls, finetune_learner,
                                                load_finetuned, n_steps, read_examples, read_rows, read_split,
                                                save_model, split_examples, task_groups)
-from .recipe import (FinetuneHParams, check_facts, finetuned_folder, open_model, settle_recipe,
+from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, trial_records)
 from .tasks import PEERS
 from ..method.generator import official_init_
+from ..networks.folder import ModelFolder
 
 # %% ../../nbs/finetuning/34_trials.ipynb #01ce3b32
 def run_trial(
@@ -307,7 +308,7 @@ def evaluate_trials(
 )->dict: # {trial: {task: {measure: number}}}
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
     out, trials, metrics, device = Path(out), Trials(out), {}, join_processes(device)
-    if not trials.records and finetuned_folder(model) is None:
+    if not trials.records and ModelFolder(model).task is None:
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task as `model`")
     for name,o in (trials.models if trials.records else dict(model=model)).items():

@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/learner.html.md"
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'pretrain_dls', 'held_out_batches', 'EvaluationInterval', 'EmbeddingsOnly',
            'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'with_checkpointed_layers', 'untried',
-           'late', 'match_examples', 'with_special_ids', 'spare_threads', 'time_steps', 'evaluation_batches',
-           'most_steps', 'steps_within', 'faster_precision', 'choose_precision']
+           'late', 'match_examples', 'check_case', 'with_special_ids', 'spare_threads', 'time_steps',
+           'evaluation_batches', 'most_steps', 'steps_within', 'faster_precision', 'choose_precision']
 
 # %% ../../nbs/pretraining/21_learner.ipynb #aca5e193
 import gc, math, os, re, time
@@ -53,7 +53,7 @@ from ..method.optimizer import electra_optimizer, param_groups
 from ..method.schedule import ClipNorm, LinearWarmupDecay
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from ..networks.build import build_networks, has_towers, masking_of, save_networks
-from ..networks.recipe import PretrainHParams, differences, preset, with_length, with_steps
+from ..networks.recipe import PretrainHParams, for_examples, preset, with_steps
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
 def sample_examples(
@@ -71,10 +71,11 @@ def sample_examples(
 def open_examples(
     data, # Folder of examples, the sample if None
     hp:PretrainHParams, # Recipe to check them against
+    facts=None, # `example_facts` of `data`, if they have been read
 )->tuple: # Training and held-out examples
     "Open what a run learns from and what it is evaluated on"
     folder, held = sample_examples(hp) if data is None else (Path(data), Path(data)/'held_out')
-    train = load_examples(folder, hp)
+    train = load_examples(folder, hp, facts)
     if held.is_dir(): return train, load_examples(held, hp)
     print(f"{folder} has no held-out documents: evaluations are on training text, and flatter the run", flush=True)
     return train, train
@@ -379,19 +380,22 @@ def match_examples(
     given=(), # Names of the hyper-parameters that the user has set
 )->PretrainHParams:
     "A recipe with the vocabulary and the length of the examples, unless the user set them"
-    sizes = dict(vocab_size=examples.recipe['vocab_size'], max_seq_length=examples.width)
-    change = {k: v for k,v in sizes.items() if k not in given and getattr(hp, k)!=v}
-    matched = with_length(hp, examples.width, given) if 'max_seq_length' in change else hp
-    if examples.packed and 'length_schedule' not in given: change['length_schedule'] = () # rows cannot be split
-    matched = replace(matched, **change)
+    matched = replace(hp, **for_examples(vars(hp), examples.recipe, given))
+    check_case(hp, examples, given)
+    return matched
+
+# %% ../../nbs/pretraining/21_learner.ipynb #a9803022
+def check_case(
+    hp:PretrainHParams, # Recipe
+    examples:Examples, # What it is to be trained on
+    given, # Names of the hyper-parameters that the user has set
+):
+    "Refuse a recipe that asks for upper case, and a vocabulary without"
     if 'do_lower_case' in given and not hp.do_lower_case and getattr(examples.tokenizer, 'do_lower_case', False):
         raise InputError(f"hparam `do_lower_case` is false, but the vocabulary of {examples.path} is lower-cased; "
                          "electra_vocab --lower-case false trains another")
-    said = {k: v for k,(_,v) in differences(hp, matched).items()
-            if k!='length_schedule' or examples.packed} # `minutes` may shorten it
-    if said: print('From the examples:', ', '.join(f'{k} {v}' for k,v in said.items()), flush=True)
-    return matched
 
+# %% ../../nbs/pretraining/21_learner.ipynb #fb53ae1b
 def with_special_ids(
     hp:PretrainHParams, # Recipe
     tok, # Tokenizer of the examples
@@ -401,7 +405,7 @@ def with_special_ids(
     ids = special_token_ids(tok)
     named = dict(pad_token_id=ids.pad, cls_token_id=ids.cls, sep_token_id=ids.sep,
                  bos_token_id=ids.cls, eos_token_id=ids.sep)
-    return replace(hp, body=hp.body | named)
+    return hp if hp.body==hp.body | named else replace(hp, body=hp.body | named)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #c79d83b0
 @patch

@@ -22,11 +22,10 @@ from fastcore.basics import patch
 
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
-from ..engine.models import PRECISIONS, check_device, check_examples, check_precision, device_of
-from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, differences,
-                                           is_plain, preset, read_hparams, resolve_hparams, tie_of,
+from ..engine.models import PRECISIONS, check_device, check_precision, device_of
+from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, differences, for_examples,
+                                           given_hparams, is_plain, preset, read_hparams, recipe_values, tie_of,
                                            with_steps)
-
 
 # %% ../../nbs/pretraining/25_plan.ipynb #72ba1a6c
 class Body(NamedTuple):
@@ -403,7 +402,7 @@ def _memory_of_machine():
 # %% ../../nbs/pretraining/25_plan.ipynb #8d9da39b
 def measured_device(
     hp:PretrainHParams, # Recipe
-    data=None, # Folder of examples; if None the embedded sample, whose vocabulary may be smaller
+    facts=None, # `ExampleFacts`; if None the embedded sample, whose vocabulary may be smaller
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision=None, # As for `electra_pretrain`
     seconds:float=30., # Of the last measurement and those of smaller batches, about
@@ -415,7 +414,7 @@ def measured_device(
     from electra_nbdev.pretraining.learner import open_examples, pretrain_dls, sample_examples, time_steps
     here, device = this_device(device), device_of(device)
     gpu, bf16 = device.type!='cpu', precision=='bf16'
-    examples = open_examples(data, hp) if data else [load_examples(o) for o in sample_examples(hp)]
+    examples = open_examples(facts.path, hp, facts) if facts else [load_examples(o) for o in sample_examples(hp)]
     small = replace(hp, vocab_size=examples[0].recipe['vocab_size'], train_batch_size=min(4, hp.train_batch_size),
                     eval_batch_size=min(16, hp.eval_batch_size), grad_accumulation=1)
     build_networks(small) # loads what a training needs
@@ -587,7 +586,7 @@ def make_plan(
     seconds, device = seconds_of(budget) if budget is not None else None, device and device.lower()
     _check_plan(device, measure, seconds, name or hparams or data, how.get('precision'))
     if not 0<=(how.get('price') or 0)<math.inf: raise InputError(f"--price is {how['price']}; give 0 or more")
-    if data: check_examples(data)
+    facts = _facts(data)
     known = {}
     def place(hp):
         if device in GPUS: return named_device(device, hp)
@@ -598,22 +597,28 @@ def make_plan(
         size = hp.model_size if hp.model_size=='tiny' or not budget else 'small' # is measured for larger ones as well
         if size not in known:
             print_line(f'Timing steps of {size} ...')
-            here = measured_device(preset(size) if budget else hp, data, device, how.get('precision'))
+            here = measured_device(preset(size) if budget else hp, facts, device, how.get('precision'))
             known[size] = here._replace(libraries=min(o.libraries for o in (here, *known.values()))) # of the first
         return known[size]
     if seconds: return recipe_within(seconds, place, **how)
-    hp = _recipe(name or 'small', read_hparams(hparams), data)
+    hp = _recipe(name or 'small', read_hparams(hparams), facts)
     return plan_run(hp, place(hp), **how)
 
+# %% ../../nbs/pretraining/25_plan.ipynb #bf61bf8b
+def _facts(data):
+    "What examples were made of, if any are named"
+    if not data: return None
+    from electra_nbdev.data.examples import example_facts # takes a quarter of a second
+    return example_facts(data)
+
 # %% ../../nbs/pretraining/25_plan.ipynb #52550ef2
-def _recipe(name, given, data):
+def _recipe(name, given, facts):
     "A preset with what the user gave, and the vocabulary and the length of the examples"
-    hp = resolve_hparams(name, given)
+    values = recipe_values('small' if 'run' in given else name, given_hparams(given))
+    if facts: values |= for_examples(values, facts.recipe, given)
+    hp = PretrainHParams(**values)
     if not has_formula(hp): _configuration(hp)
-    if not data: return hp
-    from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.pretraining.learner import match_examples
-    return match_examples(hp, load_examples(data), given)
+    return hp
 
 # %% ../../nbs/pretraining/25_plan.ipynb #28a6e7de
 def _check_plan(device, measure, budget, recipe, precision):
