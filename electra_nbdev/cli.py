@@ -18,10 +18,8 @@ from fastcore.script import bool_arg, is_cli
 from .engine.command import CONTINUES, Required, Several, SomeNames, command, list_fields
 from .finetuning.recipe import finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
-from .finetuning.tables import as_table
 from .networks.recipe import preset
 from .pretraining.request import PretrainRequest, evaluate_run
-
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -309,9 +307,8 @@ def electra_predict(
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
-    found = PredictRequest(model, src, out, task, skip_bad_rows, device).settle().run()
-    print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
-    return found
+    job = PredictRequest(model, src, out, task, skip_bad_rows, device).settle()
+    return job.report(job.run())
 
 # %% ../nbs/59_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'), places='src hparams')

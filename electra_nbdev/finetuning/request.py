@@ -16,9 +16,9 @@ from fastcore.basics import patch
 
 from ..engine.files import InputError, atomic_write, check_choice, check_free, check_out
 from ..engine.models import check_precision
-from .recipe import (NO_TASK, check_task, check_trials, finetune_preset, task_named)
-from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, check_table, is_question_table,
-                                             labelled_texts)
+from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
+from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, check_table,
+                                             is_question_table, labelled_texts)
 from ..networks.folder import ModelFolder
 from ..networks.recipe import given_hparams
 
@@ -287,6 +287,15 @@ class PredictJob(PredictRequest):
         rows = learn.predict_rows(task.read(self.src, self.skip_bad_rows), task, self.src)
         if self.out: atomic_write(self.out, (PREDICTION_FORMS | task.forms)[Path(self.out).suffix](rows))
         return rows_as_frame(rows)
+
+# %% ../../nbs/finetuning/35_request.ipynb #83a3d9be
+@patch
+def report(self:PredictJob,
+    found, # From `run`
+): # The same
+    "Print how many predictions are where, or the predictions"
+    print(f'{len(found):,} predictions in {self.out}' if self.out else as_table(found).rstrip())
+    return found
 
 # %% ../../nbs/finetuning/35_request.ipynb #597c28f2
 def predict_file(
