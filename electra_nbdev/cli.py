@@ -204,6 +204,7 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     "Refuse what can be seen to be wrong without torch, which takes seconds to load"
     from electra_nbdev.networks import recipe
     from electra_nbdev.engine import models
+    from electra_nbdev.networks.folder import ModelFolder
     given = recipe.given_hparams(hparams, seed=seed)
     if not init: recipe.preset(preset or 'tiny', **given)
     models.check_precision(precision)
@@ -211,7 +212,7 @@ def _check_values(preset, hparams, steps, extend, seed, precision, log, data, ou
     own = objective_file(objective)[1] if objective else None
     made_of = models.check_examples(data, given) if data else None
     if body: models.check_body(body)
-    if init: models.check_weights(init)
+    if init and not init.startswith('hf:'): ModelFolder(init) # refuses what holds no weights
     out = Path(out or f"runs/{given.get('model_name', 'electra')}")
     models.check_place_of_run(out)
     if extend: recipe.check_longer(out, steps)

@@ -30,7 +30,7 @@ from ..engine.training import print_line
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
-from ..networks.interop import open_pretrained
+from ..networks.folder import open_pretrained
 from .learner import ElectraLearner
 from .monitor import JSONLLogger, rounded
 from ..networks.build import body_config, build_networks, objective_of

@@ -29,19 +29,16 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 # %% ../../nbs/scoring/42_likelihood.ipynb #52433e87
 from ..data.tokenizer import (UNREAD, check_pieces, special_token_ids, text_backend, warn_unknown,
                                           watched)
-from ..engine.checkpoint import unfinished
 from ..engine.fast_cpu import with_unread_masks
 from ..engine.files import InputError, atomic_file, build_lock, check_choice
-from ..engine.models import (complete_network, device_of, load_pretrained, max_input, model_folder,
-                                         quiet_loading)
+from ..engine.models import device_of, max_input
 from ..method.discriminator import token_logits
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
-from ..networks.build import kept_folder, load_networks
-from .score import (load_scorer, max_tokens, model_tokenizer, open_in_training, prior_step,
-                                       saved_recipe, trained_rate, windows)
-from .score_files import COLUMNS, PARTS, UNITS, TextFile, likelihood_ways
+from ..networks.folder import ModelFolder
+from .score import load_scorer, max_tokens, prior_step, windows
+from .score_files import COLUMNS, PARTS, UNITS, TextFile
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #9fbe66ab
 @dataclass
@@ -213,38 +210,15 @@ def token_scores(
     return rows
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #ced6c1d1
-def _objective_scores(model, by, hp):
+def _objective_scores(model, by, source):
     "Scores by two towers, or by the energies above them"
     if by=='towers': return partial(tower_scores, model)
-    return partial(energy_scores, model, mask_prob=None if kept_folder(hp)=='electric' else trained_rate(hp))
-
-def _open_towers(folder, run, hp, vocab):
-    "An objective with two towers, its tokenizer and the length of its inputs"
-    saved = run/kept_folder(hp)
-    if unfinished(folder) or not (saved/'config.json').is_file(): return open_in_training(run, hp, vocab)
-    with quiet_loading(): model = load_networks(run, hp).eval()
-    config = model.discriminator.config
-    return model, model_tokenizer(saved, config.vocab_size), max_tokens(hp, model.discriminator)
-
-def _open_masked(folder, run, hp, vocab):
-    "The same of a masked language model"
-    saved = run/'generator' if (run/'generator').is_dir() else folder
-    known = (saved/'config.json').is_file()
-    if hp and (unfinished(folder) or not known):
-        model, *rest = open_in_training(run, hp, vocab)
-        return model.generator, *rest
-    if not known:
-        raise InputError(f"{folder} holds no model that gives likelihoods; give a run, or a masked language model")
-    with quiet_loading(): net = complete_network(AutoModelForMaskedLM, saved)
-    return net, model_tokenizer(saved, net.config.vocab_size), max_tokens(hp, net)
+    return partial(energy_scores, model, mask_prob=None if source.kept=='electric' else source.mask_prob)
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #009505fd
-def _open_causal(folder):
-    "A causal language model, its tokenizer, the length of its inputs, and what stands before a text"
-    net, tok = complete_network(AutoModelForCausalLM, folder), load_pretrained(AutoTokenizer, folder)
-    check_pieces(tok, net.config.vocab_size, folder)
-    length = min(CAUSAL_TOKENS, max_input(net) or CAUSAL_TOKENS)
-    return net.eval(), tok, length, ([] if tok.bos_token_id is None else [tok.bos_token_id], [])
+def _frame(tok):
+    "What stands before and after a text for a causal language model"
+    return [] if tok.bos_token_id is None else [tok.bos_token_id], []
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #849af0fd
 def load_likelihood(
@@ -254,26 +228,27 @@ def load_likelihood(
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Likelihood:
     "Open a trained model that scores texts"
-    folder, device, frame = model_folder(path), device_of(device), None
-    run = folder.parent if (folder/'towers').is_dir() else folder
-    hp, ways = saved_recipe(run), likelihood_ways(folder)
-    by = by or ways[0]
-    check_choice(f'`by` for {path}', by, ways)
-    if by=='p-replaced':
-        s = load_scorer(path, vocab, device)
-        model, tok, length = s.discriminator, s.tokenizer, s.max_length
-        scores = partial(original_scores, model, s.mask_prob)
-    elif by=='log-likelihood':
-        model, tok, length, frame = _open_causal(folder)
-        scores = partial(causal_scores, model)
-    elif by in ('towers', 'energies'):
-        model, tok, length = _open_towers(folder, run, hp, vocab)
-        scores = _objective_scores(model, by, hp)
-    else:
-        model, tok, length = _open_masked(folder, run, hp, vocab)
-        scores = partial(pass_scores, model, tok.mask_token_id, within_words=by=='word-l2r')
+    source, device, frame = ModelFolder(path), device_of(device), None
+    by = by or source.ways[0]
+    check_choice(f'`by` for {path}', by, source.ways)
+    if by=='p-replaced': return _of_scorer(load_scorer(path, vocab, device), str(path))
+    if by in ('towers', 'energies'): model = source.objective()
+    else: model = source.open('causal' if by=='log-likelihood' else 'generator')
+    tok = source.tokenizer(vocab, any_kind=by=='log-likelihood')
+    length = source.length or max_tokens(model)
+    if by=='log-likelihood':
+        scores, frame = partial(causal_scores, model), _frame(tok)
+        length = min(CAUSAL_TOKENS, max_input(model) or CAUSAL_TOKENS)
+    elif by in ('towers', 'energies'): scores = _objective_scores(model, by, source)
+    else: scores = partial(pass_scores, model, tok.mask_token_id, within_words=by=='word-l2r')
     model = with_unread_masks(model).to(device)
     return Likelihood(scores, tok, length, device, by, model, by in ('pll', 'word-l2r'), frame, str(path))
+
+def _of_scorer(s, path):
+    "Likelihoods by P(replaced)"
+    model = with_unread_masks(s.discriminator).to(s.device)
+    scores = partial(original_scores, model, s.mask_prob)
+    return Likelihood(scores, s.tokenizer, s.max_length, s.device, 'p-replaced', model, False, None, path)
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #6050a00d
 def _places(text, tokens, per):

@@ -31,7 +31,8 @@ from ..finetuning.finetune_recipe import finetune_preset
 from ..finetuning.glue import glue_facts
 from ..method.discriminator import token_logits
 from ..method.towers import shift
-from ..networks.interop import Pretrained, open_pretrained
+from ..networks.folder import open_pretrained
+from ..networks.foreign import Pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..networks.build import has_towers, kept_folder, save_networks
 from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
