@@ -96,6 +96,7 @@ def unfinished(self:ModelFolder)->bool:
     from electra_nbdev.engine.checkpoint import unfinished # loads torch
     return unfinished(self.path)
 
+# %% ../../nbs/networks/18_folder.ipynb #638033db
 @patch(as_prop=True)
 def in_training(self:ModelFolder)->bool:
     "Whether the newest checkpoint has its weights"
@@ -120,11 +121,13 @@ def kept(self:ModelFolder)->str|None: # None: its recipe is not known
     from electra_nbdev.networks.build import kept_folder
     return kept_folder(self.recipe) if self.recipe else None
 
+# %% ../../nbs/networks/18_folder.ipynb #3737bdf0
 @patch(as_prop=True)
 def mask_prob(self:ModelFolder)->float|None: # None: its recipe is not known
     "Masking rate in training"
     return self.recipe.mask_prob if self.recipe else None
 
+# %% ../../nbs/networks/18_folder.ipynb #daeece58
 @patch(as_prop=True)
 def length(self:ModelFolder)->int|None: # None: its recipe is not known
     "Tokens of the sequences that it was trained to read; in training, of the longest so far"
@@ -143,6 +146,7 @@ def ways(self:ModelFolder)->tuple: # Names, the default first
         return ('pll', 'word-l2r', *(['p-replaced'] if 'discriminator' in self.networks else []))
     return self.ways_of_network()
 
+# %% ../../nbs/networks/18_folder.ipynb #e0ace20a
 @patch
 def refuse_foreign(self:ModelFolder):
     "Official names say too little to use weights as they are"
@@ -170,6 +174,7 @@ class Keys:
     made:list # Parameters that it lacks: new, random
     left:list # Its keys without a place
 
+# %% ../../nbs/networks/18_folder.ipynb #c1a1ecfc
 @patch
 def note(self:ModelFolder,
     name:str, # Of a network
@@ -199,7 +204,7 @@ def where(self:ModelFolder,
     run, path = self.run, self.path
     places = dict(discriminator=(run/'discriminator', run), generator=(run/'generator', path), causal=(path,),
                   encoder=(path/'discriminator', path/'electric', path/'model', path))[name]
-    if name=='encoder' and self.task: places = self.task,
+    if name=='encoder' and self.kind=='task': places = self.task,
     if name=='encoder' and self.recipe and not self.recipe.has_discriminator: places = run/'generator', path
     return next((o for o in places if (o/'config.json').is_file()), None)
 
@@ -217,6 +222,7 @@ def open(self:ModelFolder,
     if where is None: raise InputError(f"{self.path} holds no {name}; give a run, or a folder that has one")
     return self.load(name, _class_of(name, where), where)
 
+# %% ../../nbs/networks/18_folder.ipynb #7c5962fb
 @patch(as_prop=True)
 def newest_model(self:ModelFolder):
     "Both networks of the newest checkpoint, read once"
@@ -260,7 +266,14 @@ def configuration(self:ModelFolder,
 ): # Of `transformers`
     "Configuration of the encoder"
     from transformers import AutoConfig
-    if (where := self.where('encoder')) is not None: return load_pretrained(AutoConfig, where, **changes)
+    return load_pretrained(AutoConfig, self.encoder_folder(), **changes)
+
+# %% ../../nbs/networks/18_folder.ipynb #dfc20708
+@patch
+def encoder_folder(self:ModelFolder)->Path:
+    "Where the encoder is, or what stands in the way"
+    if self.kind in ('npz', 'tensorflow'): self.refuse_foreign()
+    if (where := self.where('encoder')) is not None: return where
     if (self.path/'checkpoints').is_dir():
         raise InputError(f"{self.path} is still in training; a run can be fine-tuned when it has its networks")
     raise InputError(f"{self.path} holds no model; give the folder of a run, or one with a config.json")
@@ -273,7 +286,7 @@ def open_encoder(self:ModelFolder,
     "An encoder without a head, with the newest weights of a run in training"
     import torch
     from transformers import AutoModel
-    config, where = self.configuration(**changes), self.where('encoder')
+    where, config = self.encoder_folder(), self.configuration(**changes)
     encoder = self.load('encoder', AutoModel, where, config=config, dtype=torch.float32)
     if getattr(encoder, 'decoder', None):
         raise InputError(f"{where} holds a {config.model_type}, an encoder with a decoder; give an encoder, such as "
@@ -281,6 +294,7 @@ def open_encoder(self:ModelFolder,
     if self.unfinished: self.take_newest(encoder)
     return encoder
 
+# %% ../../nbs/networks/18_folder.ipynb #d1b80eb3
 @patch
 def take_newest(self:ModelFolder,
     encoder, # Changed in place

@@ -24,7 +24,6 @@ from ..data.tokenizer import (UNREAD, check_pieces, fingerprint, load_tokenizer,
                                           text_backend, warn_unknown, word_starts)
 from ..engine.files import InputError
 from ..engine.models import device_of, max_input
-from ..networks.build import has_towers
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/scoring/41_score.ipynb #5264a76f
@@ -247,13 +246,13 @@ def load_scorer(
     length, rate = source.length or max_tokens(d), source.mask_prob or SCORE_MASK_PROB
     return Scorer(d, g, source.tokenizer(vocab), length, rate, device)
 
-Scorer.from_pretrained = staticmethod(load_scorer)
-
 def _generator_beside(source):
     "The masked language model of a run, which proposes words"
-    if source.in_training and not source.alone:
-        return None if has_towers(source.newest_model) else source.open('generator')
-    return source.open('generator') if 'generator' in source.networks else None
+    there = 'generator' in source.networks or source.in_training and not source.alone
+    generator = source.open('generator') if there else None
+    return None if hasattr(generator, 'towers') else generator
+
+Scorer.from_pretrained = staticmethod(load_scorer)
 
 # %% ../../nbs/scoring/41_score.ipynb #048968b2
 def show_scores(

@@ -27,8 +27,8 @@ from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
 from ..engine.weights import SLOTS, head_name, official_name
-from ..finetuning.finetune_recipe import finetune_preset
-from ..finetuning.glue import glue_facts
+from ..finetuning.recipe import finetune_preset
+from ..finetuning.tasks import glue_facts
 from ..method.discriminator import token_logits
 from ..method.towers import shift
 from ..networks.folder import open_pretrained
