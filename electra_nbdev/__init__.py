@@ -13,8 +13,6 @@ FACES = dict(
     finetune="""FinetuneHParams FinetuneRequest PredictRequest Task TextTask text_task glue_task qa_task tag_task
         TextTaskDataLoaders electra_classifier finetune_learner run_trials finetune_tasks load_finetuned
         predict_file""".split(),
-    finetune="""FinetuneHParams finetune_preset TextTaskDataLoaders electra_classifier finetune_dls finetune_learner
-        load_finetuned open_encoder text_task glue_task FinetuneRequest PredictRequest""".split(),
     score="""Scorer load_scorer show_scores load_likelihood pseudo_log_likelihood surprisal read_pairs score_pairs
         accuracies load_chooser rank_choices ScoreRequest""".split()) # {module: its main names}
 
