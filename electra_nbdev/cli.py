@@ -9,19 +9,19 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
            'electra_finetune', 'electra_predict', 'electra_convert']
 
 # %% ../nbs/59_cli.ipynb #eebda072
-import json, shlex
-from dataclasses import replace
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import (CONTINUES, Required, Several, SomeNames, check_loggers, command, list_fields,
-                                          objective_file)
-from .engine.files import InputError, check_choice, check_out
+from .engine.command import CONTINUES, Required, Several, SomeNames, command, list_fields
 from .finetuning.recipe import finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
 from .finetuning.tables import as_table
+from .networks.recipe import preset
+from .pretraining.request import PretrainRequest, evaluate_run
+
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -171,104 +171,14 @@ def electra_pretrain(
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     if hparams=='help': return _list_hparams(preset or 'tiny')
-    _check_flags(steps, minutes, extend, body, init, carry_optimizer)
-    _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
-    from electra_nbdev.pretraining import continue_pretraining as pre, learner
-    learner.spare_threads(hp := _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body))
-    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
-    how |= dict(shard=shard, given=pre.read_hparams(hparams), objective=_objective(objective))
-    if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
-    return _ended(pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how))
-
-# %% ../nbs/59_cli.ipynb #dd4248ee
-def _objective(where):
-    "A class from a file of the user's"
-    if not where: return None
-    from electra_nbdev.pretraining.runs import load_objective
-    return load_objective(where)
-
-def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
-    "Refuse flags that contradict each other"
-    if steps is not None and minutes is not None:
-        raise InputError("--steps and --minutes were both given; give one of them")
-    if extend and steps is None:
-        why = "; with --minutes the run would be lengthened again whenever the command is repeated" if minutes else ""
-        raise InputError(f"--extend needs the new number of steps; give it with --steps{why}")
-    if steps is not None and steps<1 or minutes is not None and not 0<minutes<1e6:
-        raise InputError("--steps and --minutes have to be positive")
-    if carry_optimizer and not init:
-        raise InputError("--carry-optimizer takes over the optimizer of a run; name that run with --init")
-    if body and init:
-        raise InputError("--body and --init were both given; weights bring their body along, so leave one out")
-
-# %% ../nbs/59_cli.ipynb #37e6c086
-def _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective):
-    "Refuse what can be seen to be wrong without torch, which takes seconds to load"
-    from electra_nbdev.networks import recipe
-    from electra_nbdev.engine import models
-    from electra_nbdev.networks.folder import ModelFolder
-    given = recipe.given_hparams(hparams, seed=seed)
-    if not init: recipe.preset(preset or 'tiny', **given)
-    models.check_precision(precision)
-    check_loggers(log)
-    own = objective_file(objective)[1] if objective else None
-    made_of = models.check_examples(data, given) if data else None
-    if body: models.check_body(body)
-    if init and not init.startswith('hf:'): ModelFolder(init) # refuses what holds no weights
-    out = Path(out or f"runs/{given.get('model_name', 'electra')}")
-    models.check_place_of_run(out)
-    if extend: recipe.check_longer(out, steps)
-    if not (out/'hparams.json').is_file(): return
-    recipe.check_objective(out, own)
-    recipe.check_trained_on(out, made_of)
-    if not (init and recipe.run_facts(out).get('init')): recipe.check_init(out, dict(folder=init) if init else {})
-    _check_same(out, given, preset, None if extend else steps)
-
-# %% ../nbs/59_cli.ipynb #c4e18abf
-def _check_same(out, given, size, steps):
-    "Refuse hyper-parameters, a size or a number of steps that the run that is there does not have"
-    from electra_nbdev.networks.recipe import LENGTH, load_hparams, preset, refuse_other
-    was = load_hparams(out/'hparams.json')
-    if size: given = dict(model_size=preset(size).model_size) | given
-    if steps: given = given | dict(num_train_steps=steps)
-    refuse_other(out, was, preset(**vars(was) | given), () if steps else LENGTH)
+    asked = PretrainRequest(data, out, preset, hparams, steps, minutes, extend, seed, device, precision, compile, shard,
+                            log, body, init, objective, carry_optimizer)
+    return _ended(asked.settle().run())
 
 # %% ../nbs/59_cli.ipynb #53bc50a3
 def _list_hparams(name):
     "Print the hyper-parameters of a preset"
-    from electra_nbdev.networks.recipe import preset
     print(f'Hyper-parameters of {name}:\n{list_fields(preset(name))}')
-
-# %% ../nbs/59_cli.ipynb #2f41493c
-def _origin(init):
-    "Weights to begin with, if any are named"
-    from transformers.utils.logging import disable_progress_bar
-    from electra_nbdev.pretraining.continue_pretraining import open_origin
-    if is_cli(): disable_progress_bar() # of saving a file
-    return open_origin(init) if init else None
-
-# %% ../nbs/59_cli.ipynb #7ddf24d5
-def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
-    "Preset, or the run that is there < examples < hparams < flags; what `--steps` implies gives way to `--hparams`"
-    from electra_nbdev.pretraining.continue_pretraining import restarted
-    from electra_nbdev.engine.models import body_of
-    from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.pretraining.learner import match_examples
-    from electra_nbdev.networks.build import body_config
-    from electra_nbdev.networks.recipe import check_width, load_hparams, read_hparams, resolve_hparams
-    from electra_nbdev.pretraining.runs import with_steps
-    given = read_hparams(hparams)
-    there = Path(out or f"runs/{given.get('model_name', 'electra')}")/'hparams.json'
-    was = load_hparams(there) if there.is_file() and not (preset or body) else None
-    if was: hp = resolve_hparams(hparams=dict(vars(was), run={}) | given, seed=seed)
-    elif origin: hp = origin.recipe(preset, given, seed=seed)
-    else: hp = resolve_hparams(preset or 'tiny', given, seed=seed, body=body_of(body) if body else None)
-    check_width(hp, given)
-    body_config(hp) # refuses an encoder that cannot be built
-    if data: hp = match_examples(hp, load_examples(data), given)
-    if steps is None or was and steps==was.num_train_steps: return hp
-    hp = restarted(hp, steps) if origin else with_steps(hp, steps)
-    return replace(hp, **{k: given[k] for k in ('num_warmup_steps', 'save_checkpoints_steps') if k in given})
 
 # %% ../nbs/59_cli.ipynb #b4f454f6
 def summary(
@@ -310,17 +220,10 @@ def electra_evaluate(
     objective:str=None, # FILE:CLASS, if the run was trained with an objective of your own
 ):
     "Metrics of both networks on held-out examples"
-    from electra_nbdev.engine import models
-    from electra_nbdev.networks import recipe
-    models.check_run(run)
     if data and (held := Path(data)/'held_out').is_dir():
         print(f'Evaluating on {held}', flush=True)
         data = held
-    recipe.check_objective(run, objective_file(objective)[1] if objective else None)
-    made_of = models.check_examples(data, recipe.read_hparams(Path(run)/'hparams.json')) if data else None
-    recipe.check_vocabulary(run, made_of)
-    from electra_nbdev.pretraining.runs import evaluate_run
-    found = evaluate_run(run, data, device, _objective(objective))
+    found = evaluate_run(run, data, device, objective)
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
     return found
 

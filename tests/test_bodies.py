@@ -19,7 +19,8 @@ from transformers import (AutoConfig, AutoModelForMaskedLM, AutoModelForTokenCla
                           DebertaV2Tokenizer, ElectraForPreTraining, RobertaConfig, RobertaTokenizer)
 
 from electra_nbdev.cli import electra_pretrain
-from electra_nbdev.pretraining.continue_pretraining import Origin, continue_pretraining, open_origin
+from electra_nbdev.pretraining.continue_pretraining import Origin, open_origin
+from electra_nbdev.pretraining.request import continue_pretraining, run_pretraining
 from electra_nbdev.pretraining.learner import match_examples
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
@@ -29,7 +30,6 @@ from electra_nbdev.pretrain import (ClipNorm, LinearWarmupDecay, MaskTokens, Rep
                                     build_examples, build_networks, electra_optimizer, load_examples, load_networks,
                                     param_groups, preset, save_networks, step_loss, train_vocab)
 from electra_nbdev.engine.models import body_of
-from electra_nbdev.pretraining.runs import run_pretraining
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
 from make import CONFIGS, SIZE

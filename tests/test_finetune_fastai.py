@@ -337,7 +337,7 @@ def test_export_holds_no_data(learn, tmp_path):
 def test_several_processes_are_refused(learn):
     import fastai.distributed
     for name in ('distrib_ctx', 'to_distributed', 'to_parallel'):
-        with pytest.raises(InputError, match='24_distributed'): getattr(learn, name)()
+        with pytest.raises(InputError, match='25_distributed'): getattr(learn, name)()
 
 # Several tasks
 

@@ -3,7 +3,7 @@ import pytest
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.networks.recipe import preset
-from electra_nbdev.pretraining.runs import run_folder
+from electra_nbdev.pretraining.request import run_folder
 
 import hostile
 

@@ -10,7 +10,8 @@ from matplotlib import pyplot as plt
 from fastai.callback.core import Callback
 
 from electra_nbdev.pretraining import learner as pretrain, runs
-from electra_nbdev.pretraining.continue_pretraining import continue_pretraining, open_origin
+from electra_nbdev.pretraining.continue_pretraining import open_origin
+from electra_nbdev.pretraining.request import continue_pretraining, evaluate_run, run_pretraining
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.pretraining.learner import match_examples, pretrain_dls, untried
 from electra_nbdev.data.examples import build_examples, load_examples
@@ -23,8 +24,7 @@ from electra_nbdev.networks.build import build_networks, load_networks, load_wei
 from electra_nbdev.networks.recipe import preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.finetuning import recipe as finetuning_recipe
-from electra_nbdev.pretraining.runs import (SaveCheckpoints, evaluate_run, loggers, restore, resume_conditions,
-                                            run_pretraining)
+from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids
 from learners import Dtypes, remove
 from make import NARROW, VARIANTS, made, no_curves

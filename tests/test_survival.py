@@ -30,7 +30,8 @@ from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.networks.build import body_config
 from electra_nbdev.networks.recipe import preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.pretraining.runs import SaveCheckpoints, check_resumable, restore
+from electra_nbdev.pretraining.runs import SaveCheckpoints, restore
+from electra_nbdev.pretraining.request import PretrainRequest
 from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.finetuning.request import run_trials
@@ -819,8 +820,7 @@ def test_fuzzed_recipe_of_a_run(made, tmp_path_factory, data):
         test_fuzzed_recipe_of_a_run.dir = tmp_path_factory.mktemp('recipe')
     out, was = test_fuzzed_recipe_of_a_run.dir, (d/'whole/hparams.json').read_bytes()
     (out/'hparams.json').write_bytes(data.draw(garbled(len(was)))(was))
-    train = load_examples(d/'examples', hp)
-    try: assert check_resumable(out, hp, train.recipe)==hp
+    try: assert PretrainRequest(d/'examples', out, hparams=hp).settle().hp==hp
     except InputError: pass
 
 @pytest.mark.parametrize('text', [

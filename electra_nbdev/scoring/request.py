@@ -241,7 +241,7 @@ class NBestJob(ScoreJob):
 
 # %% ../../nbs/scoring/45_request.ipynb #0863d007
 @patch
-def tune(self:NBestJob)->'DataFrame': # Word error rates
+def tune(self:NBestJob): # `DataFrame` of word error rates
     "Tune weights, and report what they change"
     from electra_nbdev.scoring.ranking import rerank_report, score_nbest
     how, found = score_nbest(next(self.opened()), self.lists, self.out)
