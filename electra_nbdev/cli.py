@@ -329,4 +329,3 @@ def electra_convert(
     from electra_nbdev.sharing.request import ConvertRequest
     asked = ConvertRequest(src, out, hparams, missing, license, language, push, private, onnx, int8)
     return asked.settle().run()
-

@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import tensor
 from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
-from electra_nbdev.finetuning.tasks import glue_facts
 from electra_nbdev.scoring.likelihood import original_scores
 from electra_nbdev.scoring.ranking import masked_scores
 from electra_nbdev.sharing.convert import convert_weights

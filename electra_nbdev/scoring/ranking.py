@@ -32,7 +32,6 @@ from .pairs import wilson
 from .score_files import (BLANK, TunedWeights, check_references, check_tuned, choice_ways,
                                                weights_path)
 
-
 # %% ../../nbs/scoring/44_ranking.ipynb #8a81cdce
 def rank_choices(
     model:Likelihood, # From `load_chooser`

@@ -21,9 +21,8 @@ from ..engine.files import InputError, check_choice, check_out
 from ..networks.folder import ModelFolder
 from .score_files import (BEFORE, BLANK, CHOICE_WAYS, COLUMNS, PARTS, UNITS, WAYS, TextFile,
                                                check_one_test, check_references, check_tuned, choice_ways,
-                                               line_contexts, read_choices, read_nbest, read_pairs,
-                                               read_weights, weights_path)
-
+                                               line_contexts, read_choices, read_nbest, read_pairs, read_weights,
+                                               weights_path)
 
 # %% ../../nbs/scoring/45_request.ipynb #a30a4332
 @dataclass(frozen=True)

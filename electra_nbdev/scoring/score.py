@@ -243,8 +243,8 @@ def load_scorer(
         raise InputError(f"{source.path} has no network that tells replaced tokens (electra_objective is false); give "
                          "a run that has, or ask this one for likelihoods")
     d, g = source.open('discriminator'), _generator_beside(source)
-    length = source.length or max_tokens(d)
-    return Scorer(d, g, source.tokenizer(vocab), length, source.mask_prob or SCORE_MASK_PROB, device)
+    length, rate = source.length or max_tokens(d), source.mask_prob or SCORE_MASK_PROB
+    return Scorer(d, g, source.tokenizer(vocab), length, rate, device)
 
 def _generator_beside(source):
     "The masked language model of a run, which proposes words"

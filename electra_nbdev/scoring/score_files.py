@@ -23,7 +23,6 @@ from ..engine.files import InputError, check_choice, one_line, read_json
 from ..engine.rows import (TABLES, BadRows, format_of, json_lines, looks_like, table_rows, text_lines,
                                        text_rows)
 
-
 # %% ../../nbs/scoring/40_score_files.ipynb #52b81645
 def read_pairs(
     path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`

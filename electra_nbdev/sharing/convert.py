@@ -266,7 +266,6 @@ def _official_recipe(nets, tasks):
     said |= dict(vocab_size=nets.hp.vocab_size, embedding_size=nets.hp.embedding_size)
     return finetune_preset('official', nets.hp.model_size, tuple(tasks), **said)
 
-
 # %% ../../nbs/sharing/47_convert.ipynb #83335379
 def _write_texts(nets, folder, heads, tasks):
     "A fine-tuned model of this library"

@@ -50,7 +50,7 @@ def settle(self:ConvertRequest): # A `ConvertJob`, for ONNX an `OnnxJob`
     if len(sources)>2:
         raise InputError(f"`src` has {len(sources)} names; give a discriminator and a generator, or one")
     for o in sources:
-        if not str(o).startswith('hf:'): ModelFolder(o)
+        if not str(o).startswith('hf:'): ModelFolder(o) # refuses what holds no weights
     return (OnnxJob if self.onnx else ConvertJob)(self, given)
 
 # %% ../../nbs/sharing/48_request.ipynb #f3858850
