@@ -10,17 +10,18 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
 
 # %% ../nbs/59_cli.ipynb #eebda072
 import shlex
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import (CONTINUES, ONNX, Required, Several, SomeNames, check_packages, command,
-                                          known_hparams, list_fields)
-from .engine.files import InputError, check_choice, check_out
+from .engine.command import CONTINUES, Required, Several, SomeNames, command, list_fields
+from .finetuning.recipe import finetune_preset
+from .finetuning.request import FinetuneRequest, PredictRequest
+from .finetuning.tables import as_table
 from .networks.recipe import preset
 from .pretraining.request import PretrainRequest, evaluate_run
+
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -286,94 +287,15 @@ def electra_finetune(
 ):
     "Fine-tune on tasks and evaluate; run again, it keeps the finished trials"
     if hparams=='help': return _list_finetuning(recipe)
-    columns = dict(text=text_column, pair=pair_column, label=label_column, dev=dev, regression=regression)
-    _check_table(task, data_dir, csv, predict_test, columns)
-    how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile)
-    tasks = _tasks(None if eval_only else model, task, data_dir, out, csv, columns, skip_bad_rows, how)
-    return _fine_tuned(model, tasks, data_dir, out, skip_bad_rows, predict_test, how)
+    job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
+                          recipe, hparams, trials, seed, predict_test, eval_only, skip_bad_rows, device, precision,
+                          compile).settle()
+    return job.report(job.run())
 
 # %% ../nbs/59_cli.ipynb #e9afcc16
-def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile):
-    "What a fine-tuning call changes"
-    if eval_only and compile:
-        raise InputError("--compile is about training, which --eval-only leaves out; give one of them")
-    if eval_only and predict_test:
-        raise InputError("--eval-only evaluates on dev sets; leave it out for --predict-test, finished trials are kept")
-    from electra_nbdev.engine.models import check_precision
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
-    from electra_nbdev.networks.recipe import given_hparams
-    check_precision(precision)
-    given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
-                          do_train=False if eval_only else None)
-    finetune_preset(recipe, **given) # refuses typos
-    return given | dict(preset=recipe, device=device, precision=precision, compile=compile)
-
 def _list_finetuning(recipe):
     "Print the hyper-parameters of fine-tuning"
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
-
-# %% ../nbs/59_cli.ipynb #234cc9f4
-def _check_table(task, data_dir, csv, predict_test, columns):
-    "Refuse flags that contradict each other"
-    flags = {k: f'--{k}' if k in ('dev', 'regression') else f'--{k}-column' for k in columns}
-    given = [flags[k] for k,v in columns.items() if v or v is False]
-    if not csv:
-        if given: raise InputError(f"{given[0]} is about a table, which is not there; give it with --csv")
-        if task and data_dir: return
-        raise InputError("--task and --data-dir are needed, or a table with --csv, --text-column and "
-                         "--label-column")
-    lacking = [o for o in ('--text-column', '--label-column') if o not in given]
-    if lacking: raise InputError(f"--csv needs the names of its columns; give {' and '.join(lacking)}")
-    if data_dir: raise InputError("--csv and --data-dir were both given; give one of them")
-    if predict_test: raise InputError("a table has no test set; predict a file with electra_predict")
-    if isinstance(task, list) and len(task)>1: raise InputError("a table is one task; give --task one name")
-
-# %% ../nbs/59_cli.ipynb #6838a1ef
-def _tasks(model, task, data_dir, out, csv, columns, skip_bad, how):
-    "The tasks; a model, a name, a folder, trials or a row that will not do is refused before torch is loaded"
-    from electra_nbdev.engine.files import check_free
-    from electra_nbdev.finetuning.finetune_recipe import check_task, check_trials, encoder_folder
-    if model and not model.startswith('hf:'): encoder_folder(model)
-    names = [task] if isinstance(task, str) else task or [Path(csv).stem]
-    folders = names if csv else ['+'.join(check_task(o, data_dir) for o in name.split('+')) for name in names]
-    given = {k: v for k,v in how.items() if k not in ('device', 'precision', 'compile')}
-    for o in folders:
-        check_free(Path(out)/o, 'trials', 'trial-*', 'evaluation.json')
-        if model: check_trials(Path(out)/o, **given)
-    return [_table_task(csv, names[0], skip_bad, **columns)] if csv else names
-
-# %% ../nbs/59_cli.ipynb #5a1f51af
-def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
-    "The task of a table, described before torch is loaded"
-    from electra_nbdev.finetuning.finetune_recipe import labelled_texts
-    labels, examples = labelled_texts(name, csv, dev, None, text, pair, label, regression, skip_bad)
-    classes = labels or ()
-    shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')
-    if all(o.isdigit() for o in classes): shown += ' (for numbers give --regression true)'
-    print(f'{name}: `{label}` ' + (f'has {len(classes)} classes: {shown}' if classes else 'is a number'), flush=True)
-    if classes: print(_most_frequent(examples), flush=True)
-    from electra_nbdev.finetuning.tasks import task_of_texts
-    return task_of_texts(name, labels, examples, (text, pair))
-
-def _most_frequent(examples):
-    "What a model has to beat"
-    best = Counter(o.label for o in examples['train']).most_common(1)[0][0]
-    rows, about = examples.get('dev', examples['train']), '' if 'dev' in examples else 'about '
-    share = sum(o.label==best for o in rows)/len(rows)
-    return f"answering `{best}` every time has an accuracy of {about}{share:.1%}"
-
-# %% ../nbs/59_cli.ipynb #b68facd5
-def _fine_tuned(model, tasks, data_dir, out, skip_bad, predict_test, how):
-    "Fine-tune, with what others report in the picture; print what was found, and where it is"
-    from electra_nbdev.finetuning.glue import PEERS, write_submission
-    from electra_nbdev.finetuning.trials import finetune_tasks, report
-    results = finetune_tasks(model, tasks, data_dir, out, skip_bad, peers=PEERS, **how)
-    print(report(results, out))
-    if not predict_test: return results
-    if path := write_submission(out): print(f'Predictions for the leaderboard: {path}')
-    else: print(f'Predictions of the test sets: the folder predictions of each task in {out}')
-    return results
 
 # %% ../nbs/59_cli.ipynb #b77ecedb
 @command(renamed=dict(input='src'), places='model src device',
@@ -387,37 +309,9 @@ def electra_predict(
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
-    _check_prediction(model, src, out, task, skip_bad_rows)
-    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging # their tasks
-    from electra_nbdev.finetuning.finetune import predict_file
-    from electra_nbdev.finetuning.finetune_recipe import as_table
-    found = predict_file(model, src, out, task, device, skip_bad_rows)
+    found = PredictRequest(model, src, out, task, skip_bad_rows, device).settle().run()
     print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
     return found
-
-# %% ../nbs/59_cli.ipynb #999afbe2
-def _check_prediction(model, path, out, task, skip_bad):
-    "Refuse what can be seen to be wrong without torch"
-    from electra_nbdev.engine import models
-    from electra_nbdev.finetuning.finetune_recipe import (COLUMN_FORMS, PREDICTION_FORMS, check_finetuned, check_table,
-                                                          task_named)
-    tasks, _ = models.read_tasks(check_finetuned(model))
-    kind, settings = task_named(task, tasks).values()
-    if out:
-        check_out(out, src=path)
-        known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
-        check_choice(f'the ending of --out {out}', Path(out).suffix, known)
-    if columns := _columns_of(kind, settings, path): check_table(path, columns, skip_bad)
-
-def _columns_of(kind, settings, path):
-    "Columns that a file to predict must have; none where the task alone can tell"
-    from electra_nbdev.finetuning.finetune_recipe import QUESTIONS, is_question_table
-    form, word = Path(path).suffix, settings.get('word')
-    if kind=='QATask': return QUESTIONS if is_question_table(path) else ()
-    if kind=='TagTask' and form=='.jsonl': return [word if isinstance(word, str) else 'words']
-    if kind!='TextTask' and (kind, form) not in [('GlueTask', o) for o in ('.csv', '.jsonl', '.txt')]: return ()
-    columns = [o for o in settings.get('columns', ()) if o]
-    return ['text'] if form=='.txt' and len(columns)==1 else columns
 
 # %% ../nbs/59_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'), places='src hparams')
@@ -435,37 +329,7 @@ def electra_convert(
 ):
     "Open networks of any format; write them for transformers, for this library, under official names, or as ONNX"
     if hparams=='help': return _list_hparams('small')
-    if private and not push: raise InputError("--private is about a repository on the hub; name it with --push")
-    _check_conversion(src, out, hparams, missing)
-    more = push or license or language or missing!='embeddings'
-    if onnx or int8: return _write_onnx(src, out, hparams, onnx, int8, more)
-    from electra_nbdev.sharing.convert import convert_weights
-    from electra_nbdev.finetuning.glue import glue_facts
-    found = convert_weights(src, out, hparams, missing, glue_facts(), push, private, license=license, language=language)
-    print(f'{found.report()}\nIn {out}' + (f' and on the hub as hf:{push}' if push else ''))
-    return found
+    from electra_nbdev.sharing.request import ConvertRequest
+    asked = ConvertRequest(src, out, hparams, missing, license, language, push, private, onnx, int8)
+    return asked.settle().run()
 
-# %% ../nbs/59_cli.ipynb #d6aa3b66
-def _check_conversion(src, out, hparams, missing):
-    "Refuse what can be seen to be wrong without torch"
-    from electra_nbdev.engine import files, models
-    from electra_nbdev.networks.hparams import ELSEWHERE, PretrainHParams
-    from electra_nbdev.networks.recipe import given_hparams
-    files.check_new(out)
-    models.check_missing(missing)
-    known_hparams(PretrainHParams, given_hparams(hparams), ELSEWHERE)
-    sources = [src] if isinstance(src, str) else src
-    if len(sources)>2: raise InputError(f"--src has {len(sources)} names; give a discriminator and a generator, or one")
-    for o in sources: models.check_weights(o)
-
-# %% ../nbs/59_cli.ipynb #e09795e1
-def _write_onnx(src, out, hparams, onnx, int8, more):
-    "Write ONNX files; refuse flags that belong to other forms"
-    if not onnx: raise InputError("--int8 is about ONNX files; add --onnx")
-    if more: raise InputError("--onnx knows no --push, --missing, --license and --language; leave these out")
-    if Path(out).suffix=='.npz': raise InputError(f"--onnx writes a folder, and --out is {out}; leave the ending out")
-    check_packages('--onnx', ONNX, 'onnx')
-    from electra_nbdev.sharing.convert import write_onnx
-    facts = write_onnx(src, out, int8, hparams)
-    print(f"{', '.join(facts['networks'])} in {out}")
-    return facts

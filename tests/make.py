@@ -155,13 +155,21 @@ def plain_logits(d):
 
 WORD_ORDER = dict(a=('the cat sat.', 'the sat cat on.'), b=('the sat cat on.', 'the cat sat.'))
 
+LINES = ['The cat sat on the mat.', '', "  the cat's mat ", 'mat', '\u200b', 'the cat sat on the mat . '*9]
+
 def electric_runs(d):
-    "A run of Electric, a run of ELECTRA-TT, and pairs of sentences to score"
+    "A run of Electric, a run of ELECTRA-TT, and files to score: lines, pairs, n-best lists, and some that are no such"
     for name,kind in (('electric', ELECTRIC), ('tt', TT)): run_folder(d/name, pieces(PIECES), **kind)
     (d/'pairs').mkdir()
     for uid,(good,bad) in WORD_ORDER.items():
         pair = dict(sentence_good=good, sentence_bad=bad, UID=uid, linguistics_term=f'order {uid}')
         (d/f'pairs/{uid}.jsonl').write_text((json.dumps(pair)+'\n')*5)
+    (d/'lines.txt').write_text('\n'.join(LINES)+'\n')
+    lists = [dict(input=['the cat sat on', 'the mat', ''], output=f'the cat sat {i}') for i in range(30)]
+    (d/'lists.json').write_text(json.dumps(lists))
+    (d/'scored.jsonl').write_text(''.join(json.dumps(o | dict(scores=[-1, -2, -3.5]))+'\n' for o in lists))
+    (d/'bad.jsonl').write_text('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a"}\n')
+    (d/'bad.json').write_text(json.dumps([lists[0], dict(input=['a'], output='')]))
     return d
 
 # Fine-tuning

@@ -115,7 +115,7 @@ def test_scores_are_those_of_the_cpu():
     text = 'The cat sat on the mathematics, and nobody had asked why.'
     here, there = (score_tokens(load_scorer('tiny', device=o), text) for o in (GPU, 'cpu'))
     assert here.probs==pytest.approx(there.probs, abs=1e-3) and here.alternatives.keys()==there.alternatives.keys()
-    for by in ('energy', 'towers'):
+    for by in ('energies', 'towers'):
         a, b = (pseudo_log_likelihood(load_likelihood('electric', by, device=o), [text])[0] for o in (GPU, 'cpu'))
         assert a['scores']==pytest.approx(b['scores'], abs=1e-2)
 

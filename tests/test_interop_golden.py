@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import tensor
 from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
-import electra_nbdev.finetuning.qa # its kind of task
-from electra_nbdev.finetuning.glue import glue_facts
+from electra_nbdev.finetuning.tasks import glue_facts
 from electra_nbdev.scoring.likelihood import original_scores
 from electra_nbdev.scoring.ranking import masked_scores
 from electra_nbdev.sharing.convert import convert_weights
@@ -15,9 +14,10 @@ from electra_nbdev.method.electric import nce_logits
 from electra_nbdev.method.towers import log_q
 from electra_nbdev.finetuning.finetune import load_finetuned
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.weights import read_bundle, tensorflow_prefix
+from electra_nbdev.engine.models import tensorflow_prefix
+from electra_nbdev.engine.weights import read_bundle
 from electra_nbdev.method.generator import hidden_states, masked_logits
-from electra_nbdev.networks.interop import open_pretrained
+from electra_nbdev.networks.folder import open_pretrained
 from electra_nbdev.method.masking import Inputs
 from conftest import GOLDEN
 from official import info, load, pretrain_vars
@@ -126,7 +126,7 @@ def finetuned(run, folder):
     heads = {o: arrays[f'var/{o}'] for o in facts[run]['head_variables']}
     np.savez(folder/'ckpt.npz', **{o: base[o] for o in names}, **heads)
     (folder/'vocab.txt').write_bytes((GOLDEN/'vocab.txt').read_bytes())
-    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS, tasks=glue_facts())
+    convert_weights(folder/'ckpt.npz', folder/'task', TWO_HEADS)
     features = ('input_ids', 'segment_ids', 'input_mask', 'task_id')
     return arrays, {k: torch.from_numpy(arrays[f'feat/{k}']).long() for k in features}
 

@@ -9,11 +9,13 @@ from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, Elect
 from electra_nbdev.data import examples, text
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
-from electra_nbdev.finetuning.finetune_recipe import finetune_preset, read_table
+from electra_nbdev.finetuning.recipe import finetune_preset
+from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.scoring.likelihood import Likelihood, pass_scores, pseudo_log_likelihood
 from electra_nbdev.scoring.score_files import read_nbest, read_pairs
 from electra_nbdev.scoring.score import Scorer, score_tokens
-from electra_nbdev.finetuning.tasks import TextTask, read_split
+from electra_nbdev.finetuning.finetune import read_split
+from electra_nbdev.finetuning.tasks import TextTask
 from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()
@@ -203,8 +205,8 @@ def readers(tok, networks, tmp_path, mp):
     def outputs(name, features): return torch.zeros(len(features), 2)
     learn = SimpleNamespace(tok=tok, hp=hp, outputs=outputs, tasks=dict(about=task))
     def file(o):
-        mp.setattr(finetune, 'load_finetuned', lambda model, device: learn)
-        finetune.predict_file('model', write(tmp_path/'rows.txt', o))
+        path = write(tmp_path/'rows.txt', o)
+        finetune.FinetuneLearner.predict_rows(learn, task.read(path), task, path)
     def building(o):
         build_examples(write(tmp_path/'t.txt', o), save_tokenizer(tok, tmp_path/'v'), tmp_path/f'x{len(o)}', 32)
     return dict(building=building, scoring=lambda o: score_tokens(Scorer(d, None, tok, 32), o), likelihood=likelihood,

@@ -14,33 +14,23 @@ import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.ranking as nbest
 from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.scoring.likelihood import (Likelihood, Scorer, energy_scores, load_likelihood, pass_scores,
+from electra_nbdev.scoring.likelihood import (Likelihood, energy_scores, load_likelihood, pass_scores,
                                               pseudo_log_likelihood, score_text, tower_scores)
 from electra_nbdev.method.masking import Inputs
 from electra_nbdev.scoring.pairs import accuracies, score_pairs
 from electra_nbdev.scoring.ranking import apply_weights, choice_scores, load_chooser, rerank, score_nbest
+from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights,
                                                weights_path)
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer
 from terminal import typed
-from make import TOY, WORD_ORDER, electric_runs, pieces
+from make import LINES, TOY, WORD_ORDER, electric_runs, pieces
 
 TOK = pieces(TOY)
-LINES = ['The cat sat on the mat.', '', "  the cat's mat ", 'mat', '\u200b', 'the cat sat on the mat . '*9]
-
 @pytest.fixture(scope='module')
-def home(tmp_path_factory):
-    "Runs, and files to score"
-    d = electric_runs(tmp_path_factory.mktemp('user'))
-    (d/'lines.txt').write_text('\n'.join(LINES)+'\n')
-    lists = [dict(input=['the cat sat on', 'the mat', ''], output=f'the cat sat {i}') for i in range(30)]
-    (d/'lists.json').write_text(json.dumps(lists))
-    (d/'scored.jsonl').write_text(''.join(json.dumps(o | dict(scores=[-1, -2, -3.5]))+'\n' for o in lists))
-    (d/'bad.jsonl').write_text('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a"}\n')
-    (d/'bad.json').write_text(json.dumps([lists[0], dict(input=['a'], output='')]))
-    return d
+def home(tmp_path_factory): return electric_runs(tmp_path_factory.mktemp('user'))
 
 @pytest.mark.parametrize('model', ['electric', 'electric --by towers', 'tt', 'electric/electric'])
 def test_lines_of_a_file(home, model):
@@ -290,11 +280,11 @@ def test_ways_to_rank_that_a_model_does_not_have(name, by, match, folders):
     (folders/'causal/config.json').write_text('{"architectures": ["GPT2LMHeadModel"]}')
     with pytest.raises(InputError, match=match): load_chooser(folders/name, by, device='cpu')
 
-def test_a_scorer_of_likelihoods_alone(folders, nets):
-    scorer = Scorer.from_pretrained(folders/'Electric', device='cpu')
+def test_a_model_of_likelihoods_alone(folders, nets):
     want = tower_scores(nets['Electric'][1], torch.tensor([[2, 5, 9, 14, 3]]), None)[0,1:-1].sum()
-    close(scorer.log_likelihood(['The mat.'])[0], want, 1e-5)
-    with pytest.raises(InputError, match='for likelihoods'): scorer('The mat.')
+    found, = pseudo_log_likelihood(load_likelihood(folders/'Electric', device='cpu'), ['The mat.'])
+    close(found['score'], want, 1e-5)
+    with pytest.raises(InputError, match='for likelihoods'): load_scorer(folders/'Electric', device='cpu')
 
 @pytest.mark.parametrize('name,by,match', [('Electric', 'pll', 'allowed: towers, energies'),
                                            ('mlm', 'energies', 'allowed: pll, word-l2r'),

@@ -50,7 +50,7 @@ def test_saved_and_read_back(tmp_path, variant):
     assert a.loss.item()==b.loss.item() and torch.equal(a.labels, b.labels)
 
 def test_towers_are_read_back_by_who_never_imported_electric(tmp_path):
-    model = objective('towers').eval()
+    model = objective('ELECTRA-TT').eval()
     model.save_pretrained(tmp_path)
     torch.save(dict(batch=batch(), loss=model(**batch()).loss), tmp_path/'want.pt')
     code = f"""

@@ -53,7 +53,7 @@ def test_both_networks_of_electra(tiny):
 
 def test_both_networks_of_electric(tmp_path):
     write_onnx('electric', tmp_path/'out')
-    for name,by in dict(electric='energy', towers='towers').items():
+    for name,by in dict(electric='energies', towers='towers').items():
         model = load_likelihood('electric', by, device='cpu')
         row, = pseudo_log_likelihood(model, [SENTENCE])
         ids = np.array([model.tokenizer(SENTENCE).input_ids])

@@ -9,7 +9,7 @@ from electra_nbdev.data.batches import extend_positions
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import max_input, shipped
-from electra_nbdev.finetuning.finetune_recipe import open_encoder
+from electra_nbdev.finetuning.recipe import open_encoder
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders

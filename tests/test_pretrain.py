@@ -23,7 +23,7 @@ from electra_nbdev.method.masking import MaskTokens
 from electra_nbdev.networks.build import build_networks, load_networks, load_weights
 from electra_nbdev.networks.recipe import preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.finetuning import finetune_recipe
+from electra_nbdev.finetuning import recipe as finetuning_recipe
 from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids
 from learners import Dtypes, remove
@@ -85,7 +85,7 @@ def test_a_difference_of_embeddings(made, tmp_path):
     restore(again, tmp_path/'checkpoints/step-00000004')
     again.fit_steps()
     for a,b in zip(learn.model.parameters(), again.model.parameters(), strict=True): assert torch.equal(a, b)
-    newest = finetune_recipe._newest(tmp_path, learn.model.discriminator.electra)
+    newest = finetuning_recipe._newest(tmp_path, learn.model.discriminator.electra)
     assert torch.equal(newest['embeddings.word_embeddings.weight'], own.total)
 
 def test_nan_stops_with_the_last_good_state(made, tmp_path, capsys):

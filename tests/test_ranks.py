@@ -20,7 +20,7 @@ from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll
 from electra_nbdev.method.electra import ReplacedTokenDetection
 from electra_nbdev.method.objective import StepOutput
-from electra_nbdev.finetuning.trials import run_trials
+from electra_nbdev.finetuning.request import run_trials
 from make import VARIANTS
 from survival import (At, Seen, assert_alike, assert_same, checkpoints, distance, finished, killed, launch, made,
                       result, run, train, weights)

@@ -34,7 +34,7 @@ from electra_nbdev.pretraining.runs import SaveCheckpoints, restore
 from electra_nbdev.pretraining.request import PretrainRequest
 from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.finetuning.trials import run_trials
+from electra_nbdev.finetuning.request import run_trials
 from survival import At, assert_same, checkpoints, fork, result, train
 from make import NARROW, examples_of_tales, tales
 

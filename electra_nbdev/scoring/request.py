@@ -18,11 +18,12 @@ from fastcore.script import is_cli
 
 from ..data.tokenizer import vocab_place
 from ..engine.files import InputError, check_choice, check_out
-from ..engine.models import check_source, model_path
+from ..networks.folder import ModelFolder
 from .score_files import (BEFORE, BLANK, CHOICE_WAYS, COLUMNS, PARTS, UNITS, WAYS, TextFile,
-                                               check_by, check_kind, check_one_test, check_references, choice_ways,
-                                               likelihood_ways, line_contexts, read_choices, read_nbest, read_pairs,
+                                               check_one_test, check_references, check_tuned, choice_ways,
+                                               line_contexts, read_choices, read_nbest, read_pairs,
                                                read_weights, weights_path)
+
 
 # %% ../../nbs/scoring/45_request.ipynb #a30a4332
 @dataclass(frozen=True)
@@ -96,13 +97,12 @@ def ways_of(self:ScoreJob,
 )->tuple: # Names, the default first; empty for a model on the hub, which nobody has looked at
     "By what a model scores; one that cannot do the job is refused"
     if str(model).startswith('hf:'): return ()
-    check_source(folder := model_path(model))
-    if (folder/'tasks.json').is_file(): raise InputError(f"{model} is a fine-tuned model; electra_predict applies it")
-    ways = self.possible(model, likelihood_ways(folder))
+    ways = self.possible(model, ModelFolder(model).ways)
     for o in self.by:
         if o not in ways: check_choice(f'`by` for {model}', o, ways)
     return ways
 
+# %% ../../nbs/scoring/45_request.ipynb #b6ee1775
 @patch
 def possible(self:ScoreJob,
     model, # Its name
@@ -229,10 +229,9 @@ class NBestJob(ScoreJob):
     name = 'nbest'
     def read(self):
         "Read the lists and the weights, which belong together"
-        self.tuned, (ways,) = read_weights(self.asked.weights) if self.asked.weights else None, self.ways
-        if self.tuned and (by := [*self.by, *ways][:1]): check_by(self.tuned, *by, ways)
-        self.lists = read_nbest(self.source)
-        if self.tuned: check_kind(self.tuned, self.lists)
+        self.tuned = read_weights(self.asked.weights) if self.asked.weights else None
+        self.lists, ways = read_nbest(self.source), self.ways[0]
+        if self.tuned: check_tuned(self.tuned, self.lists, next(iter([*self.by, *ways]), None), ways)
         else: check_references(self.lists)
 
     def run(self): # Indices that were chosen, or a table of word error rates
@@ -243,7 +242,7 @@ class NBestJob(ScoreJob):
 
 # %% ../../nbs/scoring/45_request.ipynb #0863d007
 @patch
-def tune(self:NBestJob)->'DataFrame': # Word error rates
+def tune(self:NBestJob): # `DataFrame` of word error rates
     "Tune weights, and report what they change"
     from electra_nbdev.scoring.ranking import rerank_report, score_nbest
     how, found = score_nbest(next(self.opened()), self.lists, self.out)

@@ -6,12 +6,12 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
-           'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'texts_of', 'read_pairs', 'check_one_test', 'TextFile',
-           'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'likelihood_ways', 'choice_ways',
-           'TunedWeights', 'weights_path', 'read_weights', 'check_by', 'check_kind']
+           'CHOICE_WAYS', 'BEFORE', 'read_pairs', 'texts_of', 'check_one_test', 'TextFile', 'line_contexts',
+           'read_choices', 'NBest', 'read_nbest', 'check_references', 'choice_ways', 'TunedWeights', 'weights_path',
+           'read_weights', 'check_tuned']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
-import csv, json, math, os, re
+import json, math, os, re
 from collections import Counter
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -20,8 +20,20 @@ from pathlib import Path
 from ..data.text import hub_parts
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice, one_line, read_json
-from ..engine.rows import TABLES, format_of, json_lines, looks_like, text_lines, text_rows
-from ..networks.recipe import load_hparams, scoring_ways
+from ..engine.rows import (TABLES, BadRows, format_of, json_lines, looks_like, table_rows, text_lines,
+                                       text_rows)
+
+
+# %% ../../nbs/scoring/40_score_files.ipynb #52b81645
+def read_pairs(
+    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
+)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
+    """Minimal pairs of any of the forms above
+
+    `given` has how many characters at the beginning of each text are not scored, `ratio` the share of WUG."""
+    pairs = list(_hub_pairs(path) if str(path).startswith('hf:') else _file_pairs(Path(path)))
+    if not pairs: raise InputError(f"{path} is empty: it has no pairs")
+    return pairs
 
 # %% ../../nbs/scoring/40_score_files.ipynb #400db401
 def _whole(o, name):
@@ -46,6 +58,7 @@ def _comps(o, name):
 def _entities(o, name):
     return _given([o['input_prefix']]*len(o['options']), o['options'], name, f"{name}_{o['numops']}_ops")
 
+# %% ../../nbs/scoring/40_score_files.ipynb #acb069f2
 def _wug(o, name):
     good, bad = o['sentences'].split('\t')
     ratio = float(o['ratio'])
@@ -78,6 +91,7 @@ def _form(o, where):
     known = '; '.join(f"{k}: {', '.join(fields)}" for k,fields in needed.items())
     raise InputError(f"{where} has the fields of no test ({known}); it has {has}")
 
+# %% ../../nbs/scoring/40_score_files.ipynb #73fa24ca
 def _beside(o, form, where):
     "Fields that no test has, to be kept; the results have names of their own"
     found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), 'linguistics_term', 'UID')}
@@ -85,6 +99,7 @@ def _beside(o, form, where):
         raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
     return found
 
+# %% ../../nbs/scoring/40_score_files.ipynb #06fce6d4
 def _pair(o, name, where):
     "A pair of an object of any of the forms"
     form = _form(o, where)
@@ -95,7 +110,6 @@ def _pair(o, name, where):
         if all(t[n:].strip() for t,n in zip(texts, pair.get('given', [0]*len(texts)))): return pair
     except (AttributeError, IndexError, TypeError, ValueError): pass
     raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; give the published file")
-
 
 # %% ../../nbs/scoring/40_score_files.ipynb #4af6af9e
 def _line_pairs(path):
@@ -145,6 +159,7 @@ def _hub_pairs(spec):
 
 def _files_in(folder): return sorted(o for e in ('jsonl', 'txt') for o in folder.glob(f'*.{e}'))
 
+# %% ../../nbs/scoring/40_score_files.ipynb #e27cf66a
 def _file_pairs(path):
     "Pairs of a file, or of the files in a folder"
     what = 'a .jsonl or .txt file, or a folder with such files'
@@ -159,17 +174,6 @@ def _file_pairs(path):
                              '{"sentence_good": "The cats sit.", "sentence_bad": "The cats sits."}')
         if f.suffix=='.txt': yield from _line_pairs(f)
         else: yield from (_pair(o, f.stem, f'{f}, line {n}') | dict(line=n) for n,o in _both_directions(json_lines(f)))
-
-# %% ../../nbs/scoring/40_score_files.ipynb #52b81645
-def read_pairs(
-    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
-)->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
-    """Minimal pairs of any of the forms above
-
-    `given` has how many characters at the beginning of each text are not scored, `ratio` the share of WUG."""
-    pairs = list(_hub_pairs(path) if str(path).startswith('hf:') else _file_pairs(Path(path)))
-    if not pairs: raise InputError(f"{path} is empty: it has no pairs")
-    return pairs
 
 # %% ../../nbs/scoring/40_score_files.ipynb #6407857f
 def check_one_test(
@@ -275,15 +279,14 @@ class NBest:
 # %% ../../nbs/scoring/40_score_files.ipynb #4d239215
 def _table_lists(path):
     "Objects of a .tsv file; neighbouring lines of one id, or of one reference, belong together"
-    with open(path, encoding='utf-8-sig', errors='replace', newline='') as f:
-        lines = list(csv.DictReader(f, delimiter='\t', quoting=csv.QUOTE_NONE))
-    columns = [*lines[0]] if lines else []
+    lines = [*table_rows(path, BadRows(path, None))]
+    columns = [*lines[0][1]] if lines else []
     reference, text, score, own = (next((o for o in names if o in columns), None)
                                    for names in (REFERENCES, TEXTS, SCORES, IDS))
     if not text or not (reference or own):
         raise InputError(f"{path}, line 1 needs a column hypothesis, and id or reference, by which lines belong "
-                         f"together; a score is optional; it has {', '.join(map(str, columns)) or 'nothing'}")
-    for key,g in groupby(enumerate(lines, 2), key=lambda o: own and o[1][own] or reference and o[1][reference]):
+                         f"together; a score is optional; it has {', '.join(columns) or 'nothing'}")
+    for key,g in groupby(lines, key=lambda o: own and o[1][own] or reference and o[1][reference]):
         numbers, rows = zip(*g)
         if not key: raise InputError(f"{path}, line {numbers[0]} has neither id nor reference; give one of them")
         found = dict(hypotheses=[o[text] for o in rows], scores=[o[score] for o in rows] if score else None)
@@ -410,32 +413,11 @@ CHOICE_WAYS = 'generator', 'p-replaced', 'towers', 'energies', 'pll' # For a bla
 BEFORE = dict(energy='energies', passes='pll', discriminator='p-replaced') # Their names in 0.2
 
 # %% ../../nbs/scoring/40_score_files.ipynb #fe44c21c
-CAUSAL, LABELS = ('LMHeadModel', 'ForCausalLM'), ('ElectraForPreTraining', 'ForTokenClassification') # Ends of classes
-
-def _ways_of_network(folder):
-    "By what a network of `transformers` scores"
-    config = read_json(folder/'config.json') if (folder/'config.json').is_file() else {}
-    kind = str((config.get('architectures') or [''])[0])
-    if config.get('is_encoder_decoder'):
-        raise InputError(f"{folder} has an encoder and a decoder; give a masked or a causal language model")
-    if kind.endswith(CAUSAL): return ('log-likelihood',)
-    return ('p-replaced',) if kind.endswith(LABELS) else ('pll', 'word-l2r')
-
-def likelihood_ways(
-    folder:Path, # Of a run or of one of its networks, or of another model
-)->tuple: # Names, the default first
-    "By what a model scores texts"
-    recipe = (folder.parent if (folder/'towers').is_dir() else folder)/'hparams.json'
-    if recipe.is_file(): return scoring_ways(load_hparams(recipe))
-    if not (folder/'generator').is_dir(): return _ways_of_network(folder)
-    return ('pll', 'word-l2r', *(['p-replaced'] if (folder/'discriminator').is_dir() else []))
-
 def choice_ways(
-    ways:tuple, # From `likelihood_ways`
+    ways:tuple, # Of scoring, from a `ModelFolder`
 )->tuple: # Some of `CHOICE_WAYS`, the default first
     "By what a model ranks candidates; what fills masks is a generator"
     return tuple(o for o in CHOICE_WAYS if o in ways or o=='generator' and 'pll' in ways)
-
 
 # %% ../../nbs/scoring/40_score_files.ipynb #eb7be1ff
 @dataclass
@@ -454,6 +436,7 @@ def weights_path(
     "Where its weights are"
     return Path(out).with_suffix('.weights.json')
 
+# %% ../../nbs/scoring/40_score_files.ipynb #32071cc6
 def read_weights(
     path, # From a run that tunes
 )->TunedWeights:
@@ -470,24 +453,18 @@ def read_weights(
                      "and the bonus finite: tune again")
 
 # %% ../../nbs/scoring/40_score_files.ipynb #88256eca
-def check_by(
-    tuned:TunedWeights, # From `read_weights`
-    by:str, # Way of the likelihoods
-    ways:tuple=(), # Those that the model has; empty: not known
-):
-    "Refuse weights of another way"
-    if tuned.by==by: return
-    if ways and tuned.by not in ways:
-        raise InputError(f"the weights were tuned by {tuned.by} of another model; give that one as `model`, or tune "
-                         "again")
-    raise InputError(f"the weights were tuned by {tuned.by}, and these likelihoods are by {by}; "
-                     f"give `by` {tuned.by}, or tune again")
-
-def check_kind(
+def check_tuned(
     tuned:TunedWeights, # From `read_weights`
     lists:list, # From `read_nbest`
+    by:str|None, # Way of the likelihoods, if it is known
+    ways:tuple=(), # Those that the model has; empty: not known
 ):
-    "Refuse weights of lists with scores for lists without, and the other way round"
+    "Refuse weights of another way, and weights of lists with scores for lists without, or the other way round"
+    if by and tuned.by!=by:
+        known = not ways or tuned.by in ways
+        cure = f"give `by` {tuned.by}" if known else "give that one as `model`"
+        whose = f", and these likelihoods are by {by}" if known else " of another model"
+        raise InputError(f"the weights were tuned by {tuned.by}{whose}; {cure}, or tune again")
     if tuned.scored==(lists[0].scores is not None): return
     had, has = ('scores', 'none') if tuned.scored else ('no scores', 'some')
     raise InputError(f"the weights were tuned on lists with {had} of the ASR system, and these have {has}; "
