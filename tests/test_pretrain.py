@@ -270,7 +270,7 @@ def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp
     (out/'hparams.json').write_text(json.dumps(facts))
     with pytest.raises(InputError, match='mask_prob is 0.3, asked for 0.2'):
         run_pretraining(None, out, replace(longer, mask_prob=.2), extend=True, device='cpu')
-    with pytest.raises(InputError, match='needs a larger --steps, not 3'):
+    with pytest.raises(InputError, match='needs a larger `steps`, not 3'):
         run_pretraining(None, out, replace(hp, num_train_steps=3), extend=True, device='cpu')
     with pytest.raises(AssertionError, match='sample is built'):
         run_pretraining(None, out, longer, extend=True, device='cpu')
@@ -282,7 +282,7 @@ def test_extending_needs_a_run(made, tmp_path, monkeypatch):
     d, hp = made
     no_sample(monkeypatch)
     for data in (None, d/'examples'):
-        with pytest.raises(InputError, match='--extend trains a run longer, and .*typo holds none'):
+        with pytest.raises(InputError, match='`extend` trains a run longer, and .*typo holds none'):
             run_pretraining(data, tmp_path/'typo', hp, extend=True, device='cpu')
     assert not (tmp_path/'typo').exists()
 

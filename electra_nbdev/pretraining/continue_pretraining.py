@@ -133,6 +133,10 @@ def check(self:Origin,
     hp:PretrainHParams, # Recipe of a run
 ):
     "Refuse a recipe that these weights do not fit, and examples with more tokens than they know positions for"
+    most = max_input(self.model.discriminator or self.model.generator) or hp.max_seq_length
+    if hp.max_seq_length>most:
+        raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {self.folder} know "
+                         f"{most} positions; build examples with electra_data --max-length {most}")
     there, asked = architecture(self.hp), architecture(hp)
     if odd := [f'{k} is {v!r}, asked for {asked[k]!r}' for k,v in there.items() if asked[k]!=v]:
         raise InputError(f"the weights of {self.folder} are of another architecture: {'; '.join(odd)}; "
@@ -142,10 +146,6 @@ def check(self:Origin,
         raise InputError(f"hparam `gdes` is {self.hp.gdes} in the weights of {self.folder}; leave it as it is")
     if objective_of(hp)[0].kept=='discriminator' and not self.model.discriminator:
         raise InputError(f"{self.folder} has no discriminator to begin with; set `electra_objective` to false")
-    most = max_input(self.model.discriminator or self.model.generator) or hp.max_seq_length
-    if hp.max_seq_length>most:
-        raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {self.folder} know "
-                         f"{most} positions; build examples with electra_data --max-length {most}")
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #3d2c2c52
 def restarted(
