@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 
 # %% auto #0
 __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard', 'fit_rows', 'packed_padding',
-           'example_differences', 'is_built', 'work_path', 'work_folder', 'shards_kept', 'assemble', 'check_rules',
-           'example_recipe', 'refuse_others', 'build_examples', 'Examples', 'load_examples', 'ExampleTasks',
-           'build_in_tasks']
+           'example_differences', 'is_built', 'work_path', 'work_folder', 'shards_kept', 'assemble_examples',
+           'check_rules', 'example_recipe', 'refuse_others', 'build_examples', 'Examples', 'load_examples',
+           'ExampleTasks', 'build_in_tasks']
 
 # %% ../../nbs/data/14_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
@@ -384,7 +384,7 @@ def _build(jobs, tok, out, recipe, num_proc):
             for o in counts:
                 if counts[o]['examples']: _fill_folder(tmp if o=='train' else tmp/o, work, o, recipe, counts[o])
 
-def assemble(
+def assemble_examples(
     jobs:list, # A `TextChunk` each
     tok, # Tokenizer
     out:Path, # Folder to write
@@ -460,7 +460,7 @@ def build_examples(
     rules = max_length, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
     recipe = example_recipe(corpus, tok, *rules)
     with build_lock(out):
-        assemble(chunks(corpus, blank_lines_separate_docs), tok, out, recipe, num_proc)
+        assemble_examples(chunks(corpus, blank_lines_separate_docs), tok, out, recipe, num_proc)
     return out
 
 # %% ../../nbs/data/14_examples.ipynb #7c661f22
@@ -651,7 +651,7 @@ def make_folder(self:ExampleTasks,
     world_size:int=1, # Number of tasks, 1
 ):
     "A step of a single task: the folder of all shards, the missing ones included"
-    with build_lock(self.out): assemble(self.chunks, self.tok, self.out, self.recipe)
+    with build_lock(self.out): assemble_examples(self.chunks, self.tok, self.out, self.recipe)
     return data
 
 # %% ../../nbs/data/14_examples.ipynb #bf58e36e
