@@ -13,8 +13,7 @@ SIDES = {'electra-baby': 'electra-baby', 'masked-baby-en': str(RESULTS/'baby/mas
 
 def scores(side, args):
     "Mean, standard deviation and values of the measure of each task"
-    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.tagging # register the tasks
-    from electra_nbdev.finetuning.trials import finetune_tasks
+    from electra_nbdev.finetuning.request import finetune_tasks
     found = finetune_tasks(SIDES[side], [*TASKS], args.tasks, Path(args.out)/side.replace(' ', '-'), device='cpu',
                            num_trials=args.trials, max_train_rows=args.rows, max_seq_length=64,
                            from_scratch=side=='random weights')

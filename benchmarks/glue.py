@@ -21,8 +21,7 @@ def main():
                      out=('runs/glue', 'folder for the trials'),
                      hparams=('{"max_train_rows": 4000}', 'changes to the recipe'))
     if not args.data: raise SystemExit('give the folder of the tasks with --data')
-    import electra_nbdev.finetuning.glue # registers the tasks
-    from electra_nbdev.finetuning.trials import finetune_tasks
+    from electra_nbdev.finetuning.request import finetune_tasks
     sides, names = {}, args.tasks.split()
     for o in ('pre-trained', 'random'):
         hparams = json.loads(args.hparams) | dict(num_trials=args.trials, from_scratch=o=='random')

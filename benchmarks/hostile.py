@@ -219,7 +219,7 @@ def prepare():
     "The slow imports, and a home for what commands cache"
     os.environ.update(HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', MPLBACKEND='Agg', OMP_NUM_THREADS='1')
     import electra_nbdev.cli, electra_nbdev.sharing.convert, electra_nbdev.scoring.likelihood
-    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging
+    import electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging
     import electra_nbdev.finetuning.trials, electra_nbdev.pretraining.continue_pretraining
     return Path(sys.executable).parent
 

@@ -124,8 +124,7 @@ def pretrain(name, args, seed, folder, setting, share=1.):
 
 def finetune(networks, tasks, args, seed, out, **hparams):
     "Scores of fine-tuned networks, {task: score}"
-    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.tagging # register the tasks
-    from electra_nbdev.finetuning.trials import finetune_tasks
+    from electra_nbdev.finetuning.request import finetune_tasks
     encoder = next(networks/o for o in ('discriminator', 'electric', 'generator') if (networks/o).is_dir())
     results = finetune_tasks(encoder, tasks, args.tasks, out, seed=seed, device=args.device, **hparams)
     return {t: r.summary()['tasks'][t][TASKS[t]]['mean'] for r,t in zip(results, tasks)}

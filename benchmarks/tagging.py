@@ -20,11 +20,10 @@ def main():
                      model=('tiny', 'model to evaluate'), trials=(3, 'seeds'),
                      out=('runs/tagging', 'folder for the trials'), hparams=('{}', 'changes to the recipe'))
     if not args.data: raise SystemExit('give the folder of the task with --data')
-    from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
-    import electra_nbdev.finetuning.tagging # registers the task
+    from electra_nbdev.finetuning.recipe import FinetuneHParams
     from electra_nbdev.finetuning.tagging import baseline_scores
     from electra_nbdev.finetuning.tasks import open_task
-    from electra_nbdev.finetuning.trials import finetune_tasks
+    from electra_nbdev.finetuning.request import finetune_tasks
     task, said = open_task('chunk', args.data), json.loads(args.hparams)
     base = baseline_scores(*(task.examples(o, FinetuneHParams()) for o in ('train', 'dev')))
     sides, above = {}, {}

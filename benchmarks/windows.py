@@ -52,7 +52,7 @@ def build(args):
 
 def measure(args, state):
     "Speed of a pass over the questions, or the memory of one"
-    from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
+    from electra_nbdev.finetuning.recipe import FinetuneHParams
     from electra_nbdev.finetuning.questions import build_windows, read_questions
     tok, found, size, alone = state
     hp = FinetuneHParams(max_seq_length=384)

@@ -1,7 +1,7 @@
 """ELECTRA and Electric, from raw text to fine-tuned models and scores
 
-The main names of `electra_nbdev.pretrain` and `electra_nbdev.score` are here too; each loads its face when it is
-asked for, so that `import electra_nbdev` is quick."""
+The main names of `electra_nbdev.pretrain`, `electra_nbdev.finetune` and `electra_nbdev.score` are here too; each loads
+its face when it is asked for, so that `import electra_nbdev` is quick."""
 __version__ = "0.3.0"
 
 from importlib import import_module
@@ -10,6 +10,9 @@ FACES = dict(
     pretrain="""train_vocab load_tokenizer build_examples load_examples sample_examples pretrain_dls preset
         PretrainHParams electra_learner run_pretraining ReplacedTokenDetection MaskedLanguageModel
         NoiseContrastiveEstimation MaskTokens ReplaceTokens LinearWarmupDecay load_networks""".split(),
+    finetune="""FinetuneHParams FinetuneRequest PredictRequest Task TextTask text_task glue_task qa_task tag_task
+        TextTaskDataLoaders electra_classifier finetune_learner run_trials finetune_tasks load_finetuned
+        predict_file""".split(),
     score="""Scorer load_scorer show_scores load_likelihood pseudo_log_likelihood surprisal read_pairs score_pairs
         accuracies load_chooser rank_choices ScoreRequest""".split()) # {module: its main names}
 

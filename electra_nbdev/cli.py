@@ -9,17 +9,17 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
            'electra_finetune', 'electra_predict', 'electra_convert']
 
 # %% ../nbs/59_cli.ipynb #eebda072
-import json, shlex
-from collections import Counter
-from dataclasses import replace
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import (CONTINUES, Required, Several, SomeNames, check_loggers, command, list_fields,
-                                          objective_file)
-from .engine.files import InputError, check_choice, check_out
+from .engine.command import CONTINUES, Required, Several, SomeNames, command, list_fields
+from .finetuning.recipe import finetune_preset
+from .finetuning.request import FinetuneRequest, PredictRequest
+from .networks.recipe import preset
+from .pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -169,103 +169,14 @@ def electra_pretrain(
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     if hparams=='help': return _list_hparams(preset or 'tiny')
-    _check_flags(steps, minutes, extend, body, init, carry_optimizer)
-    _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective)
-    from electra_nbdev.pretraining import continue_pretraining as pre, learner
-    learner.spare_threads(hp := _recipe_of(preset, hparams, steps, seed, data, out, origin := _origin(init), body))
-    how = dict(minutes=minutes, extend=extend, device=device, precision=precision, compile=compile, log=log)
-    how |= dict(shard=shard, given=pre.read_hparams(hparams), objective=_objective(objective))
-    if origin: return _ended(pre.continue_pretraining(origin, data, out, hp, carry_optimizer, **how))
-    return _ended(pre.run_pretraining(data, out, hp, cbs=[pre.DomainBits()], **how))
-
-# %% ../nbs/59_cli.ipynb #dd4248ee
-def _objective(where):
-    "A class from a file of the user's"
-    if not where: return None
-    from electra_nbdev.pretraining.runs import load_objective
-    return load_objective(where)
-
-def _check_flags(steps, minutes, extend, body, init, carry_optimizer):
-    "Refuse flags that contradict each other"
-    if steps is not None and minutes is not None:
-        raise InputError("--steps and --minutes were both given; give one of them")
-    if extend and steps is None:
-        why = "; with --minutes the run would be lengthened again whenever the command is repeated" if minutes else ""
-        raise InputError(f"--extend needs the new number of steps; give it with --steps{why}")
-    if steps is not None and steps<1 or minutes is not None and not 0<minutes<1e6:
-        raise InputError("--steps and --minutes have to be positive")
-    if carry_optimizer and not init:
-        raise InputError("--carry-optimizer takes over the optimizer of a run; name that run with --init")
-    if body and init:
-        raise InputError("--body and --init were both given; weights bring their body along, so leave one out")
-
-# %% ../nbs/59_cli.ipynb #37e6c086
-def _check_values(preset, hparams, steps, extend, seed, precision, log, data, out, body, init, objective):
-    "Refuse what can be seen to be wrong without torch, which takes seconds to load"
-    from electra_nbdev.networks import recipe
-    from electra_nbdev.engine import models
-    given = recipe.given_hparams(hparams, seed=seed)
-    if not init: recipe.preset(preset or 'tiny', **given)
-    models.check_precision(precision)
-    check_loggers(log)
-    own = objective_file(objective)[1] if objective else None
-    made_of = models.check_examples(data, given) if data else None
-    if body: models.check_body(body)
-    if init: models.check_weights(init)
-    out = Path(out or f"runs/{given.get('model_name', 'electra')}")
-    models.check_place_of_run(out)
-    if extend: recipe.check_longer(out, steps)
-    if not (out/'hparams.json').is_file(): return
-    recipe.check_objective(out, own)
-    recipe.check_trained_on(out, made_of)
-    if not (init and recipe.run_facts(out).get('init')): recipe.check_init(out, dict(folder=init) if init else {})
-    _check_same(out, given, preset, None if extend else steps)
-
-# %% ../nbs/59_cli.ipynb #c4e18abf
-def _check_same(out, given, size, steps):
-    "Refuse hyper-parameters, a size or a number of steps that the run that is there does not have"
-    from electra_nbdev.networks.recipe import LENGTH, load_hparams, preset, refuse_other
-    was = load_hparams(out/'hparams.json')
-    if size: given = dict(model_size=preset(size).model_size) | given
-    if steps: given = given | dict(num_train_steps=steps)
-    refuse_other(out, was, preset(**vars(was) | given), () if steps else LENGTH)
+    asked = PretrainRequest(data, out, preset, hparams, steps, minutes, extend, seed, device, precision, compile, shard,
+                            log, body, init, objective, carry_optimizer)
+    return _ended(asked.settle().run())
 
 # %% ../nbs/59_cli.ipynb #53bc50a3
 def _list_hparams(name):
     "Print the hyper-parameters of a preset"
-    from electra_nbdev.networks.recipe import preset
     print(f'Hyper-parameters of {name}:\n{list_fields(preset(name))}')
-
-# %% ../nbs/59_cli.ipynb #2f41493c
-def _origin(init):
-    "Weights to begin with, if any are named"
-    from transformers.utils.logging import disable_progress_bar
-    from electra_nbdev.pretraining.continue_pretraining import open_origin
-    if is_cli(): disable_progress_bar() # of saving a file
-    return open_origin(init) if init else None
-
-# %% ../nbs/59_cli.ipynb #7ddf24d5
-def _recipe_of(preset, hparams, steps, seed, data, out, origin, body):
-    "Preset, or the run that is there < examples < hparams < flags; what `--steps` implies gives way to `--hparams`"
-    from electra_nbdev.pretraining.continue_pretraining import restarted
-    from electra_nbdev.engine.models import body_of
-    from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.pretraining.learner import match_examples
-    from electra_nbdev.networks.build import body_config
-    from electra_nbdev.networks.recipe import check_width, load_hparams, read_hparams, resolve_hparams
-    from electra_nbdev.pretraining.runs import with_steps
-    given = read_hparams(hparams)
-    there = Path(out or f"runs/{given.get('model_name', 'electra')}")/'hparams.json'
-    was = load_hparams(there) if there.is_file() and not (preset or body) else None
-    if was: hp = resolve_hparams(hparams=dict(vars(was), run={}) | given, seed=seed)
-    elif origin: hp = origin.recipe(preset, given, seed=seed)
-    else: hp = resolve_hparams(preset or 'tiny', given, seed=seed, body=body_of(body) if body else None)
-    check_width(hp, given)
-    body_config(hp) # refuses an encoder that cannot be built
-    if data: hp = match_examples(hp, load_examples(data), given)
-    if steps is None or was and steps==was.num_train_steps: return hp
-    hp = restarted(hp, steps) if origin else with_steps(hp, steps)
-    return replace(hp, **{k: given[k] for k in ('num_warmup_steps', 'save_checkpoints_steps') if k in given})
 
 # %% ../nbs/59_cli.ipynb #b4f454f6
 def summary(
@@ -307,17 +218,10 @@ def electra_evaluate(
     objective:str=None, # FILE:CLASS, if the run was trained with an objective of your own
 ):
     "Metrics of both networks on held-out examples"
-    from electra_nbdev.engine import models
-    from electra_nbdev.networks import recipe
-    models.check_run(run)
     if data and (held := Path(data)/'held_out').is_dir():
         print(f'Evaluating on {held}', flush=True)
         data = held
-    recipe.check_objective(run, objective_file(objective)[1] if objective else None)
-    made_of = models.check_examples(data, recipe.read_hparams(Path(run)/'hparams.json')) if data else None
-    recipe.check_vocabulary(run, made_of)
-    from electra_nbdev.pretraining.runs import evaluate_run
-    found = evaluate_run(run, data, device, _objective(objective))
+    found = evaluate_run(run, data, device, objective)
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
     return found
 
@@ -381,94 +285,15 @@ def electra_finetune(
 ):
     "Fine-tune on tasks and evaluate; run again, it keeps the finished trials"
     if hparams=='help': return _list_finetuning(recipe)
-    columns = dict(text=text_column, pair=pair_column, label=label_column, dev=dev, regression=regression)
-    _check_table(task, data_dir, csv, predict_test, columns)
-    how = _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile)
-    tasks = _tasks(None if eval_only else model, task, data_dir, out, csv, columns, skip_bad_rows, how)
-    return _fine_tuned(model, tasks, data_dir, out, skip_bad_rows, predict_test, how)
+    job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
+                          recipe, hparams, trials, seed, predict_test, eval_only, skip_bad_rows, device, precision,
+                          compile).settle()
+    return job.report(job.run())
 
 # %% ../nbs/59_cli.ipynb #e9afcc16
-def _finetune_hparams(hparams, trials, seed, predict_test, eval_only, recipe, device, precision, compile):
-    "What a fine-tuning call changes"
-    if eval_only and compile:
-        raise InputError("--compile is about training, which --eval-only leaves out; give one of them")
-    if eval_only and predict_test:
-        raise InputError("--eval-only evaluates on dev sets; leave it out for --predict-test, finished trials are kept")
-    from electra_nbdev.engine.models import check_precision
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
-    from electra_nbdev.networks.recipe import given_hparams
-    check_precision(precision)
-    given = given_hparams(hparams, num_trials=trials, seed=seed, write_test_outputs=predict_test or None,
-                          do_train=False if eval_only else None)
-    finetune_preset(recipe, **given) # refuses typos
-    return given | dict(preset=recipe, device=device, precision=precision, compile=compile)
-
 def _list_finetuning(recipe):
     "Print the hyper-parameters of fine-tuning"
-    from electra_nbdev.finetuning.finetune_recipe import finetune_preset
     print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
-
-# %% ../nbs/59_cli.ipynb #234cc9f4
-def _check_table(task, data_dir, csv, predict_test, columns):
-    "Refuse flags that contradict each other"
-    flags = {k: f'--{k}' if k in ('dev', 'regression') else f'--{k}-column' for k in columns}
-    given = [flags[k] for k,v in columns.items() if v or v is False]
-    if not csv:
-        if given: raise InputError(f"{given[0]} is about a table, which is not there; give it with --csv")
-        if task and data_dir: return
-        raise InputError("--task and --data-dir are needed, or a table with --csv, --text-column and "
-                         "--label-column")
-    lacking = [o for o in ('--text-column', '--label-column') if o not in given]
-    if lacking: raise InputError(f"--csv needs the names of its columns; give {' and '.join(lacking)}")
-    if data_dir: raise InputError("--csv and --data-dir were both given; give one of them")
-    if predict_test: raise InputError("a table has no test set; predict a file with electra_predict")
-    if isinstance(task, list) and len(task)>1: raise InputError("a table is one task; give --task one name")
-
-# %% ../nbs/59_cli.ipynb #6838a1ef
-def _tasks(model, task, data_dir, out, csv, columns, skip_bad, how):
-    "The tasks; a model, a name, a folder, trials or a row that will not do is refused before torch is loaded"
-    from electra_nbdev.engine.files import check_free
-    from electra_nbdev.finetuning.finetune_recipe import check_task, check_trials, encoder_folder
-    if model and not model.startswith('hf:'): encoder_folder(model)
-    names = [task] if isinstance(task, str) else task or [Path(csv).stem]
-    folders = names if csv else ['+'.join(check_task(o, data_dir) for o in name.split('+')) for name in names]
-    given = {k: v for k,v in how.items() if k not in ('device', 'precision', 'compile')}
-    for o in folders:
-        check_free(Path(out)/o, 'trials', 'trial-*', 'evaluation.json')
-        if model: check_trials(Path(out)/o, **given)
-    return [_table_task(csv, names[0], skip_bad, **columns)] if csv else names
-
-# %% ../nbs/59_cli.ipynb #5a1f51af
-def _table_task(csv, name, skip_bad, text, pair, label, dev, regression):
-    "The task of a table, described before torch is loaded"
-    from electra_nbdev.finetuning.finetune_recipe import labelled_texts
-    labels, examples = labelled_texts(name, csv, dev, None, text, pair, label, regression, skip_bad)
-    classes = labels or ()
-    shown = ', '.join(classes[:10]) + (', ...' if len(classes)>10 else '')
-    if all(o.isdigit() for o in classes): shown += ' (for numbers give --regression true)'
-    print(f'{name}: `{label}` ' + (f'has {len(classes)} classes: {shown}' if classes else 'is a number'), flush=True)
-    if classes: print(_most_frequent(examples), flush=True)
-    from electra_nbdev.finetuning.tasks import task_of_texts
-    return task_of_texts(name, labels, examples, (text, pair))
-
-def _most_frequent(examples):
-    "What a model has to beat"
-    best = Counter(o.label for o in examples['train']).most_common(1)[0][0]
-    rows, about = examples.get('dev', examples['train']), '' if 'dev' in examples else 'about '
-    share = sum(o.label==best for o in rows)/len(rows)
-    return f"answering `{best}` every time has an accuracy of {about}{share:.1%}"
-
-# %% ../nbs/59_cli.ipynb #b68facd5
-def _fine_tuned(model, tasks, data_dir, out, skip_bad, predict_test, how):
-    "Fine-tune, with what others report in the picture; print what was found, and where it is"
-    from electra_nbdev.finetuning.glue import PEERS, write_submission
-    from electra_nbdev.finetuning.trials import finetune_tasks, report
-    results = finetune_tasks(model, tasks, data_dir, out, skip_bad, peers=PEERS, **how)
-    print(report(results, out))
-    if not predict_test: return results
-    if path := write_submission(out): print(f'Predictions for the leaderboard: {path}')
-    else: print(f'Predictions of the test sets: the folder predictions of each task in {out}')
-    return results
 
 # %% ../nbs/59_cli.ipynb #b77ecedb
 @command(renamed=dict(input='src'), places='model src device',
@@ -482,37 +307,8 @@ def electra_predict(
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
 ):
     "Predict a file with a fine-tuned model"
-    _check_prediction(model, src, out, task, skip_bad_rows)
-    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.qa, electra_nbdev.finetuning.tagging # their tasks
-    from electra_nbdev.finetuning.finetune import predict_file
-    from electra_nbdev.finetuning.finetune_recipe import as_table
-    found = predict_file(model, src, out, task, device, skip_bad_rows)
-    print(f'{len(found):,} predictions in {out}' if out else as_table(found).rstrip())
-    return found
-
-# %% ../nbs/59_cli.ipynb #999afbe2
-def _check_prediction(model, path, out, task, skip_bad):
-    "Refuse what can be seen to be wrong without torch"
-    from electra_nbdev.engine import models
-    from electra_nbdev.finetuning.finetune_recipe import (COLUMN_FORMS, PREDICTION_FORMS, check_finetuned, check_table,
-                                                          task_named)
-    tasks, _ = models.read_tasks(check_finetuned(model))
-    kind, settings = task_named(task, tasks).values()
-    if out:
-        check_out(out, src=path)
-        known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
-        check_choice(f'the ending of --out {out}', Path(out).suffix, known)
-    if columns := _columns_of(kind, settings, path): check_table(path, columns, skip_bad)
-
-def _columns_of(kind, settings, path):
-    "Columns that a file to predict must have; none where the task alone can tell"
-    from electra_nbdev.finetuning.finetune_recipe import QUESTIONS, is_question_table
-    form, word = Path(path).suffix, settings.get('word')
-    if kind=='QATask': return QUESTIONS if is_question_table(path) else ()
-    if kind=='TagTask' and form=='.jsonl': return [word if isinstance(word, str) else 'words']
-    if kind!='TextTask' and (kind, form) not in [('GlueTask', o) for o in ('.csv', '.jsonl', '.txt')]: return ()
-    columns = [o for o in settings.get('columns', ()) if o]
-    return ['text'] if form=='.txt' and len(columns)==1 else columns
+    job = PredictRequest(model, src, out, task, skip_bad_rows, device).settle()
+    return job.report(job.run())
 
 # %% ../nbs/59_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'), places='src hparams')

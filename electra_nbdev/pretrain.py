@@ -38,7 +38,7 @@ from .pretraining.learner import (ElectraLearner, electra_learner, match_example
 from .pretraining.monitor import plot_history, read_history
 from .networks.build import build_networks, load_networks, objective_of, save_networks
 from .networks.recipe import PretrainHParams, load_hparams, preset, resolve_hparams
-from .pretraining.runs import run_pretraining
+from .pretraining.request import run_pretraining
 
 # %% ../nbs/29_pretrain.ipynb #6029bb45
 _all_ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',

@@ -235,9 +235,11 @@ def tags(words):
 
 def block(words): return '\n'.join(f'{w} X {t}' for w,t in zip(words, tags(words)))
 
-def tagged(n, end='\n\n'):
+def word_lists(n): return [words(i, 4+i%9) for i in range(n)]
+
+def tagged(n):
     "A file of sentences with a tag for each word"
-    return '\n\n'.join(block(words(i, 4+i%9)) for i in range(n)) + end
+    return ''.join(block(o)+'\n\n' for o in word_lists(n))
 
 def paragraph(i, v2, n=30):
     "A passage, a question about a pair of its words, and in SQuAD 2.0 one that it does not answer"

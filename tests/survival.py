@@ -11,6 +11,7 @@ from fastai.torch_core import set_seed
 from safetensors.torch import load_file
 from tqdm import tqdm
 
+from electra_nbdev.pretraining.request import run_pretraining
 from electra_nbdev.pretraining import runs # what a run imports, once for all the children
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.ranks import rank
@@ -107,7 +108,7 @@ def train(out, examples, hp, cbs=(), curves=False, **kwargs):
     "What a child does: `run_pretraining` with further callbacks"
     set_seed(os.getpid()) # a process of its own would be somewhere else in its random numbers
     if not curves: runs.plot_history = lambda *_: None # half a second each, and no part of what is compared
-    learn = runs.run_pretraining(examples, out, hp, device='cpu', cbs=cbs, **kwargs)
+    learn = run_pretraining(examples, out, hp, device='cpu', cbs=cbs, **kwargs)
     return learn.exit_code if learn.stopped else 0
 
 def checkpoints(out): return sorted(o.name for o in out.glob('checkpoints/step-*'))
@@ -117,7 +118,7 @@ def timeless(row): return {k: v for k,v in row.items() if k!='tokens_per_s'}
 def result(out):
     "All that two runs have to have in common at their end, bit-exact; only times are left out"
     tensors, state = load_checkpoint(latest_checkpoint(out))
-    state.pop('seconds')
+    state['callbacks']['JSONLLogger'].pop('seconds')
     nets = {f'{o.parent.name}/{k}': t for o in sorted(out.rglob('model.safetensors')) for k,t in load_file(o).items()}
     assert nets
     return tensors | nets, state, [timeless(o) for o in read_history(out/'history.jsonl')]

@@ -13,11 +13,14 @@ from fastai.torch_core import no_random
 from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
-from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig, DebertaV2Tokenizer,
-                          ElectraForPreTraining, RobertaConfig, RobertaTokenizer)
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import (AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig,
+                          DebertaV2Tokenizer, ElectraForPreTraining, RobertaConfig, RobertaTokenizer)
 
 from electra_nbdev.cli import electra_pretrain
-from electra_nbdev.pretraining.continue_pretraining import Origin, continue_pretraining, open_origin
+from electra_nbdev.pretraining.continue_pretraining import Origin, open_origin
+from electra_nbdev.pretraining.request import continue_pretraining, run_pretraining
 from electra_nbdev.pretraining.learner import match_examples
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
@@ -25,9 +28,8 @@ from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_class
 from electra_nbdev.method.generator import generator_config, hidden_states, masked_logits, segments_for
 from electra_nbdev.pretrain import (ClipNorm, LinearWarmupDecay, MaskTokens, ReplacedTokenDetection, ReplaceTokens,
                                     build_examples, build_networks, electra_optimizer, load_examples, load_networks,
-                                    param_groups, preset, step_loss, train_vocab)
+                                    param_groups, preset, save_networks, step_loss, train_vocab)
 from electra_nbdev.engine.models import body_of
-from electra_nbdev.pretraining.runs import run_pretraining
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
 from make import CONFIGS, SIZE
@@ -178,6 +180,25 @@ def test_a_run_of_a_body(data, body, tmp_path):
     deep = [n for n,p in task.model.named_parameters() if 'layers.1' in n or 'layer.1' in n]
     assert task.n_updates==2 and deep
     assert any(not torch.equal(before[n], p) for n,p in task.model.named_parameters() if n in deep)
+
+def test_a_body_that_says_its_head_is_its_own(tmp_path):
+    "EuroBERT's configuration unties the head, an objective ties it: nothing is lost, or random, on disk"
+    config = AutoConfig.for_model('eurobert', **SIZE, num_key_value_heads=2, tie_word_embeddings=False).to_diff_dict()
+    hp = preset('tiny', vocab_size=60, body=config, max_seq_length=16, length_schedule=(), model_hparam_overrides={})
+    model = build_networks(hp).eval()
+    for p in model.parameters(): p.data += .01 # other weights than the seed's
+    save_networks(model, hp, tmp_path)
+    ids = torch.randint(5, 60, (2, 16))
+    alone = opened(AutoModelForMaskedLM, tmp_path/'generator')
+    torch.testing.assert_close(alone(ids).logits, model.generator(ids).logits)
+    config = tmp_path/'generator/config.json' # in version 0.3 it said that the head, which is not there, is its own
+    config.write_text(json.dumps(json.loads(config.read_text()) | dict(tie_word_embeddings=False)))
+    back = load_networks(tmp_path, hp)
+    for (n,a),b in zip(model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
+    with safe_open(tmp_path/'generator/model.safetensors', 'pt') as f: kept = {k: f.get_tensor(k) for k in f.keys()}
+    kept.pop(next(k for k in kept if 'layers.0' in k))
+    save_file(kept, tmp_path/'generator/model.safetensors', dict(format='pt'))
+    with pytest.raises(InputError, match='lacks .*layers.0.*; was it saved completely'): load_networks(tmp_path, hp)
 
 @bodies
 def test_an_extended_run_gives_its_newest_weights(data, body, tmp_path):

@@ -10,7 +10,7 @@ from electra_nbdev.cli import electra_score
 from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.files import SHIPPED
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetuning.finetune_recipe import open_model
+from electra_nbdev.finetuning.recipe import open_model
 from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.scoring.likelihood import load_likelihood

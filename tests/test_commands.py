@@ -156,7 +156,7 @@ ELECTRIC = dict(electric_objective=True, electra_objective=False, untied_generat
 def test_extended_and_stopped_half_way(home, kind):
     "All commands take the newest checkpoint; the networks of the first end are there for whoever names their folder"
     from electra_nbdev.finetuning.finetune import open_encoder
-    from electra_nbdev.networks.interop import open_pretrained
+    from electra_nbdev.networks.folder import open_pretrained
     from electra_nbdev.scoring.likelihood import load_likelihood
     from electra_nbdev.scoring.score import load_scorer
     name = 'half_'+'_'.join(kind)

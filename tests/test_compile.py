@@ -17,11 +17,11 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import (CompileBodies, DeviceMixedPrecision, compile_bodies, compile_callbacks,
                                            is_compiled)
 from electra_nbdev.method.generator import hidden_states
-from electra_nbdev.finetuning.glue import glue_task
+from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.networks.build import build_networks, load_networks
-from electra_nbdev.pretraining.runs import run_pretraining
-from electra_nbdev.finetuning.trials import run_trials
+from electra_nbdev.pretraining.request import run_pretraining
+from electra_nbdev.finetuning.request import run_trials
 from official import SPECIAL_IDS, loaders
 from make import CONFIGS, SHORT, VARIANTS, electra_folder, glue_files, home, made, no_curves, small_recipe
 from terminal import bad

@@ -10,9 +10,10 @@ from transformers import BertConfig, BertForMaskedLM
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, bits_per_byte,
-                                                            carried, continue_pretraining, graft, held_out_texts,
-                                                            new_parts, of_vocabulary, old_rows, open_origin, questions,
-                                                            restarted, spell, vocabulary_report)
+                                                            carried, graft, held_out_texts, new_parts, of_vocabulary,
+                                                            old_rows, open_origin, questions, restarted, spell,
+                                                            vocabulary_report)
+from electra_nbdev.pretraining.request import continue_pretraining
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.data.examples import load_examples
@@ -20,8 +21,8 @@ from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.networks.build import body_config, build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.schedule import warmup_decay
-from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
-from make import home, tales
+from electra_nbdev.data.tokenizer import SPECIALS
+from make import home, tales, pieces
 from terminal import at, bad, typed
 
 def continued(data='examples', **changes):
@@ -30,7 +31,7 @@ def continued(data='examples', **changes):
 
 CONTINUE = continued()
 
-def vocabulary(*pieces): return wordpiece({o: i for i,o in enumerate(pieces)})
+def vocabulary(*names): return pieces(names)
 
 def weights(run):
     tensors, _ = load_checkpoint(latest_checkpoint(run))

@@ -483,7 +483,7 @@ def test_several_processes_are_refused(our_learn):
     "A stock `Learner` gets what fastai has: data parallelism by `accelerate` where that is installed"
     import fastai.distributed
     for name in ('distrib_ctx', 'to_distributed', 'parallel_ctx', 'to_parallel'):
-        with pytest.raises(InputError, match='24_distributed'): getattr(our_learn, name)()
+        with pytest.raises(InputError, match='25_distributed'): getattr(our_learn, name)()
 
 def test_too_many_intervals_are_refused(examples):
     learn = quiet(of_recipe(examples))

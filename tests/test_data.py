@@ -19,6 +19,7 @@ from electra_nbdev.networks.recipe import preset
 from electra_nbdev.data.text import chunks
 from electra_nbdev.data.tokenizer import (SPECIALS, fingerprint, load_tokenizer, save_tokenizer, special_token_ids,
                                           train_vocab, vocab_list, wordpiece)
+from make import pieces
 
 VOCAB = GOLDEN/'vocab.txt'
 ARROW = 'data-00000-of-00001.arrow'
@@ -101,7 +102,7 @@ def test_counts_add_up(corpus, tmp_path):
     assert sum(len(o.ids) for o in encoded)==c['tokens']-specials+c['dropped_tokens']
 
 def test_large_vocabularies_get_wide_integers(tmp_path):
-    save_tokenizer(wordpiece({o: i for i,o in enumerate([*SPECIALS, *map(str, range(70_000))])}), tmp_path/'v')
+    save_tokenizer(pieces([*SPECIALS, *map(str, range(70_000))]), tmp_path/'v')
     (tmp_path/'t.txt').write_text('1 69999')
     ids,_ = load_examples(build_examples(tmp_path/'t.txt', tmp_path/'v', tmp_path/'rows', max_length=8))[0]
     assert ids.tolist()==[[2, 6, 70_004, 3, 0, 0, 0, 0]]

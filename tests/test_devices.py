@@ -113,9 +113,9 @@ def test_out_of_memory_is_one_line(home, what):
 
 @pytest.mark.parametrize('line,module,name,words', [
     ('electra_score --show "a storm"', 'electra_nbdev.scoring.score', 'score_tokens', ['--device cpu']),
-    ('electra_finetune --task cola --data-dir . --out t2', 'electra_nbdev.finetuning.trials', 'finetune_tasks',
+    ('electra_finetune --task cola --data-dir . --out t2', 'electra_nbdev.finetuning.trials', 'train_networks',
      ['train_batch_size', 'eval_batch_size']),
-    (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetuning.finetune', 'predict_file',
+    (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetuning.finetune', 'load_finetuned',
      ['predict_batch'])])
 def test_out_of_memory_names_what_to_lower(home, line, module, name, words):
     bad(home, line, *words, setup=exhausted(module, name, FULL))

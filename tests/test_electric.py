@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn, tensor
 from transformers import ElectraConfig
 
-from electra_nbdev.data.tokenizer import SPECIALS, wordpiece
+from electra_nbdev.data.tokenizer import SPECIALS
 from electra_nbdev.method.discriminator import corrupt
 from electra_nbdev.method.electric import noise_mask, noise_prob
 from electra_nbdev.method.towers import TwoTowers, cloze_step
@@ -22,6 +22,7 @@ from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from official import Seen, loaders, one_step
+from make import pieces
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
 ELECTRIC = dict(electra_objective=False, electric_objective=True)
@@ -157,7 +158,7 @@ def test_residual_energies_begin_as_those_of_the_towers(tmp_path):
     close(out.logits[counted], odds[counted])
     with pytest.raises(InputError, match='`residual_energies` is about Electric'): preset('tiny', **RESIDUAL)
 
-def tokenizer_of(n): return wordpiece({o: i for i,o in enumerate([*SPECIALS, *(f'w{i}' for i in range(n-5))])})
+def tokenizer_of(n): return pieces([*SPECIALS, *(f'w{i}' for i in range(n-5))])
 
 def test_rows_without_a_question_are_not_asked():
     "No candidate, or no candidate that is left as it was"

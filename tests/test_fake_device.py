@@ -28,9 +28,9 @@ from electra_nbdev.engine.gpu import WorkingWeights
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
+from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model
 from electra_nbdev.method.generator import generator_config, mlm_step, predict_masked
-from electra_nbdev.finetuning.glue import glue_task
+from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.scoring.likelihood import load_likelihood
 from electra_nbdev.method.masking import make_inputs, mask_batch
 from electra_nbdev.method.optimizer import joined_groups
@@ -40,7 +40,7 @@ from electra_nbdev.networks.build import body_config, build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.scoring.score import generator_choices, load_scorer, replaced_probs
 from electra_nbdev.finetuning.tagging import chunk_task
-from electra_nbdev.finetuning.tasks import read_rows
+from electra_nbdev.finetuning.finetune import read_rows
 from official import SPECIAL_IDS, loaders
 from fake_device import (GPU, Batches, HostCopy, Watch, counted_kernels, learner, pretended_gpu, put, tensors, to_gpu,
                          train)

@@ -13,12 +13,14 @@ from transformers import (AlbertConfig, AlbertModel, AutoModel, BertConfig, Bert
                           DistilBertConfig, DistilBertModel, ElectraConfig, ElectraModel, MPNetConfig, MPNetModel)
 
 import electra_nbdev.finetuning.finetune as ft
+import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.tasks as tk
+import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.trials as tr
 from conftest import GOLDEN
-from electra_nbdev.finetuning.glue import glue_task
+from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model, settle_recipe, trial_records
+from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model, settle_recipe, trial_records
 from make import DIMS, SHORT, electra_folder, glue_files, roberta_folder, sentence, wordpiece_model, write
 from terminal import bad, small_disk, typed
 
@@ -82,10 +84,10 @@ def test_a_task_is_tokenized_when_its_turn_comes(home, tmp_path, monkeypatch):
     def watch(cls, name, what):
         real = getattr(cls, name)
         monkeypatch.setattr(cls, name, lambda *args, **kwargs: (seen.append(what(*args)), real(*args, **kwargs))[1])
-    watch(ft.TextTask, 'examples', lambda task, split, hp: f'read {task.name} {split}')
-    watch(ft.TextTask, 'features', lambda task, *_: f'tokenize {task.name}')
+    watch(tk.TextTask, 'examples', lambda task, split, hp: f'read {task.name} {split}')
+    watch(tk.TextTask, 'features', lambda task, *_: f'tokenize {task.name}')
     monkeypatch.setattr(tr, 'run_trial', lambda *args, real=tr.run_trial: (seen.append('train'), real(*args))[1])
-    tr.finetune_tasks(home/'model', ['cola', 'sst'], home/'glue', tmp_path, device='cpu', **SHORT)
+    rq.finetune_tasks(home/'model', ['cola', 'sst'], home/'glue', tmp_path, device='cpu', **SHORT)
     assert seen==['read cola train', 'read cola dev', 'read sst train', 'read sst dev',
                   'tokenize cola', 'tokenize cola', 'train', 'tokenize sst', 'tokenize sst', 'train']
 
@@ -298,30 +300,30 @@ def test_other_encoders(home, tmp_path, name):
     ENCODERS[name](tmp_path/name)
     task = glue_task('rte', home/'glue')
     hparams = SHORT | dict(layerwise_lr_decay=0. if name in ('albert', 'mpnet') else .8)
-    trials = tr.run_trials(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
+    trials = rq.run_trials(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams)
     learn, tok = ft.load_finetuned(tmp_path/'out', 'cpu'), open_model(tmp_path/name)[1]
-    again = learn.evaluate(dict(dev=tk.read_rows({'rte': task}, tok, learn.hp)['dev']))
+    again = learn.evaluate(dict(dev=ft.read_rows({'rte': task}, tok, learn.hp)['dev']))
     assert again['rte']==pytest.approx(trials.records[0]['metrics']['rte'])
     if name in ('albert', 'mpnet'): # layers that share weights
         hparams['layerwise_lr_decay'] = .8
         with pytest.raises(InputError, match='layerwise_lr_decay to 0'):
-            tr.run_trials(tmp_path/name, [task], tmp_path/'other', device='cpu', **hparams)
+            rq.run_trials(tmp_path/name, [task], tmp_path/'other', device='cpu', **hparams)
     if name=='roberta':
-        f, = task.features([ft.TextExample(0, 'red', 'dog', 'entailment')], tok, FinetuneHParams())
+        f, = task.features([tk.TextExample(0, 'red', 'dog', 'entailment')], tok, FinetuneHParams())
         assert f.n_first==len(f.input_ids)==6, "two separators between the texts, one segment"
 
 def test_half_precision(home, tmp_path):
     task = glue_task('sts', home/'glue')
-    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', precision='bf16', **SHORT)
+    trials = rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', precision='bf16', **SHORT)
     assert np.isfinite(trials.values('sts', 'loss')).all()
 
 def test_from_task_to_task(home, tmp_path):
     hparams = dict(device='cpu', **SHORT)
-    tr.run_trials(home/'model', [glue_task('mnli', home/'glue')], tmp_path/'mnli', **hparams)
+    rq.run_trials(home/'model', [glue_task('mnli', home/'glue')], tmp_path/'mnli', **hparams)
     a, b = (ft.open_encoder(o).state_dict()['encoder.layer.0.output.dense.weight']
             for o in (tmp_path/'mnli', tmp_path/'mnli'/'model'))
     assert torch.equal(a, b)
-    tr.run_trials(tmp_path/'mnli', [glue_task('rte', home/'glue')], tmp_path/'rte', **hparams)
+    rq.run_trials(tmp_path/'mnli', [glue_task('rte', home/'glue')], tmp_path/'rte', **hparams)
 
 def test_a_run_of_ours(home, tmp_path):
     (tmp_path/'run').mkdir()
@@ -348,7 +350,7 @@ def losses(home, monkeypatch, width=None, **hparams):
         tasks = {n: glue_task(n, home/'glue') for n in ('rte', 'sts')}
         hparams = SHORT | dict(learning_rate=1e-3, warmup_proportion=.01) | hparams
         hp = settle_recipe(encoder, tok, list(tasks), **hparams)
-        rows = tk.read_rows(tasks, tok, hp)
+        rows = ft.read_rows(tasks, tok, hp)
         with no_random(0):
             dls = ft.finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, device='cpu')
             learn = ft.finetune_learner(dls, encoder, hp)
@@ -383,9 +385,9 @@ def test_mean_and_sum(home, monkeypatch):
 def two_tasks():
     "Network, tasks, rows and padding"
     _, tok = open_model('tiny')
-    same, sts = ft.TextTask('same', ('0', '1')), ft.TextTask('sts', scale=5.)
-    texts = [ft.TextExample(0, 'a cat', 'it sat', '1'), ft.TextExample(1, 'a dog', None, '0')]
-    odd, = sts.features([ft.TextExample(0, 'a cat sat', 'there it sat', '4')], tok, FinetuneHParams())
+    same, sts = tk.TextTask('same', ('0', '1')), tk.TextTask('sts', scale=5.)
+    texts = [tk.TextExample(0, 'a cat', 'it sat', '1'), tk.TextExample(1, 'a dog', None, '0')]
+    odd, = sts.features([tk.TextExample(0, 'a cat sat', 'there it sat', '4')], tok, FinetuneHParams())
     tasks, rows = dict(same=same, sts=sts), same.features(texts, tok, FinetuneHParams())
     torch.manual_seed(0)
     net = ft.TaskNetwork(ElectraModel(ElectraConfig(vocab_size=len(tok), embedding_size=16, **DIMS)), tasks).eval()
@@ -418,8 +420,8 @@ def test_a_mark_in_a_text_is_text():
     "In a Unigram vocabulary too, whose model finds [SEP] in any text"
     special = [(o, 0.) for o in ('[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]')]
     tok = DebertaV2Tokenizer(vocab=[*special, ('▁the', -1.), *((o, -3.) for o in '▁catSEP[]')])
-    same = ft.TextTask('same', ('0', '1'))
-    f, = same.features([ft.TextExample(0, 'the [SEP] cat', 'the cat', '0')], tok, FinetuneHParams())
+    same = tk.TextTask('same', ('0', '1'))
+    f, = same.features([tk.TextExample(0, 'the [SEP] cat', 'the cat', '0')], tok, FinetuneHParams())
     assert f.input_ids.count(tok.sep_token_id)==2 and f.input_ids[f.n_first-1]==tok.sep_token_id
 
 def test_names_of_heads(): assert [ft.head_name(o) for o in ('cola', 'train', 'my.data')]==['cola', 'train_', 'my_data']
@@ -438,7 +440,7 @@ def test_a_saved_model(home, tmp_path):
     weights = learn.model.encoder.state_dict()['embeddings.word_embeddings.weight']
     saved = AutoModel.from_pretrained(tmp_path/'saved').state_dict()
     assert saved['embeddings.word_embeddings.weight'].equal(weights)
-    with pytest.raises(InputError, match='no fine-tuned model'): ft.load_finetuned(home/'glue')
+    with pytest.raises(InputError, match='holds no model'): ft.load_finetuned(home/'glue')
 
 # The hub, without one
 
@@ -456,7 +458,7 @@ def test_hub(monkeypatch):
     monkeypatch.setattr(datasets, 'load_dataset', fake)
     mnli, sts = glue_task('mnli', 'hf:nyu-mll/glue'), glue_task('sts-b', 'hf:glue')
     hp = FinetuneHParams(double_unordered=False)
-    assert mnli.examples('dev_mismatched', hp)==[ft.TextExample(0, 'red', 'dog', 'contradiction')]
+    assert mnli.examples('dev_mismatched', hp)==[tk.TextExample(0, 'red', 'dog', 'contradiction')]
     assert mnli.test==('test_matched', 'test_mismatched', 'ax')
     assert mnli.examples('ax', hp)[0].label=='contradiction' and float(sts.examples('train', hp)[0].label)==2.
     assert asked==[
@@ -469,14 +471,14 @@ def test_hub(monkeypatch):
 
 # Kinds of tasks plug in
 
-class Lengths(ft.Task):
+class Lengths(tk.Task):
     "Does a row have more than six tokens? Its head looks at all states"
     name, dev, test = 'lengths', ('dev',), ()
     def settings(self): return {}
     def examples(self, split, hp): return [sentence(i) for i in range(16)]
     def features(self, examples, tok, hp):
         ids = [tok(t)['input_ids'] for t in examples]
-        return [ft.Feature(o, len(o), dict(long=len(o)>6), t) for o,t in zip(ids, examples, strict=True)]
+        return [tk.Feature(o, len(o), dict(long=len(o)>6), t) for o,t in zip(ids, examples, strict=True)]
     def collate(self, targets, width): return dict(long=torch.tensor([o['long'] for o in targets]).float())
     def head(self, width):
         class Head(torch.nn.Module):
@@ -495,7 +497,7 @@ class Lengths(ft.Task):
 
 def test_another_kind_of_task_beside_a_text_task(home, tmp_path):
     tasks = [Lengths(), glue_task('cola', home/'glue')]
-    trials = tr.run_trials(home/'model', tasks, tmp_path/'out', device='cpu', **SHORT)
+    trials = rq.run_trials(home/'model', tasks, tmp_path/'out', device='cpu', **SHORT)
     assert trials.tasks==['lengths', 'cola'] and 0<=trials.values('lengths', 'right')[0]<=100
     assert type(ft.load_finetuned(tmp_path/'out', 'cpu').tasks['lengths']) is Lengths
 
@@ -503,8 +505,8 @@ def test_own_task_of_a_datasets_object(home, tmp_path):
     from datasets import Dataset
     texts = [sentence(i) for i in range(30)]
     rows = Dataset.from_dict(dict(words=texts, size=[float(len(o)) for o in texts]))
-    task = ft.text_task('size', rows, rows, text='words', label='size', regression=True)
-    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **SHORT)
+    task = tk.text_task('size', rows, rows, text='words', label='size', regression=True)
+    trials = rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **SHORT)
     assert set(trials.records[0]['metrics']['size'])=={'pearson', 'spearman', 'mse', 'loss'}
     assert task.scale==max(rows['size'])
 

@@ -27,7 +27,7 @@ from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders,
                                                electra_classifier, finetune_dls, finetune_learner, load_finetuned,
                                                open_encoder, save_model, text_task)
 from electra_nbdev.method.schedule import ClipNorm, LinearWarmupDecay
-from electra_nbdev.finetuning.tasks import read_rows
+from electra_nbdev.finetuning.finetune import read_rows
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
 from make import DIMS, NO_DROPOUT, table, wordpiece_model
 
@@ -337,7 +337,7 @@ def test_export_holds_no_data(learn, tmp_path):
 def test_several_processes_are_refused(learn):
     import fastai.distributed
     for name in ('distrib_ctx', 'to_distributed', 'to_parallel'):
-        with pytest.raises(InputError, match='24_distributed'): getattr(learn, name)()
+        with pytest.raises(InputError, match='25_distributed'): getattr(learn, name)()
 
 # Several tasks
 
@@ -392,7 +392,7 @@ def test_a_task_of_the_version_before_predicts_the_same():
     assert [o.label for o in found]==pytest.approx([o[1] for o in want['longer']], abs=1e-4)
 
 def test_a_trial_of_the_version_before_is_of_the_same_recipe():
-    from electra_nbdev.finetuning.finetune_recipe import check_facts
+    from electra_nbdev.finetuning.recipe import check_facts
     from electra_nbdev.finetuning.trials import Trials
     trials = Trials(OLD)
     facts = deepcopy(trials.records[0]['facts'])

@@ -9,9 +9,9 @@ from transformers import ElectraConfig, ElectraModel
 from conftest import GOLDEN
 from electra_nbdev.finetuning.finetune import FinetuneDL, TaskLoss, TaskNetwork, n_steps
 from electra_nbdev.finetuning.tasks import MEASURES, TextExample, TextTask, shares
-from electra_nbdev.finetuning.glue import LAYOUTS, glue_task
+from electra_nbdev.finetuning.tasks import LAYOUTS, glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, finetune_preset
+from electra_nbdev.finetuning.recipe import FinetuneHParams, finetune_preset
 from electra_nbdev.data.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 

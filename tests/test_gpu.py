@@ -14,7 +14,7 @@ from electra_nbdev.engine.models import device_of, devices
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
 from electra_nbdev.pretraining.graph import CompileStep
-from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
+from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
 from electra_nbdev.scoring.score import load_scorer, score_tokens
 from learners import Dtypes
 from make import NARROW, VARIANTS, made, no_curves

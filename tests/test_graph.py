@@ -19,7 +19,7 @@ from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.monitor import SkipBadGradients
 from electra_nbdev.pretraining import runs
 from electra_nbdev.networks.build import build_networks
-from electra_nbdev.pretraining.runs import run_pretraining
+from electra_nbdev.pretraining.request import run_pretraining
 from official import SPECIAL_IDS, loaders
 from tape import Tape
 from make import CONFIGS, ONE_LAYER, VARIANTS, made, no_curves, small_recipe

@@ -2,8 +2,7 @@
 import pytest
 
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.networks.recipe import preset
-from electra_nbdev.pretraining.runs import run_folder
+from electra_nbdev.pretraining.request import run_folder
 
 import hostile
 
@@ -27,7 +26,7 @@ def test_names_that_lead_elsewhere(seed, made, monkeypatch):
 @pytest.mark.parametrize('name', ['..', '../stolen', '/stolen', 'a/b', 'C:stolen', 'nul'])
 def test_a_run_that_its_recipe_names_stays_in_runs(name):
     with pytest.raises(InputError, match='hparam `model_name`.*becomes a file name'):
-        run_folder(None, preset('tiny', model_name=name))
+        run_folder(None, name)
 
 def test_code_of_a_folder_is_not_run(made, monkeypatch):
     monkeypatch.setattr(hostile, 'SPOILED', (hostile.code,))

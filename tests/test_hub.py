@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped, weight_files
-from electra_nbdev.finetuning.finetune_recipe import open_model
-from electra_nbdev.networks.interop import open_pretrained
+from electra_nbdev.finetuning.recipe import open_model
+from electra_nbdev.networks.folder import open_pretrained
 from electra_nbdev.scoring.score import load_scorer
 from make import biased_run, plain_logits
 from terminal import convert_cli

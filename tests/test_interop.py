@@ -17,9 +17,10 @@ from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import complete_network, shipped
 from electra_nbdev.networks.build import save_networks
+from electra_nbdev.networks.folder import open_pretrained
+from electra_nbdev.networks.foreign import joined
 from electra_nbdev.networks.recipe import load_hparams
-from electra_nbdev.networks.interop import joined, open_pretrained
-from electra_nbdev.pretraining.runs import evaluate_run, run_pretraining
+from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.scoring.ranking import load_chooser
 from conftest import GOLDEN

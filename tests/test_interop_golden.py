@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import tensor
 from transformers import ElectraForPreTraining, ElectraForTokenClassification, ElectraModel
 
-import electra_nbdev.finetuning.qa # its kind of task
 from electra_nbdev.scoring.likelihood import original_scores
 from electra_nbdev.scoring.ranking import masked_scores
 from electra_nbdev.sharing.convert import convert_weights
@@ -14,9 +13,10 @@ from electra_nbdev.method.electric import nce_logits
 from electra_nbdev.method.towers import log_q
 from electra_nbdev.finetuning.finetune import load_finetuned
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.weights import read_bundle, tensorflow_prefix
+from electra_nbdev.engine.models import tensorflow_prefix
+from electra_nbdev.engine.weights import read_bundle
 from electra_nbdev.method.generator import hidden_states, masked_logits
-from electra_nbdev.networks.interop import open_pretrained
+from electra_nbdev.networks.folder import open_pretrained
 from electra_nbdev.method.masking import Inputs
 from conftest import GOLDEN
 from official import info, load, pretrain_vars

@@ -9,12 +9,15 @@ from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, Elect
 from electra_nbdev.data import examples, text
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples_of, load_examples
-from electra_nbdev.finetuning.finetune_recipe import finetune_preset, read_table
+from electra_nbdev.finetuning.recipe import finetune_preset
+from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.scoring.likelihood import Likelihood, pass_scores, pseudo_log_likelihood
 from electra_nbdev.scoring.score_files import read_nbest, read_pairs
 from electra_nbdev.scoring.score import Scorer, score_tokens
-from electra_nbdev.finetuning.tasks import TextTask, read_split
+from electra_nbdev.finetuning.finetune import read_split
+from electra_nbdev.finetuning.tasks import TextTask
 from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
+from make import pieces
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()
 
@@ -40,7 +43,7 @@ def paragraphs(n, seed=0):
     return ''.join(o+'\n'*rng.choice([1, 1, 2]) for o in lines)
 
 @pytest.fixture(scope='module')
-def tok(): return wordpiece({o: i for i,o in enumerate([*SPECIALS, *WORDS])})
+def tok(): return pieces([*SPECIALS, *WORDS])
 
 @pytest.fixture
 def vocab(tok, tmp_path): return save_tokenizer(tok, tmp_path/'vocab')
@@ -118,13 +121,13 @@ def test_korean_vocabularies_hold_syllables(tmp_path):
     for line in KOREAN.splitlines():
         ids = tok(line)['input_ids']
         assert tok.unk_token_id not in ids and ids==tok(nfd(line))['input_ids']==again(line)['input_ids']
-    assert tok('학교 집').keys()==wordpiece({o: i for i,o in enumerate(SPECIALS)})('a').keys()
+    assert tok('학교 집').keys()==pieces(SPECIALS)('a').keys()
     ex = load_examples(build_examples(write(tmp_path/'nfd.txt', nfd(KOREAN)), tmp_path/'v', tmp_path/'x'))
     assert ex.unknown()==0 and '학교에 갔다' in ex.decode(0)[0]
 
 def test_released_korean_pieces_are_letters():
     "A bare vocab.txt is read as BERT reads it"
-    assert wordpiece({o: i for i,o in enumerate([*SPECIALS, *nfd('한'), *('##'+c for c in nfd('한'))])}).tokenize('한')
+    assert pieces([*SPECIALS, *nfd('한'), *('##'+c for c in nfd('한'))]).tokenize('한')
 
 def test_both_forms_of_kept_accents_are_one_word(tmp_path):
     file = write(tmp_path/'t.txt', SPANISH*20)
@@ -165,7 +168,7 @@ def test_chinese_characters_are_words(tmp_path):
 def test_a_paragraph_without_spaces_takes_seconds(tmp_path):
     "10,000 characters are built, scored and shown; work that grows with their square would take minutes"
     line, start = chinese(10_000), time.process_time()
-    tok = wordpiece({o: i for i,o in enumerate([*SPECIALS, *sorted(set(line))])})
+    tok = pieces([*SPECIALS, *sorted(set(line))])
     ex = load_examples(build_examples(write(tmp_path/'t.txt', line), save_tokenizer(tok, tmp_path/'v'), tmp_path/'x'))
     assert ex.counts['tokens']>10_000 and ex.unknown()==0
     d = ElectraForPreTraining(ElectraConfig(**TINY | dict(vocab_size=len(tok))))
@@ -203,8 +206,8 @@ def readers(tok, networks, tmp_path, mp):
     def outputs(name, features): return torch.zeros(len(features), 2)
     learn = SimpleNamespace(tok=tok, hp=hp, outputs=outputs, tasks=dict(about=task))
     def file(o):
-        mp.setattr(finetune, 'load_finetuned', lambda model, device: learn)
-        finetune.predict_file('model', write(tmp_path/'rows.txt', o))
+        path = write(tmp_path/'rows.txt', o)
+        finetune.FinetuneLearner.predict_rows(learn, task.read(path), task, path)
     def building(o):
         build_examples(write(tmp_path/'t.txt', o), save_tokenizer(tok, tmp_path/'v'), tmp_path/f'x{len(o)}', 32)
     return dict(building=building, scoring=lambda o: score_tokens(Scorer(d, None, tok, 32), o), likelihood=likelihood,

@@ -10,10 +10,7 @@ import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.score as score
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_text
 from electra_nbdev.scoring.score_files import TextFile
-from electra_nbdev.networks.build import build_networks, save_networks
-from electra_nbdev.networks.recipe import preset, save_hparams
-from electra_nbdev.data.tokenizer import wordpiece
-from make import PIECES
+from make import ELECTRIC, PIECES, pieces, run_folder
 
 LINE = "the cat sat on the mathematics , the mat's . "
 
@@ -37,12 +34,9 @@ def needs(f, n):
 @pytest.fixture(scope='module')
 def ways(tmp_path_factory):
     "What reads a line: {name: function}"
-    d, tok, found = tmp_path_factory.mktemp('runs'), wordpiece({o: i for i,o in enumerate(PIECES)}), {}
-    for name,electra in (('electra', True), ('electric', False)):
-        hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=(), electra_objective=electra,
-                    electric_objective=not electra)
-        save_networks(build_networks(hp), hp, d/name, tok)
-        save_hparams(hp, d/name/'hparams.json')
+    d, tok, found = tmp_path_factory.mktemp('runs'), pieces(PIECES), {}
+    for name,kind in (('electra', {}), ('electric', ELECTRIC)):
+        run_folder(d/name, tok, **kind)
         model = load_likelihood(d/name, device='cpu')
         found[name] = lambda line, model=model: pseudo_log_likelihood(model, [line])
     scorer = score.load_scorer(d/'electra', device='cpu')
@@ -66,7 +60,7 @@ class Slices(list):
 
 def test_alternatives_of_a_word_read_its_window_alone(monkeypatch):
     "And the vocabulary is looked through once for all words"
-    tok, looked = wordpiece({o: i for i,o in enumerate(PIECES)}), []
+    tok, looked = pieces(PIECES), []
     def words(tok, real=score.whole_words):
         looked.append(tok)
         return real(tok)
@@ -79,7 +73,7 @@ def test_alternatives_of_a_word_read_its_window_alone(monkeypatch):
 
 def test_pieces_of_a_text_are_read_once(monkeypatch):
     "Each access to an encoding copies a whole list"
-    tok, reads = wordpiece({o: i for i,o in enumerate(PIECES)}), []
+    tok, reads = pieces(PIECES), []
     class Encoding:
         def __init__(self, enc): self.enc = enc
         def __getattr__(self, name):

@@ -13,6 +13,7 @@ from electra_nbdev.pretraining.learner import give_counts
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
 from official import Seen, loaders
+from make import pieces
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
 
@@ -178,8 +179,7 @@ def test_words_are_masked_whole():
 def test_a_run_masks_whole_words(tmp_path):
     "From the hparam to the batches; a learner without a tokenizer refuses, held-out text is masked as always"
     from electra_nbdev.networks.build import masking_of
-    from electra_nbdev.data.tokenizer import wordpiece
-    tok = wordpiece({o: i for i,o in enumerate(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', '##b'])})
+    tok = pieces(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', '##b'])
     hp = preset('tiny', vocab_size=7, whole_words=True, unigram_noise=0.)
     masks = masking_of(hp, SPECIAL_IDS, tok)
     assert masks.word_starts.tolist()==[True]*6+[False]

@@ -7,7 +7,6 @@ import pytest
 import torch
 from onnxruntime import InferenceSession
 
-from electra_nbdev.data.tokenizer import wordpiece
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.method.masking import SpecialTokenIds
 from electra_nbdev.networks.build import build_networks, save_networks
@@ -15,6 +14,7 @@ from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.sharing.convert import OPSET, write_onnx
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.scoring.score import load_scorer, replaced_probs, words_of
+from make import pieces
 
 SENTENCE = 'He opened the because and walked into the room.'
 
@@ -67,7 +67,7 @@ def test_a_body_of_bert(tmp_path):
     hp = preset('tiny', body=body, model_hparam_overrides={}, vocab_size=100, max_seq_length=32, length_schedule=(),
                 untied_generator=True)
     model = build_networks(hp).eval()
-    tok = wordpiece({o: i for i,o in enumerate('[PAD] [UNK] [CLS] [SEP] [MASK]'.split()+[f'w{i}' for i in range(95)])})
+    tok = pieces('[PAD] [UNK] [CLS] [SEP] [MASK]'.split()+[f'w{i}' for i in range(95)])
     (tmp_path/'run').mkdir()
     save_networks(model, hp, tmp_path/'run', tok)
     save_hparams(hp, tmp_path/'run'/'hparams.json')

@@ -15,7 +15,7 @@ from electra_nbdev.data.text import sample_corpus
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.likelihood import load_likelihood, pass_scores, pseudo_log_likelihood, surprisal
-from electra_nbdev.scoring.score_files import likelihood_ways
+from electra_nbdev.networks.folder import ModelFolder
 from terminal import typed
 
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
@@ -174,8 +174,8 @@ def test_each_token_after_those_before_it(peers, sentences):
     with pytest.raises(InputError, match='allowed: log-likelihood'): load_likelihood(peers/'gpt', 'pll')
 
 def test_folders_tell_what_they_hold(peers):
-    assert likelihood_ways(peers/'bert')==likelihood_ways(peers/'roberta')==('pll', 'word-l2r')
-    assert likelihood_ways(peers/'gpt')==('log-likelihood',)
+    assert ModelFolder(peers/'bert').ways==ModelFolder(peers/'roberta').ways==('pll', 'word-l2r')
+    assert ModelFolder(peers/'gpt').ways==('log-likelihood',)
 
 def test_the_command_takes_their_folders(peers):
     (peers/'pairs.txt').write_text('the man are old .\nthe man is old .\n'*3)

@@ -9,12 +9,9 @@ from electra_nbdev.data.batches import extend_positions
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import max_input, shipped
-from electra_nbdev.finetuning.finetune_recipe import open_encoder
-from electra_nbdev.networks.build import build_networks, save_networks
-from electra_nbdev.networks.recipe import preset, save_hparams
+from electra_nbdev.finetuning.recipe import open_encoder
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders
-from electra_nbdev.data.tokenizer import wordpiece
-from make import PIECES, bpe, table
+from make import PIECES, bpe, pieces, run_folder, table
 
 BODY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 
@@ -40,11 +37,8 @@ def test_positions_behind_that_of_padding_begin_as_copies():
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
     "Networks with 48 positions, a tokenizer that promises 512"
-    d, tok = tmp_path_factory.mktemp('run'), wordpiece({o: i for i,o in enumerate(PIECES)})
-    hp = preset('tiny', vocab_size=len(tok), max_seq_length=32, length_schedule=(),
-                model_hparam_overrides=dict(max_position_embeddings=48))
-    save_networks(build_networks(hp), hp, d, tok)
-    save_hparams(hp, d/'hparams.json')
+    d, tok = tmp_path_factory.mktemp('run'), pieces(PIECES)
+    run_folder(d, tok, max_seq_length=32, model_hparam_overrides=dict(max_position_embeddings=48))
     assert tok.model_max_length==512 # the user's own stays as it was
     return d
 

@@ -1,5 +1,5 @@
 "Question answering as a user does it: commands right and wrong, files of every form, predictions counted again"
-import gzip, json, warnings
+import gzip, json, subprocess, sys, warnings
 from dataclasses import replace
 
 import numpy as np
@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import electra_nbdev.finetuning.finetune as ft
-import electra_nbdev.finetuning.tasks as tk
-import electra_nbdev.finetuning.trials as tr
+import electra_nbdev.finetuning.request as rq
+import electra_nbdev.finetuning.request as rq
 from conftest import GOLDEN
 from electra_nbdev.finetuning import qa, questions
-from electra_nbdev.finetuning.glue import glue_task
+from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, FinetuneHParams, as_table, open_model,
-                                                      settle_recipe)
+from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model, settle_recipe
+from electra_nbdev.finetuning.tables import PREDICTION_FORMS, as_table
 from electra_nbdev.data.tokenizer import load_tokenizer
 from recompute_qa import recompute
 from make import WORDS, electra_folder, glue_files, paragraph, roberta_folder, squad, wordpiece_model, write
@@ -119,16 +119,16 @@ HEADS = [
 @pytest.mark.parametrize('switch', HEADS, ids=[' '.join(o) for o in HEADS])
 def test_every_head_goes_the_whole_way(home, tmp_path, switch):
     hparams = json.loads((home/'recipe.json').read_text()) | dict(max_train_rows=8, max_eval_rows=6) | switch
-    trials = tr.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', **hparams)
+    trials = rq.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     task = qa.qa_task('squad', home/'data')
-    rows = tk.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
+    rows = ft.read_rows({'squad': task}, learn.tok, learn.hp)['dev']
     assert learn.evaluate(dict(dev=rows))['squad']==pytest.approx(trials.records[0]['metrics']['squad'])
     assert learn.tasks['squad'].joint==switch.get('joint_prediction', True) and len(rows['squad'].examples)==6
 
 def test_half_precision(home, tmp_path):
     hparams = json.loads((home/'recipe.json').read_text()) | dict(max_train_rows=8, max_eval_rows=6)
-    trials = tr.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu',
+    trials = rq.run_trials(home/'model', [qa.qa_task('squad', home/'data')], tmp_path/'out', device='cpu',
                            precision='bf16', **hparams)
     odds = json.loads((tmp_path/'out/trial-0/predictions/squad-dev-null_odds.json').read_text())
     assert len(odds)==6 and np.isfinite(list(odds.values())).all() and 0<=trials.values('squad', 'f1')[0]<=100
@@ -142,7 +142,7 @@ def test_one_network_for_questions_and_texts(home):
     assert learn.predict('red dog', task='cola').label in '01'
     assert found.answer=='' or found.example.context[slice(*found.span)]==found.answer
     tasks = {'squad': qa.qa_task('squad', home/'data'), 'cola': glue_task('cola', home/'data')}
-    rows = {n: tk.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    rows = {n: ft.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
     dl = ft.FinetuneDL(rows, tasks, learn.tok, 8, True)
     assert any(len(b['rows'])==2 for b,_ in dl), "rows of both kinds meet in a batch"
     dl.show_batch(max_n=2)
@@ -151,7 +151,7 @@ def test_results_are_shown(home, monkeypatch):
     task = qa.qa_task('squadv1', home/'data')
     encoder, tok = open_model(home/'model')
     hp = settle_recipe(encoder, tok, ['squadv1'], **json.loads((home/'recipe.json').read_text()))
-    rows = tk.read_rows({'squadv1': task}, tok, hp)
+    rows = ft.read_rows({'squadv1': task}, tok, hp)
     dls = ft.finetune_dls({'squadv1': task.settled(hp)}, rows['train'], rows['dev'], tok, hp, device='cpu')
     learn = ft.finetune_learner(dls, encoder, hp)
     tables = []
@@ -197,6 +197,15 @@ def test_predict(home):
     with pytest.raises(InputError, match='a question and its passage'): learn.predict('who walks ?')
     with pytest.raises(InputError, match='question or its passage is empty'): learn.predict('who walks ?', ' ')
     with pytest.raises(InputError, match='no passage has a character'): learn.predict('who walks ?', '\x00')
+
+def test_a_kind_of_task_is_found_by_name(home):
+    "In a process that imported only what opens a model"
+    train = f'{TRAIN} --task squadv1 --out named'
+    assert typed(train, home).code==0
+    ask = ("from electra_nbdev.finetuning.finetune import load_finetuned; "
+           "print(type(load_finetuned('named', 'cpu').tasks['squadv1']).__name__)")
+    said = subprocess.run([sys.executable, '-c', ask], cwd=home, capture_output=True, text=True)
+    assert said.stdout.strip()=='QATask', said.stderr
 
 # Bad input: one line, exit code 2, nothing left behind
 
@@ -283,9 +292,9 @@ def test_reasons_are_counted_by_kind(home):
 
 def test_rows_are_questions_not_windows(home):
     task, hp = qa.qa_task('squad', home/'data'), FinetuneHParams(max_seq_length=32, doc_stride=8, max_query_length=12)
-    kept = tk.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
+    kept = ft.read_examples(dict(squad=task), ft.replace(hp, max_train_rows=5, max_eval_rows=3))
     assert [len(kept[o]['squad']) for o in ('train', 'dev')]==[5, 3]
-    assert len(tk.read_split(task, 'train', TOK, hp, kept['train']['squad']))>15
+    assert len(ft.read_split(task, 'train', TOK, hp, kept['train']['squad']))>15
 
 def test_wrong_places_do_no_harm_where_answers_are_compared(home):
     d = squad(4, True, 40)
@@ -360,7 +369,7 @@ def test_other_encoders(home, tmp_path, name):
     make = roberta_folder if name=='roberta' else wordpiece_model(DistilBertModel, cfg)
     make(tmp_path/name)
     hparams = dict(max_seq_length=48, train_batch_size=8, num_train_epochs=1, layerwise_lr_decay=0.)
-    tr.run_trials(tmp_path/name, [qa.qa_task('squadv1', home/'data')], tmp_path/'out', device='cpu', **hparams)
+    rq.run_trials(tmp_path/name, [qa.qa_task('squadv1', home/'data')], tmp_path/'out', device='cpu', **hparams)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     found = learn.predict('who walks ?', 'one red dog walks in town')
     assert found.answer in 'one red dog walks in town'

@@ -11,7 +11,7 @@ from electra_nbdev.finetuning import qa, questions
 from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.tokenizer import text_backend
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
+from electra_nbdev.finetuning.recipe import FinetuneHParams
 from electra_nbdev.data.tokenizer import load_tokenizer
 from official import info, load, our_name, pretrain_vars
 

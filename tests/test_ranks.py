@@ -20,7 +20,7 @@ from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll
 from electra_nbdev.method.electra import ReplacedTokenDetection
 from electra_nbdev.method.objective import StepOutput
-from electra_nbdev.finetuning.trials import run_trials
+from electra_nbdev.finetuning.request import run_trials
 from make import VARIANTS
 from survival import (At, Seen, assert_alike, assert_same, checkpoints, distance, finished, killed, launch, made,
                       result, run, train, weights)
@@ -142,7 +142,7 @@ def test_processes_ask_each_other_rarely_and_together(monkeypatch):
 class Secs(Callback):
     "A clock that is ahead in one process"
     def before_batch(self):
-        if os.environ['RANK']=='1' and self.training and self.n_updates==7: self.save_checkpoints.due = 0
+        if os.environ['RANK']=='1' and self.training and self.n_updates==7: self.learn.save_at = 0
 
 def test_both_save_when_one_wants_to(made, tmp_path):
     d, hp = made

@@ -18,18 +18,16 @@ from electra_nbdev.engine.checkpoint import save_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams, scoring_ways
-from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer, wordpiece
-from make import PIECES, TOY, bpe
+from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer
 from terminal import typed
+from make import PIECES, TOY, bpe, pieces, run_folder
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
     "A folder with a finished run, one that trains no discriminator, and folders that are none"
-    d, tok = tmp_path_factory.mktemp('user'), wordpiece({o:i for i,o in enumerate(PIECES)})
-    hp = preset('tiny', vocab_size=len(tok), max_seq_length=16, length_schedule=())
-    save_networks(build_networks(hp), hp, d/'run', tok)
-    for o in ('run', 'bert'): (d/o).mkdir(exist_ok=True)
-    save_hparams(hp, d/'run/hparams.json', data=dict(tokenizer=fingerprint(tok)))
+    d, tok = tmp_path_factory.mktemp('user'), pieces(PIECES)
+    run_folder(d/'run', tok)
+    (d/'bert').mkdir()
     save_hparams(preset('tiny', electra_objective=False), d/'bert/hparams.json')
     (d/'empty').mkdir()
     shutil.copytree(d/'run', d/'torn')
@@ -109,7 +107,7 @@ def test_windows_of_a_book():
     assert len(best)==500_000 and starts[best[-1]]==500_000-126 and best==sorted(best)
 
 TEXT = 'The cat sat on the mathematics.'
-BODIES = dict(bert=lambda: wordpiece({o:i for i,o in enumerate(PIECES)}), modernbert=lambda: bpe([TEXT.lower()]*9))
+BODIES = dict(bert=lambda: pieces(PIECES), modernbert=lambda: bpe([TEXT.lower()]*9))
 
 @pytest.fixture(scope='module', params=BODIES)
 def foreign(request, tmp_path_factory):
@@ -166,7 +164,7 @@ def test_a_classifier_of_more_labels_is_refused(foreign, tmp_path):
     with pytest.raises(InputError, match='has 3 labels; a discriminator has one'): score.load_scorer(tmp_path)
 
 def test_special_tokens_are_needed(tmp_path):
-    tok = wordpiece({o:i for i,o in enumerate(PIECES)})
+    tok = pieces(PIECES)
     config = ElectraConfig(vocab_size=len(tok), hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
     ElectraForPreTraining(config).save_pretrained(tmp_path)
     names = dict(cls_token='[CLS]', sep_token='[SEP]', pad_token='[PAD]')
@@ -238,7 +236,7 @@ def toy():
         ids = [TOY.index(o) for o in line.split()]
         known[ids[:-1], ids[1:]] = True
     for word,n in (('mat', 3), ('floor', 2), ('cat', 1)): follows[TOY.index('the'), TOY.index(word)] = n
-    return score.Scorer(KnowsPairs(known), KnowsLeft(follows), wordpiece({o:i for i,o in enumerate(TOY)}), 16)
+    return score.Scorer(KnowsPairs(known), KnowsLeft(follows), pieces(TOY), 16)
 
 def probs_of(scorer, text): return score.replaced_probs(scorer, score.words_of(scorer.tokenizer, text)[0]).tolist()
 
@@ -333,7 +331,7 @@ def runs(tmp_path_factory, toy):
     weights = {f'model/{n}': p for n,p in model.named_parameters()}
     for o,step in (('early', 20), ('busy', 30)): save_checkpoint(d/o, step, weights, dict(step=step))
     save_tokenizer(tok, d/'vocab')
-    save_tokenizer(wordpiece({o:i for i,o in enumerate(reversed(TOY))}), d/'other')
+    save_tokenizer(pieces(reversed(TOY)), d/'other')
     (d/'empty').mkdir()
     return d, score.Scorer(model.discriminator, model.generator, tok, 16, hp.mask_prob)
 

@@ -9,7 +9,7 @@ from fastai.callback.core import Callback
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import Agreement
-from electra_nbdev.pretraining.runs import run_pretraining
+from electra_nbdev.pretraining.request import run_pretraining
 from make import DROPOUT, VARIANTS
 from survival import At, Seen, assert_alike, assert_same, killed, launch, made, result, run, train, weights
 

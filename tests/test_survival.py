@@ -30,10 +30,11 @@ from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.networks.build import body_config
 from electra_nbdev.networks.recipe import preset, resolve_hparams
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.pretraining.runs import SaveCheckpoints, check_resumable, restore
+from electra_nbdev.pretraining.runs import SaveCheckpoints, restore
+from electra_nbdev.pretraining.request import PretrainRequest
 from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.finetuning.trials import run_trials
+from electra_nbdev.finetuning.request import run_trials
 from survival import At, assert_same, checkpoints, fork, result, train
 from make import NARROW, examples_of_tales, tales
 
@@ -150,6 +151,44 @@ def test_precisions_continue(made, tmp_path, scaled):
         assert state['scaler']['_growth_tracker']==0
     child = run('other', precision='fp32')
     assert child.code==0 and 'precision was bf16, is fp32' in child.text, child.text
+
+class Sum(Callback):
+    "Of the losses of a run, and how many there were; a user's callback"
+    def __init__(self): self.total, self.n = torch.zeros(()), 0
+    def after_step(self): self.total, self.n = self.total+self.loss.detach(), self.n+1
+    def state(self): return dict(total=self.total, n=self.n)
+    def load_state(self, state): self.total, self.n = state['total'], state['n']
+
+def test_a_callback_of_a_users_own_remembers(made, tmp_path):
+    "Killed and continued it has the state of a run that never stopped; without it a line says so"
+    d, hp, *_ = made
+    kill = At(13, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    assert fork(lambda: train(tmp_path/'whole', d/'examples', hp, [Sum()])).wait().code==0
+    assert fork(lambda: train(tmp_path/'run', d/'examples', hp, [Sum(), kill])).wait().code==128+9
+    shutil.copytree(tmp_path/'run', tmp_path/'other')
+    assert finish(made, tmp_path/'run', [Sum()]).start==11
+    whole = result(tmp_path/'whole')
+    assert_same(result(tmp_path/'run'), whole)
+    assert whole[1]['callbacks']['Sum']==dict(n=STEPS) and whole[0]['callbacks/Sum/total']>0
+    said, state = finish(made, tmp_path/'other').text, result(tmp_path/'other')[1]
+    assert 'the callback Sum, which had a state, is gone' in said and 'Sum' not in state['callbacks']
+
+def test_checkpoints_of_0_3(made, tmp_path):
+    "A run that has ended opens; one that was interrupted is refused in a line"
+    d, hp, *_ = made
+    shutil.copytree(d/'whole', tmp_path/'whole')
+    assert fork(lambda: train(tmp_path/'run', d/'examples', hp, [stop_at(13)])).wait().code==128+15
+    for out in ('whole', 'run'):
+        path = latest_checkpoint(tmp_path/out)
+        state = json.loads((path/'state.json').read_text())
+        del state['callbacks']
+        (path/'state.json').write_text(json.dumps(state | dict(format=3, seconds=1., skipped=0)))
+        sign(path)
+    assert 'Finished already' in finish(made, tmp_path/'whole').text
+    child = fork(lambda: train(tmp_path/'run', d/'examples', hp)).wait()
+    assert child.code and 'was written by another version of this program' in child.text
+
+def stop_at(step): return At(step, lambda _: os.kill(os.getpid(), signal.SIGTERM))
 
 def test_endless_overflow_stops_a_run(made, tmp_path, monkeypatch, capsys):
     "After fifty steps in a row, with the weights of the last update"
@@ -632,7 +671,8 @@ def test_too_many_skipped_updates_stop_the_run(made, tmp_path):
     assert fork(lambda: train(tmp_path/'whole', d/'examples', hp, spoil())).wait().code==0
     a, b = result(tmp_path/'run'), result(tmp_path/'whole')
     assert_same(a, b)
-    assert [o['step'] for o in a[2] if 'skipped' in o]==[7, 8, 14] and a[1]['skipped']==3
+    assert [o['step'] for o in a[2] if 'skipped' in o]==[7, 8, 14]
+    assert a[1]['callbacks']['SkipBadGradients']['skipped']==3
 
 # Garbage: an InputError that names the file, or it works
 
@@ -740,7 +780,8 @@ def test_fuzzed_checkpoint_tensors(victim, data):
     trial(victim, spoil, True)
 
 @pytest.mark.parametrize('name,value', [('step', STEPS+1), ('evaluated', STEPS+1), ('position', -1), ('rows', 2**53),
-                                        ('skipped', 1.)])
+                                        ('callbacks', dict(SkipBadGradients=dict(skipped=1.))),
+                                        ('callbacks', dict(JSONLLogger={})), ('callbacks', [])])
 def test_counts_that_no_run_has_are_refused(victim, name, value):
     def spoil(bad):
         state = json.loads((bad/'state.json').read_text())
@@ -819,8 +860,7 @@ def test_fuzzed_recipe_of_a_run(made, tmp_path_factory, data):
         test_fuzzed_recipe_of_a_run.dir = tmp_path_factory.mktemp('recipe')
     out, was = test_fuzzed_recipe_of_a_run.dir, (d/'whole/hparams.json').read_bytes()
     (out/'hparams.json').write_bytes(data.draw(garbled(len(was)))(was))
-    train = load_examples(d/'examples', hp)
-    try: assert check_resumable(out, hp, train.recipe)==hp
+    try: assert PretrainRequest(d/'examples', out, hparams=hp).settle().hp==hp
     except InputError: pass
 
 @pytest.mark.parametrize('text', [

@@ -5,11 +5,14 @@ import pandas as pd
 import pytest
 
 import electra_nbdev.finetuning.finetune as ft
+import electra_nbdev.finetuning.request as rq
+import electra_nbdev.finetuning.tasks as tk
+import electra_nbdev.finetuning.request as rq
 from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.finetune_recipe import (PREDICTION_FORMS, labelled_texts, open_model, read_table,
-                                                       settle_recipe)
-from electra_nbdev.finetuning.glue import glue_task
+from electra_nbdev.finetuning.recipe import open_model, settle_recipe
+from electra_nbdev.finetuning.tables import PREDICTION_FORMS, labelled_texts, read_table
+from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.finetuning.tasks import text_task
 from make import SHORT, electra_folder, sentence, write
 from terminal import bad, typed
@@ -71,11 +74,11 @@ def test_pairs_numbers_a_dev_set_and_a_name(home):
 
 def test_what_labels_are_taken_for_is_said_and_can_be_changed(home):
     "Whole numbers are classes, and a name may bring settings of a task of the papers: both are printed"
-    write(home/'faqa.csv', ''.join(['question,stars\n', *[f'{sentence(i)},{i%3}\n' for i in range(30)]]))
-    line = f'{TRAIN} --csv faqa.csv --text question --label stars --dev faqa.csv'
+    write(home/'rte.csv', ''.join(['question,stars\n', *[f'{sentence(i)},{i%3}\n' for i in range(30)]]))
+    line = f'{TRAIN} --csv rte.csv --text question --label stars --dev rte.csv'
     said = typed(f'{line} --out stars', home)
-    assert said.code==0 and 'faqa: `stars` has 3 classes: 0, 1, 2 (for numbers give --regression true)' in said.out
-    assert 'NOTE: a task named faqa has max_seq_length 512, num_train_epochs 2.0 unless' in said.out, said.err
+    assert said.code==0 and 'rte: `stars` has 3 classes: 0, 1, 2 (for numbers give `regression` true)' in said.out
+    assert 'NOTE: a task named rte has num_train_epochs 10.0 unless' in said.out, said.err
     said = typed(f'{line} --out stars --regression true --task stars', home)
     assert said.code==0 and 'stars: `stars` is a number' in said.out and 'a task named' not in said.out, said.err
 
@@ -159,28 +162,28 @@ def test_own_files_of_glue_are_predicted(home, tmp_path, name):
     assert (said==want) if learn.tasks[name].labels else float(said)==pytest.approx(want, abs=1e-4)
     new = f'{",".join(o for o in learn.tasks[name].columns if o)}\n{",".join("xy"[:1+bool(texts[1])])}\n'
     write(tmp_path/'new.csv', new)
-    assert len(ft.predict_file(tmp_path/'task', tmp_path/'new.csv', device='cpu'))==1, "the names of the hub"
+    assert len(rq.predict_file(tmp_path/'task', tmp_path/'new.csv', device='cpu'))==1, "the names of the hub"
 
 def test_a_column_that_predictions_would_replace_is_refused(home, tmp_path):
-    untrained(ft.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
+    untrained(tk.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
     write(tmp_path/'a.csv', 'text,prediction\nred,a\n')
     bad(tmp_path, 'electra_predict --model task --input a.csv --device cpu', 'a.csv has a column `prediction`, which')
 
 def test_no_row_is_left_out_unasked(home, tmp_path):
-    untrained(ft.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
+    untrained(tk.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
     write(tmp_path/'a.csv', 'text\nred\n"dog')
-    with pytest.raises(InputError, match='a.csv line 3'): ft.predict_file(tmp_path/'task', tmp_path/'a.csv')
-    assert len(ft.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad=True))==1
+    with pytest.raises(InputError, match='a.csv line 3'): rq.predict_file(tmp_path/'task', tmp_path/'a.csv')
+    assert len(rq.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad=True))==1
 
 def test_classes_of_a_datasets_object_keep_their_names():
     from datasets import ClassLabel, Dataset, Features, Value
     features = Features(dict(text=Value('string'), label=ClassLabel(names=['thing', 'person'])))
     rows = [dict(text=sentence(i), label=i%2) for i in range(8)]
-    task = ft.text_task('kinds', Dataset.from_list(rows, features), rows[:2] and Dataset.from_list(rows[:2], features))
+    task = tk.text_task('kinds', Dataset.from_list(rows, features), rows[:2] and Dataset.from_list(rows[:2], features))
     assert task.labels==('person', 'thing')
     assert [o.label for o in task.examples('dev', None)]==['thing', 'person']
     hidden = Dataset.from_list(rows[:3] + [dict(text='red', label=-1)], features)
-    with pytest.raises(InputError, match='row 3 has no `label`'): ft.text_task('kinds', hidden)
+    with pytest.raises(InputError, match='row 3 has no `label`'): tk.text_task('kinds', hidden)
 
 def test_tables_are_written_as_they_are_read(tmp_path):
     rows = [dict(id='1', text='a "b" c'), dict(id='2', text='"so')]
@@ -208,13 +211,13 @@ def test_numbers_of_a_table_come_back_as_they_were():
     (dict(label=['a', 'b']), 'row 1: `label` is a list'), (dict(text=['a', 'b']), 'row 1: `text` is a list')])
 def test_a_list_is_no_text_and_no_class(change, why):
     rows = [dict(text='one', label='a'), dict(text='two', label='b') | change]
-    with pytest.raises(InputError, match=why): ft.text_task('kinds', rows, rows)
+    with pytest.raises(InputError, match=why): tk.text_task('kinds', rows, rows)
 
 @pytest.mark.parametrize('measures,labels', [(['acc'], 'ab'), (['f1'], 'abc'), (['mse'], 'ab'), (['accuracy'], '12')])
 def test_measures_that_labels_do_not_allow(measures, labels):
     rows = [dict(text=f'text {o}', label=o) for o in labels]
     with pytest.raises(InputError, match=measures[0]):
-        ft.text_task('kinds', rows, rows, measures=measures, regression=labels=='12')
+        tk.text_task('kinds', rows, rows, measures=measures, regression=labels=='12')
 
 def test_evaluation_alone_writes_no_predictions(home):
     line = f'{TRAIN} --task rte --data-dir . --out own --eval-only --predict-test'

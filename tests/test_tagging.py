@@ -7,15 +7,16 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import electra_nbdev.finetuning.finetune as ft
+import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.tasks as tk
-import electra_nbdev.finetuning.trials as tr
+import electra_nbdev.finetuning.request as rq
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams, open_model
+from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model
 from electra_nbdev.finetuning.tagging import (TagExample, TagTask, baseline_scores, chunk_task, conll_spans,
                                               read_tagged, row_cuts, span_scores, tag_task, word_pieces)
 from electra_nbdev.data.tokenizer import load_tokenizer
-from make import KINDS, WORDS, electra_folder, glue_files, roberta_folder, sentence, tagged, tags, write
+from make import KINDS, WORDS, electra_folder, glue_files, roberta_folder, tagged, tags, word_lists, write
 from terminal import bad, typed
 
 @pytest.fixture(scope='module')
@@ -67,7 +68,7 @@ def test_trials_and_predictions(home):
 def test_conlleval_of_a_written_file_is_ours(home, tmp_path):
     "What a half-right network says of the dev set, written, read again and counted, gives the F1 that was reported"
     task, noise = chunk_task('chunk', home/'glue'), torch.Generator().manual_seed(0)
-    rows = tk.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
+    rows = ft.read_split(task, 'dev', open_model(home/'model')[1], FinetuneHParams(max_seq_length=12))
     outs = []
     for f in rows:
         right = torch.nn.functional.one_hot(torch.tensor(f.target['labels']), len(task.labels))
@@ -101,8 +102,8 @@ def test_one_network_for_words_and_texts(home):
     learn = ft.load_finetuned(home/'both/chunk+cola', 'cpu')
     assert list(learn.tasks)==['chunk', 'cola']
     assert len(learn.predict('red dog').tags)==2 and learn.predict('red dog', task='cola').label in '01'
-    tasks = {n: ft.open_task(n, home/'glue') for n in learn.tasks}
-    rows = {n: tk.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
+    tasks = {n: tk.open_task(n, home/'glue') for n in learn.tasks}
+    rows = {n: ft.read_split(t, 'dev', learn.tok, learn.hp) for n,t in tasks.items()}
     want = metrics_of(home/'both/chunk+cola/trial-0')
     want = {n: pytest.approx(o) for n,o in want.items()} # batches of one task round differently
     assert learn.evaluate(dict(dev=rows))==want
@@ -125,7 +126,7 @@ def long_task():
 def test_every_word_is_judged_once(home, tmp_path, rows):
     task = long_task()
     recipe = dict(max_seq_length=24, train_batch_size=4, num_train_epochs=1, tag_rows=rows)
-    tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **recipe)
+    rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **recipe)
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     examples = task.examples('dev', learn.hp)
     features = task.features(examples, learn.tok, learn.hp)
@@ -138,7 +139,7 @@ def test_every_word_is_judged_once(home, tmp_path, rows):
 def test_rows_say_that_they_were_cut(home, capsys):
     encoder, tok = open_model(home/'model')
     for how,n in (('whole', 0), ('official', 3)):
-        tk.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
+        ft.read_split(long_task(), 'dev', tok, FinetuneHParams(max_seq_length=24, tag_rows=how))
         assert ('were cut' in capsys.readouterr().out)==bool(n)
 
 # Bad input: one line, exit code 2, before anything is trained
@@ -243,16 +244,16 @@ def test_hub(monkeypatch):
         rows = Dataset.from_dict(dict(tokens=[['the', 'dog'], ['so']], chunk_tags=[[1, 2], [0]]), features=features)
         return DatasetDict(train=rows, validation=rows, test=rows)
     monkeypatch.setattr(datasets, 'load_dataset', fake)
-    task = ft.open_task('CoNLL-2000', 'hf:conll2000')
+    task = tk.open_task('CoNLL-2000', 'hf:conll2000')
     assert task.name=='chunk' and task.labels==('B-NP', 'E-NP', 'O')
     assert [o.tags for o in task.examples('dev', FinetuneHParams())]==[('B-NP', 'E-NP'), ('O',)]
     with pytest.raises(InputError, match='hf:none cannot be loaded'): chunk_task('chunk', 'hf:none')
 
 def test_parts_of_speech(home, tmp_path):
-    rows = [dict(words=o, tags=[KINDS[w] for w in o]) for o in map(sentence, range(20))]
+    rows = [dict(words=o, tags=[KINDS[w] for w in o]) for o in word_lists(20)]
     task = tag_task('speech', rows, rows, scheme=None)
     recipe = dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)
-    trials = tr.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **recipe)
+    trials = rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **recipe)
     assert set(trials.records[0]['metrics']['speech'])=={'accuracy', 'loss'}
     learn = ft.load_finetuned(tmp_path/'out', 'cpu')
     assert set(learn.predict('red dog').tags)<={'NP', 'VP', 'ADJP'}

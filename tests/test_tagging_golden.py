@@ -7,7 +7,7 @@ from transformers import ElectraConfig, ElectraModel
 from conftest import GOLDEN
 from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork, task_batch
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.finetune_recipe import FinetuneHParams
+from electra_nbdev.finetuning.recipe import FinetuneHParams
 from electra_nbdev.finetuning.tagging import (LETTERS, TagExample, TagTask, as_bio, conll_spans, kinds_of,
                                               read_tagged, span_scores, spans_of, tag_labels, tag_task, tags_of)
 from electra_nbdev.data.tokenizer import load_tokenizer

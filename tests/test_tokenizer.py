@@ -169,7 +169,7 @@ def test_a_short_corpus(tmp_path):
 def test_weights_without_a_tokenizer(tmp_path):
     "There transformers opens one of special tokens alone, under which every word would be unknown"
     from electra_nbdev.engine.models import shipped
-    from electra_nbdev.finetuning.finetune_recipe import open_model
+    from electra_nbdev.finetuning.recipe import open_model
     from electra_nbdev.scoring.score import load_scorer
     source = shipped('tiny')/'discriminator'
     shutil.copytree(source, tmp_path, ignore=shutil.ignore_patterns('tokenizer*'), dirs_exist_ok=True)

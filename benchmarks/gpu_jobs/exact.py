@@ -27,7 +27,7 @@ def recipe(scale, **more):
 def serve(args):
     "Train, or continue"
     import torch
-    from electra_nbdev.pretraining.runs import run_pretraining
+    from electra_nbdev.pretraining.request import run_pretraining
     _, side, folder = args.side.split(':')
     form, precision = side.split('-')
     os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')

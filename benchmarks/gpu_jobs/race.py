@@ -39,8 +39,7 @@ def pretrain(work, text, size, name, row):
 
 def score(work, args, vocab, name, row, tasks, d):
     "Fine-tune on the tasks that are left"
-    import electra_nbdev.finetuning.glue, electra_nbdev.finetuning.tagging # register the tasks
-    from electra_nbdev.finetuning.trials import finetune_tasks
+    from electra_nbdev.finetuning.request import finetune_tasks
     where, few = Path(d)/name, dict(max_train_rows=64, max_eval_rows=64, num_train_epochs=1.) if work.scale<1 else {}
     if not where.is_dir(): networks(row, f'{work.name}-{name.lower()}', work.out, vocab, where)
     encoder = where/('discriminator' if name=='ELECTRA' else 'generator')

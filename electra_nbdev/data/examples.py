@@ -7,12 +7,13 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 # %% auto #0
 __all__ = ['WHY_DROPPED', 'RULES', 'ExampleBuilder', 'examples_of', 'build_shard', 'fit_rows', 'packed_padding',
            'example_differences', 'is_built', 'work_path', 'work_folder', 'shards_kept', 'assemble_examples',
-           'check_rules', 'example_recipe', 'refuse_others', 'build_examples', 'Examples', 'load_examples',
-           'ExampleTasks', 'build_in_tasks']
+           'check_rules', 'example_recipe', 'refuse_others', 'build_examples', 'ExampleFacts', 'example_facts',
+           'Examples', 'load_examples', 'ExampleTasks', 'build_in_tasks']
 
 # %% ../../nbs/data/14_examples.ipynb #69d400c3
 import errno, glob, json, os, random, reprlib, shutil, warnings
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain, islice
@@ -31,8 +32,8 @@ from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, lo
                                           special_token_ids, unknown_id, vocab_pieces, warn_unknown_share,
                                           write_tokenizer)
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
-                                        digest, one_line, remove_leftovers)
-from ..engine.models import check_examples, check_fitting
+                                        digest, one_line, read_json, remove_leftovers)
+from ..engine.models import check_packed
 
 # %% ../../nbs/data/14_examples.ipynb #28e71f32
 class ExampleBuilder:
@@ -463,16 +464,39 @@ def build_examples(
         assemble_examples(chunks(corpus, blank_lines_separate_docs), tok, out, recipe, num_proc)
     return out
 
+# %% ../../nbs/data/14_examples.ipynb #3e1b5c11
+@dataclass(frozen=True)
+class ExampleFacts:
+    "What `data.json` says of a folder of examples"
+    path:Path # The folder
+    recipe:dict # What they were made of
+    counts:dict|None # How many there are, of training and held out
+
+# %% ../../nbs/data/14_examples.ipynb #b9373ad9
+def example_facts(
+    path, # Folder that `build_examples` wrote
+)->ExampleFacts:
+    "Read what examples were made of; a folder without any is refused"
+    path = Path(path)
+    if not (file := path/'data.json').is_file():
+        if path.name=='held_out' and (path.parent/'data.json').is_file():
+            raise InputError(f"no document was held out of {path.parent}; build it again with a larger `held_out`")
+        raise InputError(f"{path} holds no examples; build them with electra_data")
+    facts = read_json(file)
+    if isinstance(facts.get('recipe'), dict): return ExampleFacts(path, facts['recipe'], facts.get('counts'))
+    raise InputError(f"the examples in {path} are damaged (data.json has no recipe); "
+                     "delete the folder and build them again")
+
 # %% ../../nbs/data/14_examples.ipynb #7c661f22
 class Examples:
     "Examples on disk, read through a memory map"
     def __init__(self,
         path, # Folder that `build_examples` wrote
+        facts:ExampleFacts|None=None, # Its `example_facts`, if they have been read
     ):
         from datasets import load_from_disk
-        self.path = Path(path)
-        facts = json.loads((self.path/'data.json').read_bytes())
-        self.recipe,self.counts = facts['recipe'],facts['counts']
+        self.made = facts = facts or example_facts(path)
+        self.path,self.recipe,self.counts = facts.path,facts.recipe,facts.counts
         self.width,self.tokenizer = self.recipe['max_length'],load_tokenizer(self.path/'vocab')
         self.pad = special_token_ids(self.tokenizer).pad
         self.dataset = load_from_disk(str(self.path.absolute())).with_format('arrow')
@@ -576,24 +600,50 @@ def unknown(self:Examples)->float: # Between 0 and 1
     unk = unknown_id(self.tokenizer)
     return 0. if unk is None else float(self.token_counts()[unk]/max(self.counts['tokens'], 1))
 
+# %% ../../nbs/data/14_examples.ipynb #dc1df756
+# What hyper-parameters have to be
+_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0)
+
+def _check_packing(hparams):
+    "Refuse hyper-parameters that make no sense where documents share rows"
+    body = hparams.get('body')
+    if isinstance(body, dict) and body: check_packed(body.get('model_type'))
+    for name,value in _PACKING.items():
+        if (hparams.get(name) or value)==value: continue
+        raise InputError(f"examples that were built with `pack` cannot have the hparam `{name}` {hparams[name]!r}; "
+                         f"set it to {value!r}, or build examples without `pack`")
+
+# %% ../../nbs/data/14_examples.ipynb #eb5fafae
+@patch
+def check(self:ExampleFacts,
+    hparams:dict, # Hyper-parameters, or some of them
+):
+    "Refuse a recipe that asks for another vocabulary or length than examples have"
+    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length').items():
+        there = self.recipe.get(key, hparams.get(name))
+        if hparams.get(name, there)==there: continue
+        raise InputError(f"the examples in {self.path} have {name} {there}, the recipe asks for {hparams[name]}; "
+                         f"set the hparam `{name}` to {there}, or build other examples with electra_data")
+    if self.recipe.get('pack'): _check_packing(hparams)
+
 # %% ../../nbs/data/14_examples.ipynb #a90d119e
 @patch
 def check(self:Examples,
     hp, # `PretrainHParams` that is about to use the examples
 ):
     "Refuse a recipe that asks for another vocabulary or another length"
-    check_fitting(self.path, self.recipe, vars(hp))
+    self.made.check(vars(hp))
 
 # %% ../../nbs/data/14_examples.ipynb #493ebfcc
 def load_examples(
     path, # Folder that `build_examples` wrote
     hp=None, # `PretrainHParams` to check against
+    facts:ExampleFacts|None=None, # Their `example_facts`, if they have been read
 )->Examples:
     "Open examples, checked against a recipe"
-    path = Path(path)
-    check_examples(path)
+    facts = facts or example_facts(path)
     try:
-        examples = Examples(path)
+        examples = Examples(path, facts)
         examples.dataset.data.validate()
         packed,size = examples.packed,examples.recipe['vocab_size']
         n,columns = examples.counts['rows' if packed else 'examples'],_features(size, packed)

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/checkpoint.html.md"""
 
 # %% auto #0
 __all__ = ['checkpoint_path', 'read_tensors', 'find_damage', 'save_checkpoint', 'latest_checkpoint', 'load_checkpoint',
-           'newest_state', 'tensors_of', 'saved_networks', 'unfinished', 'check_files', 'only_writer', 'rng_state',
-           'set_rng_state']
+           'newest_state', 'tensors_of', 'stateful', 'states_of', 'load_states', 'saved_networks', 'unfinished',
+           'check_files', 'only_writer', 'rng_state', 'set_rng_state']
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #ab7b7b5f
 import json, os, random, re, secrets, shutil, socket, warnings
@@ -159,6 +159,49 @@ def tensors_of(
 )->dict: # {name without the owner: Tensor}
     "The tensors of one owner"
     return {k.removeprefix(f'{owner}/'): t for k,t in tensors.items() if k.startswith(f'{owner}/')}
+
+# %% ../../nbs/engine/92_checkpoint.ipynb #c4llst8c
+def stateful(
+    cbs, # Callbacks
+)->dict: # {name of its class: callback}
+    "Callbacks that have `state()` and `load_state()`"
+    found = {}
+    for cb in cbs:
+        name = type(cb).__name__
+        if not all(hasattr(type(cb), o) for o in ('state', 'load_state')): continue
+        if name in found: raise InputError(f"two callbacks with a state are called {name}; rename the class of one")
+        found[name] = cb
+    return found
+
+# %% ../../nbs/engine/92_checkpoint.ipynb #c4llst8d
+def states_of(
+    cbs, # Callbacks
+)->tuple[dict,dict]: # Tensors by name; {class: the rest}
+    "What callbacks remember, for `save_checkpoint`"
+    tensors, rest = {}, {}
+    for name,cb in stateful(cbs).items():
+        state = cb.state()
+        own = {k: o for k,o in state.items() if isinstance(o, torch.Tensor)}
+        tensors |= {f'callbacks/{name}/{k}': t for k,t in own.items()}
+        rest[name] = {k: o for k,o in state.items() if k not in own}
+        try: json.dumps(rest[name])
+        except TypeError as e: raise InputError(f"the state of callback {name} is not for JSON ({e})") from None
+    return tensors, rest
+
+# %% ../../nbs/engine/92_checkpoint.ipynb #c4llst8e
+def load_states(
+    cbs, # Callbacks
+    tensors:dict, # Of a checkpoint
+    states:dict, # {class: the rest}
+)->list: # Classes that had a state and are not among the callbacks
+    "Give callbacks back what they remembered; one that had no state begins anew"
+    here = stateful(cbs)
+    for name in states.keys() & here.keys():
+        state = states[name] | tensors_of(tensors, f'callbacks/{name}')
+        try: here[name].load_state(state)
+        except Exception as e: # of a user's callback, or from a damaged file
+            raise InputError(f"callback {name} cannot take its state ({type(e).__name__}: {e})") from None
+    return sorted(states.keys()-here.keys())
 
 # %% ../../nbs/engine/92_checkpoint.ipynb #f1b6f2f7
 def saved_networks(

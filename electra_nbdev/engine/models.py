@@ -6,20 +6,19 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 
 # %% auto #0
 __all__ = ['HUB_FILES', 'PACKED_BODIES', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path', 'model_folder',
-           'check_run', 'check_examples', 'check_packed', 'check_fitting', 'check_place_of_run', 'check_source',
-           'check_weights', 'check_missing', 'read_tasks', 'devices', 'check_device', 'device_of', 'check_precision',
-           'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'refuse_code', 'load_pretrained',
-           'complete_network', 'max_input', 'check_body', 'body_of']
+           'check_packed', 'tensorflow_prefix', 'check_missing', 'devices', 'check_device', 'device_of',
+           'check_precision', 'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'refuse_code',
+           'load_pretrained', 'complete_network', 'max_input', 'check_body', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
-import os, sys
+import os, re, sys
 from contextlib import contextmanager
 from ctypes import CDLL
 from importlib.resources import files
 from pathlib import Path
 
-from .files import (SHIPPED, InputError, check_choice, check_free, file_name, one_line, read_json,
-                                        suggest)
+from .files import SHIPPED, InputError, check_choice, one_line, read_json, suggest
+
 
 # %% ../../nbs/engine/91_models.ipynb #c1724f58
 def shipped(
@@ -67,29 +66,6 @@ def model_folder(
     raise InputError(f"there is no folder {path}; give the folder of a run, hf:name, or "
                      f"one of {names}, the models of the package")
 
-# %% ../../nbs/engine/91_models.ipynb #cc3b68e4
-def check_run(
-    folder, # What should be a run
-):
-    "Refuse a folder that holds no run"
-    if (Path(folder)/'hparams.json').is_file(): return
-    raise InputError(f"{folder} holds no run; give the folder that electra_pretrain wrote")
-
-def check_examples(
-    path, # What should be examples
-    hparams:dict={}, # Hyper-parameters that the user gave
-)->dict: # What they were made of
-    "Refuse a folder without examples, and hyper-parameters that they do not have"
-    facts = Path(path)/'data.json'
-    if not facts.is_file() and Path(path).name=='held_out' and (Path(path).parent/'data.json').is_file():
-        raise InputError(f"no document was held out of {Path(path).parent}; build it again with a larger `held_out`")
-    if not facts.is_file(): raise InputError(f"{path} holds no examples; build them with electra_data")
-    if not isinstance(recipe := read_json(facts).get('recipe'), dict):
-        raise InputError(f"the examples in {path} are damaged (data.json has no recipe); "
-                         "delete the folder and build them again")
-    check_fitting(path, recipe, hparams)
-    return recipe
-
 # %% ../../nbs/engine/91_models.ipynb #d0c5mo0d
 PACKED_BODIES = 'electra', 'bert', 'roberta', 'xlm-roberta', 'camembert', 'modernbert'
 
@@ -104,58 +80,21 @@ def check_packed(
     if 'flash' in attention or 'flex' in attention:
         raise InputError(f"attention {attention!r} cannot read rows that documents share; take 'sdpa'")
 
-# What hyper-parameters have to be
-_PACKING = dict(duplicates='distinct', cloze_mode='fixed', length_schedule=(), length_window=0)
-
-def _check_packing(hparams):
-    "Refuse hyper-parameters that make no sense where documents share rows"
-    body = hparams.get('body')
-    if isinstance(body, dict) and body: check_packed(body.get('model_type'))
-    for name,value in _PACKING.items():
-        if (hparams.get(name) or value)==value: continue
-        raise InputError(f"examples that were built with `pack` cannot have the hparam `{name}` {hparams[name]!r}; "
-                         f"set it to {value!r}, or build examples without `pack`")
-
-# %% ../../nbs/engine/91_models.ipynb #089faa4f
-def check_fitting(
-    path, # Folder of examples
-    recipe:dict, # What they were built with
-    hparams:dict, # Hyper-parameters, or some of them
-):
-    "Refuse a recipe that asks for another vocabulary or length than examples have"
-    for name,key in dict(vocab_size='vocab_size', max_seq_length='max_length').items():
-        if name not in hparams or key not in recipe or hparams[name]==recipe[key]: continue
-        raise InputError(f"the examples in {path} have {name} {recipe[key]}, the recipe asks for {hparams[name]}; "
-                         f"set the hparam `{name}` to {recipe[key]}, or build other examples with electra_data")
-    if recipe.get('pack'): _check_packing(hparams)
-
-# %% ../../nbs/engine/91_models.ipynb #932cd0ff
-def check_place_of_run(
-    out, # Where a run is to be written, or goes on
-):
-    "Refuse a folder that holds something else"
-    check_free(out, 'a run', 'hparams.json')
-
-# %% ../../nbs/engine/91_models.ipynb #2201c040
-def check_source(
-    src, # A folder of weights of any form; what is no folder is not looked at
-):
-    "Refuse a folder that holds no model"
-    if not (folder := Path(src)).is_dir(): return
-    if any(folder.glob('*.index')) or (folder/'hparams.json').is_file(): return # TensorFlow's; a run in training
-    networks = [folder/o/'config.json' for o in ('', 'discriminator', 'electric', 'generator')]
-    if any(o.is_file() for o in (*networks, folder/'tasks.json', folder/'model'/'tasks.json')): return
-    raise InputError(f"{folder} holds no model; give a run, a Hugging Face folder, or a TensorFlow checkpoint")
-
-def check_weights(
-    src, # As a user types it
-):
-    "Refuse a file or a folder that holds no weights"
-    if str(src).startswith('hf:'): return
-    check_source(path := model_path(src))
-    if path.is_file() and path.suffix!='.npz' and not any(path.parent.glob('*.index')):
-        raise InputError(f"{path} is a file that holds no weights; give the folder it is in, a TensorFlow checkpoint, "
-                         "or an .npz with official names")
+# %% ../../nbs/engine/91_models.ipynb #7f3a1b9c
+def tensorflow_prefix(
+    path:Path, # Folder of checkpoints, or one checkpoint with or without its ending
+)->str|None: # None if there is none
+    "Path of a TensorFlow checkpoint without its endings"
+    if not path.is_dir():
+        prefix = re.sub(r'\.(index|meta|data-\d+-of-\d+)$', '', str(path))
+        return prefix if Path(f'{prefix}.index').is_file() else None
+    note = path/'checkpoint'
+    text = note.read_text(encoding='utf-8', errors='replace') if note.is_file() else ''
+    named = re.search(r'model_checkpoint_path: *"(?:.*/)?(.+?)"', text)
+    if named and (path/f'{named[1]}.index').is_file(): return str(path/named[1])
+    def number(o): return int((re.findall(r'\d+', o.stem) or [-1])[-1]), o.name
+    newest = max(path.glob('*.index'), key=number, default=None)
+    return str(newest.with_suffix('')) if newest else None
 
 # %% ../../nbs/engine/91_models.ipynb #3a8d72da
 def check_missing(
@@ -165,20 +104,6 @@ def check_missing(
     if missing in ('embeddings', 'fresh'): return
     raise InputError(f"missing is {missing!r}; allowed: embeddings (a network that is not there shares those "
                      "of the other), fresh (it shares nothing)")
-
-# %% ../../nbs/engine/91_models.ipynb #ae57e9cc
-def read_tasks(
-    folder:Path, # With a tasks.json
-)->tuple[dict,dict]: # {task: `kind`, `settings`}, the recipe of their training
-    "What a fine-tuned model says of its tasks"
-    path = folder/'tasks.json'
-    facts = read_json(path)
-    tasks, hparams = facts.get('tasks'), facts.get('hparams', {})
-    def known(o): return isinstance(o, dict) and isinstance(o.get('kind'), str) and isinstance(o.get('settings'), dict)
-    if not (isinstance(tasks, dict) and all(map(known, tasks.values())) and isinstance(hparams, dict)):
-        raise InputError(f"{path} is no description of tasks: each has a `kind` and `settings`")
-    for o in tasks: file_name(o, f"a task in {path}")
-    return tasks, hparams
 
 # %% ../../nbs/engine/91_models.ipynb #b200dd98
 def devices()->list: # Names

@@ -206,7 +206,7 @@ class DeviceLearner(Learner):
 
     def distrib_ctx(self, *args, **kwargs):
         "Refused: what several processes share is decided before there is a learner"
-        raise InputError("several processes are started by torchrun, not by this context; see 24_distributed")
+        raise InputError("several processes are started by torchrun, not by this context; see 25_distributed")
 
     to_distributed = parallel_ctx = to_parallel = distrib_ctx
 

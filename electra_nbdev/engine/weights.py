@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/weights.html.md"""
 
 # %% auto #0
 __all__ = ['TYPES', 'SCOPES', 'SLOTS', 'take', 'varint', 'message', 'masked_crc', 'block', 'pairs', 'Entry', 'read_index',
-           'read_tensor', 'read_bundle', 'tensorflow_prefix', 'our_name', 'unit_of', 'official_name', 'Weights',
-           'has_encoder', 'sizes_of', 'drop_copies', 'moments_of', 'head_name', 'heads_by_task', 'from_official']
+           'read_tensor', 'read_bundle', 'our_name', 'unit_of', 'official_name', 'Weights', 'has_encoder', 'sizes_of',
+           'drop_copies', 'moments_of', 'head_name', 'heads_by_task', 'from_official']
 
 # %% ../../nbs/engine/93_weights.ipynb #9331403b
 import math, re
@@ -179,22 +179,6 @@ def read_bundle(
     def file(e): return Path(f'{prefix}.data-{e.shard:05d}-of-{shards:05d}')
     tensors = {n: read_tensor(file(e), n, e) for n,e in index.items() if e.kind in TYPES}
     return tensors, [n for n in index if n not in tensors]
-
-# %% ../../nbs/engine/93_weights.ipynb #cbf8e13d
-def tensorflow_prefix(
-    path:Path, # Folder of checkpoints, or one checkpoint with or without its ending
-)->str|None: # None if there is none
-    "Path of a TensorFlow checkpoint without its endings"
-    if not path.is_dir():
-        prefix = re.sub(r'\.(index|meta|data-\d+-of-\d+)$', '', str(path))
-        return prefix if Path(f'{prefix}.index').is_file() else None
-    note = path/'checkpoint'
-    text = note.read_text(encoding='utf-8', errors='replace') if note.is_file() else ''
-    named = re.search(r'model_checkpoint_path: *"(?:.*/)?(.+?)"', text)
-    if named and (path/f'{named[1]}.index').is_file(): return str(path/named[1])
-    def number(o): return int((re.findall(r'\d+', o.stem) or [-1])[-1]), o.name
-    newest = max(path.glob('*.index'), key=number, default=None)
-    return str(newest.with_suffix('')) if newest else None
 
 # %% ../../nbs/engine/93_weights.ipynb #b4dbdcc9
 SCOPES = {'electra': 'discriminator.electra', 'generator': 'generator.electra',

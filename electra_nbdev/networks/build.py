@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/build.html.md"""
 
 # %% auto #0
 __all__ = ['build_networks', 'objective_of', 'body_config', 'masking_of', 'arguments_of_recipe', 'kept_folder', 'has_towers',
-           'network_folders', 'save_networks', 'load_networks', 'load_weights']
+           'network_folders', 'save_networks', 'complete_state', 'load_networks', 'load_weights', 'load_newest']
 
 # %% ../../nbs/networks/18_build.ipynb #fddb664b
 import json
@@ -17,7 +17,7 @@ import transformers
 from safetensors.torch import save_file
 
 from ..data.tokenizer import word_starts, write_tokenizer
-from ..engine.checkpoint import read_tensors
+from ..engine.checkpoint import newest_state, read_tensors, tensors_of
 from ..engine.command import fits
 from ..engine.files import InputError, atomic_folder, suggest
 from ..engine.models import check_sizes, load_pretrained, max_input
@@ -186,13 +186,22 @@ def save_networks(
 ):
     "Write the networks as Hugging Face folders, each complete or absent"
     for name,net in network_folders(model).items():
+        _say_tied(net)
         with atomic_folder(Path(folder)/name) as tmp:
-            net.save_pretrained(tmp, state_dict=_complete(net))
+            net.save_pretrained(tmp, state_dict=complete_state(net))
             if tokenizer: write_tokenizer(tokenizer, tmp, max_input(net))
             if name==model.folder: _save_beside(model, hp, tmp)
 
+# %% ../../nbs/networks/18_build.ipynb #17c68034
+def _say_tied(net):
+    "Let a configuration say that the head has the matrix of the embeddings: a body may say otherwise of itself"
+    head = net.get_output_embeddings()
+    if head is not None and head.weight is net.get_input_embeddings().weight: net.config.tie_word_embeddings = True
+
 # %% ../../nbs/networks/18_build.ipynb #36bb0453
-def _complete(net):
+def complete_state(
+    net, # Network of an objective
+)->dict: # {name: Tensor}
     "Weights by name, embeddings that are a sum as this sum"
     own, state = net.get_input_embeddings(), net.state_dict()
     if not hasattr(own, 'total'): return state
@@ -227,11 +236,24 @@ def load_networks(
         path = Path(folder)/name
         if not (path/'config.json').is_file():
             raise InputError(f"{folder} has no folder `{name}`; is it the folder of a finished run?")
-        net.load_state_dict(load_pretrained(type(net), path).state_dict())
+        _take_saved(net, path)
         if name==model.folder: _load_beside(model, path)
     own = model.discriminator and model.discriminator.get_input_embeddings()
     if hasattr(own, 'total'): own.weight.data -= own.shared[0].weight.data # a difference, saved as the sum
     return model
+
+# %% ../../nbs/networks/18_build.ipynb #1680ee94
+def _take_saved(net, folder):
+    "Read a saved network; a weight that the file lacks has to be tied to one that it has"
+    saved, info = load_pretrained(type(net), folder, output_loading_info=True)
+    state = {k: v for k,v in saved.state_dict().items() if k not in info['missing_keys']}
+    own = net.state_dict()
+    there = {own[k].data_ptr() for k in state}
+    if lacking := sorted(k for k in info['missing_keys'] if own[k].data_ptr() not in there):
+        raise InputError(f"{folder} lacks {', '.join(lacking[:3])}; was it saved completely?")
+    if strange := sorted(info['unexpected_keys']):
+        raise InputError(f"{folder} holds {', '.join(strange[:3])}, for which its recipe has no place")
+    net.load_state_dict(state, strict=False)
 
 # %% ../../nbs/networks/18_build.ipynb #0f874478
 def _load_beside(model, folder):
@@ -255,3 +277,16 @@ def load_weights(
         told = '; '.join(f'{n} {shape(tensors, n)}, the recipe has {shape(params, n)}' for n in odd[:3])
         raise InputError(f"{where} does not fit the recipe: {told}")
     for n,p in params.items(): p.data.copy_(placed_as(tensors[n], p))
+
+# %% ../../nbs/networks/18_build.ipynb #21f7d566
+def load_newest(
+    run, # Folder of a run
+    hp:PretrainHParams, # Its recipe
+    objective=None, # Class of another objective than the recipe's
+)->tuple: # `Objective`, updates that it has made
+    "What a run has trained until its newest checkpoint"
+    tensors, state = newest_state(run)
+    check_sizes(body_config(hp).to_dict(), sum(o.nbytes for o in tensors.values()), run)
+    model = build_networks(hp, objective)
+    load_weights(dict(model.named_parameters()), tensors_of(tensors, 'model'), run)
+    return model, state['step']

@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/continue_pretrai
 # %% auto #0
 __all__ = ['AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'restarted', 'CarryMoments', 'carried', 'spell',
            'old_rows', 'of_vocabulary', 'new_parts', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte',
-           'unigram_bits', 'held_out_texts', 'DomainBits', 'domain_report', 'continue_pretraining']
+           'unigram_bits', 'held_out_texts', 'DomainBits', 'domain_report', 'begin_with']
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #cba3e1ca
 import math, warnings
@@ -30,13 +30,11 @@ from ..engine.training import print_line
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
-from ..networks.interop import open_pretrained
-from .learner import ElectraLearner
+from ..networks.folder import open_pretrained
 from .monitor import JSONLLogger, rounded
 from ..networks.build import body_config, build_networks, objective_of
-from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, preset, read_hparams,
-                                           still_valid, tie_of)
-from .runs import check_known, open_examples, run_folder, run_pretraining, with_steps
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, for_restart, given_hparams, read_hparams,
+                                           recipe_values, still_valid, tie_of)
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1aef6d99
 @dataclass
@@ -106,16 +104,39 @@ def recipe(self:Origin,
     **flags, # Single values, None where the user gave none
 )->PretrainHParams:
     "The recipe of a run that begins with these networks"
-    given = given_hparams(hparams, **flags)
+    hp = PretrainHParams(**self.values(name, given_hparams(hparams, **flags)))
+    self.check(hp)
+    return hp
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #5532cb8e
+@patch
+def values(self:Origin,
+    name:str|None, # As for `recipe`
+    given:dict, # Hyper-parameters that the user has set
+)->dict: # {name: value}
+    "The values of a recipe for these networks, before they are checked against each other"
+    given = dict(given)
     built = asdict(self.hp) if name is None else {o: getattr(self.hp, o) for o in BUILT}
     built = still_valid(built, given)
     if given.get('length_schedule'): built.pop('length_window', None)
     dims = given.get('model_hparam_overrides')
     if isinstance(dims, dict): given['model_hparam_overrides'] = built['model_hparam_overrides'] | dims
-    rate = AGAIN*preset(name).learning_rate if name else self.hp.learning_rate*(1 if self.continued else AGAIN)
+    rate = recipe_values(name, {})['learning_rate'] if name else self.hp.learning_rate
+    if name or not self.continued: rate *= AGAIN
     again = dict(length_schedule=(), copy_positions=False, embeddings_only_steps=0,
                  max_seq_length=self.hp.max_seq_length, learning_rate=rate)
-    hp = preset(name or 'small', **built | again | given)
+    return recipe_values(name or 'small', built | again | given)
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #e5c33a72
+@patch
+def check(self:Origin,
+    hp:PretrainHParams, # Recipe of a run
+):
+    "Refuse a recipe that these weights do not fit, and examples with more tokens than they know positions for"
+    most = max_input(self.model.discriminator or self.model.generator) or hp.max_seq_length
+    if hp.max_seq_length>most:
+        raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {self.folder} know "
+                         f"{most} positions; build examples with electra_data --max-length {most}")
     there, asked = architecture(self.hp), architecture(hp)
     if odd := [f'{k} is {v!r}, asked for {asked[k]!r}' for k,v in there.items() if asked[k]!=v]:
         raise InputError(f"the weights of {self.folder} are of another architecture: {'; '.join(odd)}; "
@@ -125,7 +146,6 @@ def recipe(self:Origin,
         raise InputError(f"hparam `gdes` is {self.hp.gdes} in the weights of {self.folder}; leave it as it is")
     if objective_of(hp)[0].kept=='discriminator' and not self.model.discriminator:
         raise InputError(f"{self.folder} has no discriminator to begin with; set `electra_objective` to false")
-    return hp
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #3d2c2c52
 def restarted(
@@ -133,9 +153,7 @@ def restarted(
     steps:int, # Steps of the new run
 )->PretrainHParams:
     "A recipe of another length, with a warmup and evaluation intervals of at most a tenth of it"
-    hp = with_steps(hp, steps)
-    return replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, steps//10)),
-                   save_checkpoints_steps=min(hp.save_checkpoints_steps, math.ceil(steps/10)))
+    return replace(hp, **for_restart(vars(hp), steps))
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #097b76ad
 class CarryMoments(Callback):
@@ -421,23 +439,14 @@ def _heads(model):
     return model.generator.config.num_attention_heads if model.generator is not None else None
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #098bdd93
-def continue_pretraining(
+def begin_with(
     origin:Origin, # From `open_origin`
-    data, # Folder of examples, the embedded sample if None
-    out, # Folder of the run, `runs/` and the recipe's name if None
-    hp:PretrainHParams, # From `Origin.recipe`, with the vocabulary and the length of the examples
+    hp:PretrainHParams, # Recipe of the new run
+    tok, # Tokenizer of its examples
     carry_optimizer:bool=False, # Begin with the moments of the run that the weights are from
     objective=None, # Class of another objective than the recipe's
-    **kwargs, # `minutes`, `extend`, `device`, `precision`, `log` of `run_pretraining`
-)->ElectraLearner:
-    "Pre-train on from trained weights, or continue where such a run stopped"
-    most = max_input(origin.model.discriminator or origin.model.generator) or hp.max_seq_length
-    if hp.max_seq_length>most:
-        raise InputError(f"the examples have rows of {hp.max_seq_length} tokens, the weights of {origin.folder} know "
-                         f"{most} positions; build examples with electra_data --max-length {most}")
-    init = origin.facts('carried' if carry_optimizer else 'fresh')
-    check_known(run_folder(out, hp), hp, data, kwargs.get('minutes'), kwargs.get('extend'), init, objective=objective)
-    tok = open_examples(data, hp)[0].tokenizer
+)->tuple: # `Objective`, callbacks
+    "Networks with trained weights, and callbacks that measure and carry over; what becomes of the weights is printed"
     rows, cbs = old_rows(origin.tokenizer, tok), [DomainBits(origin)]
     if carry_optimizer: cbs.append(CarryMoments(carried(origin, tok)))
     if origin.report: print_line(origin.report)
@@ -447,7 +456,4 @@ def continue_pretraining(
                f"at a learning rate of at most {hp.learning_rate:g}, with {vocabulary}")
     model = graft(origin, hp, rows, objective)
     _report_parts(origin, hp, model, carry_optimizer)
-    learn = run_pretraining(data, out, hp, model=model, init=init, cbs=cbs, objective=objective,
-                            **kwargs)
-    if not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
-    return learn
+    return model, cbs

@@ -24,13 +24,13 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import fingerprint, text_backend
 from ..engine.files import InputError, atomic_write, check_choice, digest_of
-from ..engine.models import model_folder
 from ..method.generator import hidden_states, masked_logits, mlm_nll
+from ..networks.folder import ModelFolder
 from .likelihood import (Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
                                               window_scores)
 from .pairs import wilson
 from .score_files import (BLANK, TunedWeights, check_references, check_tuned, choice_ways,
-                                               likelihood_ways, weights_path)
+                                               weights_path)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8a81cdce
 def rank_choices(
@@ -65,7 +65,7 @@ def load_chooser(
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Likelihood:
     "Open a trained model that ranks candidates"
-    known = choice_ways(likelihood_ways(model_folder(path)))
+    known = choice_ways(ModelFolder(path).ways)
     if not known: raise InputError(f"{path} reads from left to right, so it ranks no candidates; give another model")
     by = by or known[0]
     check_choice(f'`by` for {path}', by, known)

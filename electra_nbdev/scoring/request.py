@@ -18,11 +18,11 @@ from fastcore.script import is_cli
 
 from ..data.tokenizer import vocab_place
 from ..engine.files import InputError, check_choice, check_out
-from ..engine.models import check_source, model_path
+from ..networks.folder import ModelFolder
 from .score_files import (BEFORE, BLANK, CHOICE_WAYS, COLUMNS, PARTS, UNITS, WAYS, TextFile,
                                                check_one_test, check_references, check_tuned, choice_ways,
-                                               likelihood_ways, line_contexts, read_choices, read_nbest, read_pairs,
-                                               read_weights, weights_path)
+                                               line_contexts, read_choices, read_nbest, read_pairs, read_weights,
+                                               weights_path)
 
 # %% ../../nbs/scoring/45_request.ipynb #a30a4332
 @dataclass(frozen=True)
@@ -96,9 +96,7 @@ def ways_of(self:ScoreJob,
 )->tuple: # Names, the default first; empty for a model on the hub, which nobody has looked at
     "By what a model scores; one that cannot do the job is refused"
     if str(model).startswith('hf:'): return ()
-    check_source(folder := model_path(model))
-    if (folder/'tasks.json').is_file(): raise InputError(f"{model} is a fine-tuned model; electra_predict applies it")
-    ways = self.possible(model, likelihood_ways(folder))
+    ways = self.possible(model, ModelFolder(model).ways)
     for o in self.by:
         if o not in ways: check_choice(f'`by` for {model}', o, ways)
     return ways
@@ -243,7 +241,7 @@ class NBestJob(ScoreJob):
 
 # %% ../../nbs/scoring/45_request.ipynb #0863d007
 @patch
-def tune(self:NBestJob)->'DataFrame': # Word error rates
+def tune(self:NBestJob): # `DataFrame` of word error rates
     "Tune weights, and report what they change"
     from electra_nbdev.scoring.ranking import rerank_report, score_nbest
     how, found = score_nbest(next(self.opened()), self.lists, self.out)

@@ -6,8 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score.html.md"""
 
 # %% auto #0
 __all__ = ['SCORE_MASK_PROB', 'NEUTRAL', 'RED', 'Scorer', 'TokenScores', 'score_tokens', 'prior_step', 'words_of', 'windows',
-           'replaced_probs', 'whole_words', 'generator_choices', 'shade', 'saved_recipe', 'trained_rate', 'max_tokens',
-           'model_tokenizer', 'open_in_training', 'load_scorer', 'show_scores']
+           'replaced_probs', 'whole_words', 'generator_choices', 'shade', 'max_tokens', 'load_scorer', 'show_scores']
 
 # %% ../../nbs/scoring/41_score.ipynb #1afd3e20
 import math
@@ -23,12 +22,9 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClas
 
 from ..data.tokenizer import (UNREAD, check_pieces, fingerprint, load_tokenizer, special_token_ids,
                                           text_backend, warn_unknown, word_starts)
-from ..engine.checkpoint import newest_state, saved_networks, tensors_of, unfinished
-from ..engine.files import InputError, cache_dir
-from ..engine.models import (check_sizes, complete_network, device_of, load_pretrained, max_input,
-                                         model_folder)
-from ..networks.build import body_config, build_networks, has_towers, kept_folder, load_weights
-from ..networks.recipe import PretrainHParams, load_hparams, longest_so_far, read_hparams
+from ..engine.files import InputError
+from ..engine.models import device_of, max_input
+from ..networks.folder import ModelFolder
 
 # %% ../../nbs/scoring/41_score.ipynb #5264a76f
 SCORE_MASK_PROB = .15 # Masking rate that scores are corrected to
@@ -228,68 +224,12 @@ def _repr_html_(self:TokenScores)->str:
     notes = ''.join(f'<div><small>{escape(o)}</small></div>' for o in _notes(self))
     return f'<div style="white-space:pre-wrap;line-height:1.9">{text}</div>{notes}'
 
-# %% ../../nbs/scoring/41_score.ipynb #890b0a57
-def saved_recipe(
-    run:Path, # Folder of a run, or of something else
-)->PretrainHParams|None: # None if there is none
-    "The recipe in a folder"
-    return load_hparams(run/'hparams.json') if (run/'hparams.json').is_file() else None
-
 # %% ../../nbs/scoring/41_score.ipynb #fdccba11
-def trained_rate(
-    hp:PretrainHParams|None, # Recipe, if there is one
-)->float:
-    "Masking rate in training"
-    return hp.mask_prob if hp else SCORE_MASK_PROB
-
 def max_tokens(
-    hp:PretrainHParams|None, # Recipe, if there is one
-    net:nn.Module, # Network of `transformers`
+    net:nn.Module, # Network of `transformers` whose recipe is not known
 )->int:
     "Longest input to score"
-    return hp.max_seq_length if hp else min(512, max_input(net) or 512)
-
-# %% ../../nbs/scoring/41_score.ipynb #d2bc536a
-def model_tokenizer(
-    folder:Path, # Hugging Face folder
-    vocab_size:int, # Rows of the network's embedding matrix
-): # Fast tokenizer of any kind
-    "The tokenizer beside a network, checked against it"
-    tok = load_tokenizer(folder)
-    check_pieces(tok, vocab_size, folder)
-    return tok
-
-# %% ../../nbs/scoring/41_score.ipynb #a720f0a4
-def _from_folders(run, disc, hp):
-    "Networks that were saved for `transformers`, their tokenizer, and the length of their inputs"
-    electra = load_pretrained(AutoConfig, disc).model_type=='electra'
-    d = complete_network(ElectraForPreTraining if electra else AutoModelForTokenClassification, disc)
-    if not electra and d.config.num_labels!=1:
-        raise InputError(f"{disc} has {d.config.num_labels} labels; a discriminator has one, the logit of `replaced`")
-    g = complete_network(AutoModelForMaskedLM, run/'generator') if (run/'generator').is_dir() else None
-    return d, g, model_tokenizer(disc, d.config.vocab_size), max_tokens(hp, d)
-
-def _tokenizer_of(run, hp, vocab):
-    "The tokenizer that a run was trained with"
-    if own := saved_networks(run): return model_tokenizer(own[0], hp.vocab_size)
-    wanted = read_hparams(run/'hparams.json').get('run', {}).get('data', {}).get('tokenizer')
-    for o in [vocab] if vocab else sorted(cache_dir().glob('*/vocab')):
-        if fingerprint(tok := load_tokenizer(o))==wanted: return tok
-    if vocab: raise InputError(f"{vocab} is not the vocabulary that {run} is trained with; give that one")
-    raise InputError(f"{run} is still in training and has no tokenizer yet; give its vocabulary with `vocab`")
-
-# %% ../../nbs/scoring/41_score.ipynb #afbb76a3
-def open_in_training(
-    run:Path, # Folder of a run
-    hp:PretrainHParams, # Its recipe
-    vocab=None, # Its vocabulary, if it is not the sample's
-)->tuple: # Networks, tokenizer, length of the longest sequences so far
-    "What a run has trained until its newest checkpoint"
-    tensors, state = newest_state(run)
-    check_sizes(body_config(hp).to_dict(), sum(o.nbytes for o in tensors.values()), run)
-    model = build_networks(hp)
-    load_weights(dict(model.named_parameters()), tensors_of(tensors, 'model'), run)
-    return model.eval(), _tokenizer_of(run, hp, vocab), longest_so_far(hp, state['step'])
+    return min(512, max_input(net) or 512)
 
 # %% ../../nbs/scoring/41_score.ipynb #1071b7de
 def load_scorer(
@@ -298,18 +238,19 @@ def load_scorer(
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one
 )->Scorer:
     "Open a trained model for scoring"
-    folder, device = model_folder(path), device_of(device)
-    run = folder.parent if folder.name=='discriminator' or (folder/'towers').is_dir() else folder
-    hp, found = saved_recipe(run), [o for o in (run/'discriminator', run) if (o/'config.json').is_file()]
-    if hp and kept_folder(hp)!='discriminator':
-        raise InputError(f"{folder} has no network that tells replaced tokens (electra_objective is false); give a run "
-                         "that has, or ask this one for likelihoods")
-    if found and not unfinished(folder): opened = _from_folders(run, found[0], hp)
-    elif hp:
-        model, *rest = open_in_training(run, hp, vocab)
-        opened = model.discriminator, None if has_towers(model) else model.generator, *rest
-    else: raise InputError(f"{folder} holds no model; give the folder of a run or of a discriminator")
-    return Scorer(*opened, trained_rate(hp), device)
+    source, device = ModelFolder(path), device_of(device)
+    if source.kept not in (None, 'discriminator'):
+        raise InputError(f"{source.path} has no network that tells replaced tokens (electra_objective is false); give "
+                         "a run that has, or ask this one for likelihoods")
+    d, g = source.open('discriminator'), _generator_beside(source)
+    length, rate = source.length or max_tokens(d), source.mask_prob or SCORE_MASK_PROB
+    return Scorer(d, g, source.tokenizer(vocab), length, rate, device)
+
+def _generator_beside(source):
+    "The masked language model of a run, which proposes words"
+    there = 'generator' in source.networks or source.in_training and not source.alone
+    generator = source.open('generator') if there else None
+    return None if hasattr(generator, 'towers') else generator
 
 Scorer.from_pretrained = staticmethod(load_scorer)
 

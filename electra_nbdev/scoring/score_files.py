@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
-           'CHOICE_WAYS', 'BEFORE', 'CAUSAL', 'LABELS', 'read_pairs', 'texts_of', 'check_one_test', 'TextFile',
-           'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'likelihood_ways', 'choice_ways',
-           'TunedWeights', 'weights_path', 'read_weights', 'check_tuned']
+           'CHOICE_WAYS', 'BEFORE', 'read_pairs', 'texts_of', 'check_one_test', 'TextFile', 'line_contexts',
+           'read_choices', 'NBest', 'read_nbest', 'check_references', 'choice_ways', 'TunedWeights', 'weights_path',
+           'read_weights', 'check_tuned']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
 import json, math, os, re
@@ -22,7 +22,6 @@ from ..engine.command import fits
 from ..engine.files import InputError, check_choice, one_line, read_json
 from ..engine.rows import (TABLES, BadRows, format_of, json_lines, looks_like, table_rows, text_lines,
                                        text_rows)
-from ..networks.recipe import load_hparams, scoring_ways
 
 # %% ../../nbs/scoring/40_score_files.ipynb #52b81645
 def read_pairs(
@@ -413,32 +412,11 @@ CHOICE_WAYS = 'generator', 'p-replaced', 'towers', 'energies', 'pll' # For a bla
 BEFORE = dict(energy='energies', passes='pll', discriminator='p-replaced') # Their names in 0.2
 
 # %% ../../nbs/scoring/40_score_files.ipynb #fe44c21c
-CAUSAL, LABELS = ('LMHeadModel', 'ForCausalLM'), ('ElectraForPreTraining', 'ForTokenClassification') # Ends of classes
-
-def _ways_of_network(folder):
-    "By what a network of `transformers` scores"
-    config = read_json(folder/'config.json') if (folder/'config.json').is_file() else {}
-    kind = str((config.get('architectures') or [''])[0])
-    if config.get('is_encoder_decoder'):
-        raise InputError(f"{folder} has an encoder and a decoder; give a masked or a causal language model")
-    if kind.endswith(CAUSAL): return ('log-likelihood',)
-    return ('p-replaced',) if kind.endswith(LABELS) else ('pll', 'word-l2r')
-
-def likelihood_ways(
-    folder:Path, # Of a run or of one of its networks, or of another model
-)->tuple: # Names, the default first
-    "By what a model scores texts"
-    recipe = (folder.parent if (folder/'towers').is_dir() else folder)/'hparams.json'
-    if recipe.is_file(): return scoring_ways(load_hparams(recipe))
-    if not (folder/'generator').is_dir(): return _ways_of_network(folder)
-    return ('pll', 'word-l2r', *(['p-replaced'] if (folder/'discriminator').is_dir() else []))
-
 def choice_ways(
-    ways:tuple, # From `likelihood_ways`
+    ways:tuple, # Of scoring, from a `ModelFolder`
 )->tuple: # Some of `CHOICE_WAYS`, the default first
     "By what a model ranks candidates; what fills masks is a generator"
     return tuple(o for o in CHOICE_WAYS if o in ways or o=='generator' and 'pll' in ways)
-
 
 # %% ../../nbs/scoring/40_score_files.ipynb #eb7be1ff
 @dataclass

@@ -27,11 +27,12 @@ from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
 from ..engine.weights import SLOTS, head_name, official_name
-from ..finetuning.finetune_recipe import finetune_preset
-from ..finetuning.glue import glue_facts
+from ..finetuning.recipe import finetune_preset
+from ..finetuning.tasks import glue_facts
 from ..method.discriminator import token_logits
 from ..method.towers import shift
-from ..networks.interop import Pretrained, open_pretrained
+from ..networks.folder import open_pretrained
+from ..networks.foreign import Pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..networks.build import has_towers, kept_folder, save_networks
 from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
@@ -98,9 +99,8 @@ def resume_state(
     tensors |= {f'model/{n}': p for n,p in nets.model.named_parameters()}
     tensors |= {f'optimizer/{k}': t for k,t in nets.moments.items()}
     tensors['data/token_counts'] = torch.zeros(nets.hp.vocab_size, dtype=torch.int64)
-    tensors |= {'history/total': torch.zeros((), dtype=torch.float64), 'health/usual': torch.zeros(())}
-    counts = dict(format=FORMAT, step=nets.step, evaluated=nets.step, position=0, rows=0, seconds=0., skipped=0)
-    return tensors, counts | dict(rng=rng, circumstances={}, scaler={})
+    counts = dict(format=FORMAT, step=nets.step, evaluated=nets.step, position=0, rows=0)
+    return tensors, counts | dict(callbacks={}, rng=rng, circumstances={}, scaler={})
 
 # %% ../../nbs/sharing/47_convert.ipynb #b0ceec5c
 def _table(rows): return '\n'.join(['| | |', '|---|---|', *(f'| {k} | {v} |' for k,v in rows.items())])

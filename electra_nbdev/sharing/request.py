@@ -16,7 +16,8 @@ from fastcore.basics import patch
 
 from ..engine.command import known_hparams
 from ..engine.files import InputError, check_new
-from ..engine.models import check_missing, check_weights
+from ..engine.models import check_missing
+from ..networks.folder import ModelFolder
 from ..networks.hparams import ELSEWHERE, PretrainHParams
 from ..networks.recipe import given_hparams
 
@@ -48,7 +49,8 @@ def settle(self:ConvertRequest): # A `ConvertJob`, for ONNX an `OnnxJob`
     sources = [self.src] if isinstance(self.src, str|Path) else self.src
     if len(sources)>2:
         raise InputError(f"`src` has {len(sources)} names; give a discriminator and a generator, or one")
-    for o in sources: check_weights(o)
+    for o in sources:
+        if not str(o).startswith('hf:'): ModelFolder(o) # refuses what holds no weights
     return (OnnxJob if self.onnx else ConvertJob)(self, given)
 
 # %% ../../nbs/sharing/48_request.ipynb #f3858850
