@@ -19,6 +19,7 @@ from transformers import ElectraForMaskedLM
 
 from electra_nbdev.finetuning import finetune
 from electra_nbdev.method import generator
+from electra_nbdev.networks import build
 from electra_nbdev.pretraining import continue_pretraining, learner as pretrain
 from electra_nbdev.scoring import score
 from electra_nbdev.data.batches import PretrainDL
@@ -105,7 +106,7 @@ def sizes(watch, vocab_size):
     (dict(electra_objective=False, electric_objective=True, two_tower_generator=True), 'bf16')],
     ids=['disallow_correct', 'ELECTRA', 'Electric'])
 def test_a_step_of_base_holds_little(monkeypatch, change, precision):
-    monkeypatch.setattr(generator, 'official_init_', lambda net, *args: net) # there are no values
+    monkeypatch.setattr(build, 'official_init_', lambda net, *args: net) # there are no values
     hp, amp = replace(BASE, **change), [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)]
     rows = torch.ones(2, WIDTH, dtype=torch.long), tensor([10]*2)
     with pretended_gpu(copies=1) as watch:
@@ -124,7 +125,7 @@ class Marks(Callback):
 @pytest.mark.parametrize('padded,most', [(False, 560), (True, 590)])
 def test_a_step_of_base_starts_few_kernels(monkeypatch, padded, most):
     "Half of the 1,144 operations, 428 of them casts, that the step had with autocast, 28 groups and three parts"
-    monkeypatch.setattr(generator, 'official_init_', lambda net, *args: net) # there are no values
+    monkeypatch.setattr(build, 'official_init_', lambda net, *args: net) # there are no values
     rows = torch.ones(2, WIDTH, dtype=torch.long), tensor([10]*2)
     with pretended_gpu(copies=1), counted_kernels() as calls:
         learn = electra_learner(loaders(rows), BASE, special_ids=SPECIAL_IDS, cbs=[WorkingWeights(), Marks(calls)])
