@@ -335,7 +335,7 @@ def test_the_model_of_the_package(tiny, tmp_path):
     with pytest.raises(InputError, match='own vocabulary'):
         carried(replace(tiny, moments=dict(x=torch.zeros(1))), vocabulary(*SPECIALS))
     with pytest.raises(InputError, match='holds no model'): open_origin(tmp_path)
-    with pytest.raises(InputError, match='there is no nowhere'): open_origin('nowhere')
+    with pytest.raises(InputError, match='there is no folder nowhere'): open_origin('nowhere')
 
 def test_fingerprint_of_weights(tiny):
     first, elsewhere = tiny.facts(), open_origin(shipped('tiny'))

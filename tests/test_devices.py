@@ -51,6 +51,11 @@ def test_a_device_that_is_there_but_does_not_work(monkeypatch):
     with pytest.raises(InputError, match='^`device` cuda:1 cannot be used: RuntimeError: CUDA error: .*1 is busy$'):
         device_of('cuda:1')
 
+def sentences_to_judge(home):
+    "Files of CoLA"
+    (home/'cola').mkdir(exist_ok=True)
+    for o in ('train', 'dev'): (home/f'cola/{o}.tsv').write_text('s\t1\t\tthe storm was there.\n'*2)
+
 @pytest.mark.parametrize('command', ['electra_pretrain --data examples --hparams recipe.json --out r2',
                                      'electra_evaluate --run run --data examples/held_out',
                                      'electra_finetune --task cola --data-dir . --out t2',
@@ -59,8 +64,7 @@ def test_a_device_that_is_there_but_does_not_work(monkeypatch):
 @pytest.mark.parametrize('name', ['cuda:77', 'cudo'])
 def test_every_command_that_computes_checks_its_device(home, command, name):
     (home/'texts.txt').write_text('the storm was there.\n')
-    (home/'cola').mkdir(exist_ok=True)
-    for o in ('train', 'dev'): (home/f'cola/{o}.tsv').write_text('s\t1\t\tthe storm was there.\n'*2)
+    sentences_to_judge(home)
     bad(home, f'{command} --device {name}', f"--device is '{name}'", 'cpu')
 
 # Precision
@@ -109,7 +113,7 @@ def exhausted(module, name, error):
 def test_out_of_memory_is_one_line(home, what):
     line = 'electra_evaluate --run run --data examples/held_out --device cpu'
     bad(home, line, f'electra_evaluate: {what}; use --device cpu, or lower eval_batch_size',
-        setup=exhausted('electra_nbdev.pretraining.runs', 'evaluate_run', ERRORS[what]))
+        setup=exhausted('electra_nbdev.pretraining.runs', 'newest_metrics', ERRORS[what]))
 
 @pytest.mark.parametrize('line,module,name,words', [
     ('electra_score --show "a storm"', 'electra_nbdev.scoring.score', 'score_tokens', ['--device cpu']),
@@ -118,6 +122,7 @@ def test_out_of_memory_is_one_line(home, what):
     (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetuning.finetune', 'load_finetuned',
      ['predict_batch'])])
 def test_out_of_memory_names_what_to_lower(home, line, module, name, words):
+    sentences_to_judge(home)
     bad(home, line, *words, setup=exhausted(module, name, FULL))
 
 def test_checkpoints_stay_where_memory_runs_out(home):
@@ -138,7 +143,7 @@ def test_checkpoints_stay_where_memory_runs_out(home):
 
 def test_other_errors_keep_their_traceback(home):
     said = typed('electra_evaluate --run run --data examples/held_out', home,
-                 exhausted('electra_nbdev.pretraining.runs', 'evaluate_run', RuntimeError('a bug')))
+                 exhausted('electra_nbdev.pretraining.runs', 'newest_metrics', RuntimeError('a bug')))
     assert said.code==1 and 'Traceback' in said.err and 'RuntimeError: a bug' in said.err
 
 def test_losses_of_a_long_run_are_numbers():

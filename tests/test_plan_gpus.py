@@ -95,6 +95,6 @@ def test_what_a_plan_for_several_gpus_says():
     assert plan.step==max(one.step/4, one.device.least) and 'on each of 4 GPUs' in plan.report()
     cost = plan.report().split('cost')[1].split()[0].replace(',', '')
     assert plan.price*plan.gpus*plan.hours==pytest.approx(float(cost), abs=.01)
-    for how,why in ((dict(gpus=0), '--gpus is 0'), (dict(shard=True), '--gpus'), (dict(gpus=3), 'cannot be split')):
+    for how,why in ((dict(gpus=0), '`gpus` is 0'), (dict(shard=True), '`gpus`'), (dict(gpus=3), 'cannot be split')):
         with pytest.raises(InputError, match=why): make_plan('small', device='a100', **how)
     with pytest.raises(InputError, match='about GPUs'): make_plan('small', device='cpu', gpus=2)

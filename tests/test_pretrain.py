@@ -568,7 +568,7 @@ def test_networks_without_a_checkpoint_are_not_written_over(made, tmp_path):
         found = [o for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock']
         return {str(o): o.read_bytes() for o in found}
     was = files()
-    with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with --init'):
+    with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with `init`'):
         run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
     assert files()==was
 

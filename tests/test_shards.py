@@ -77,8 +77,8 @@ def test_a_killed_run_goes_on_bit_exact(made, tmp_path):
 
 def test_what_does_not_go_together_is_refused(made, tmp_path):
     d, hp = made
-    with pytest.raises(InputError, match='--shard.*torchrun'):
+    with pytest.raises(InputError, match='`shard`.*torchrun'):
         run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu', shard=True)
     children = launch(2, lambda: train(tmp_path/'run', d/'examples', hp, shard=True, compile=True))
-    assert [o.wait(60).code for o in children]==[1, 1] and '--shard and --compile' in children[0].text
+    assert [o.wait(60).code for o in children]==[1, 1] and '`shard` and `compile`' in children[0].text
     assert not (tmp_path/'run').exists()

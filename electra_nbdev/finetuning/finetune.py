@@ -552,7 +552,7 @@ def fit_recipe(self:FinetuneLearner):
     with progress_bars(self, watched()): self.fit_steps(n, lr=self.hp.learning_rate)
     if not (lost := self.n_cancelled): return
     if not self.n_updates:
-        raise InputError(f"all {lost} steps overflowed in half precision; use --precision fp32 or bf16, "
+        raise InputError(f"all {lost} steps overflowed in half precision; use `precision` fp32 or bf16, "
                          "or a lower learning_rate")
     print_line(f"{lost} steps overflowed in half precision and were skipped, {self.n_updates} updates were made")
 

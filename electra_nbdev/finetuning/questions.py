@@ -210,7 +210,7 @@ class BadQuestions:
         questions, reasons = _count(self.refused, 'question'), self.reasons(20 if self.skip else 5)
         if self.skip: return print(f"{self.src}: {questions} left out: {reasons}", flush=True)
         raise InputError(f"{self.src}: {questions} cannot be used: {reasons}; "
-                         "fix them, or leave them out with --skip-bad-rows")
+                         "fix them, or leave them out with `skip_bad_rows`")
 
 def _count(names, what): return f"{len(names)} {what}{'' if len(names)==1 else 's'}"
 def _few(names, n): return ', '.join(names[:n]) + (f' and {len(names)-n} more' if len(names)>n else '')

@@ -87,13 +87,13 @@ class _Batches:
     count_padding:bool = False # Official evaluation: padding counts as negatives of the AUC
 
 # %% ../../nbs/networks/16_hparams.ipynb #471b3bdf
-_TPU = 'there is no TPU support; choose the hardware with --device'
+_TPU = 'there is no TPU support; choose the hardware with `device`'
 _HISTORY = 'results are in history.jsonl of the run'
 _GONE = 'was removed in 0.4; version 0.3.0 goes on with such a run; a copy of its discriminator/ opens here'
 ELSEWHERE = dict(use_tpu=(False, _TPU), num_tpu_cores=(1, _TPU),
                  **dict.fromkeys(['tpu_job_name', 'tpu_name', 'tpu_zone', 'gcp_project'], (None, _TPU)),
-                 model_dir=(None, 'give the folder with --out'),
-                 pretrain_tfrecords=(None, 'give the examples with --data'),
+                 model_dir=(None, 'give the folder with `out`'),
+                 pretrain_tfrecords=(None, 'give the examples with `data`'),
                  results_txt=(None, _HISTORY), results_pkl=(None, _HISTORY),
                  vocab_file=(None, 'the examples carry their vocabulary: build them with electra_data --vocab'),
                  replacements_from_data=(False, _GONE), temperature_decay=(None, _GONE))

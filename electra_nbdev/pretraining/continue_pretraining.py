@@ -175,7 +175,7 @@ def carried(
     folder = origin.folder
     if not origin.moments:
         raise InputError(f"{folder} has no checkpoint, so there is no optimizer to carry over; "
-                         "leave --carry-optimizer out")
+                         "leave `carry_optimizer` out")
     if vocab_list(tok)!=vocab_list(origin.tokenizer):
         raise InputError(f"the optimizer of {folder} belongs to its own vocabulary, the examples have another; leave "
                          f"--carry-optimizer out, or build them with electra_data --vocab {folder}")
@@ -425,7 +425,7 @@ def _report_parts(origin, hp, model, carry_optimizer):
         raise InputError(f"{folder} has no weights for this recipe; keep its objective, or pre-train without --init")
     if new and carry_optimizer:
         raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
-                         "leave --carry-optimizer out")
+                         "leave `carry_optimizer` out")
     for o in new: print_line(f"The {o} is another than that of {folder} and begins with new weights")
     if hp.residual_energies!=origin.hp.residual_energies:
         print_line(f"The last layer of the energies begins anew, since `residual_energies` is another than in {folder}")

@@ -454,7 +454,7 @@ def after_batch(self:SkipBadGradients):
         why = f"{self.skipped} updates had to be skipped, max_skipped_updates is {self.max_skipped}. "
     else: return
     cure = ("Look at the examples that history.jsonl names; go on with a larger max_skipped_updates, "
-            "or begin anew with a lower learning_rate or --precision fp32 or bf16.")
+            "or begin anew with a lower learning_rate or `precision` fp32 or bf16.")
     end_fit(self.learn, f"Stopped at step {self.n_updates}: {why}{cure}")
 
 # %% ../../nbs/pretraining/21_monitor.ipynb #e4b94d45

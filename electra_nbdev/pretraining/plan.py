@@ -373,7 +373,7 @@ def named_device(
     hp:PretrainHParams, # Recipe
 )->Device:
     "A GPU by the numbers of its data sheet: half precision with tensor cores"
-    check_choice('--device', name, GPUS)
+    check_choice('device', name, GPUS)
     peak, gigabytes = GPUS[name]
     wide = _configuration(hp).hidden_size if hp.body else bodies(hp)[0].width
     width = min(1., wide/768)
@@ -491,12 +491,12 @@ def _parts(hp, device, memory, libraries, how):
 # %% ../../nbs/pretraining/26_plan.ipynb #37a7db45
 def _check_gpus(hp, device, gpus, shard):
     "Refuse a number of GPUs that cannot share a batch"
-    if gpus<1: raise InputError(f"--gpus is {gpus}; give 1 or more")
-    if shard and gpus==1: raise InputError("--shard shares a run among several GPUs; say how many with --gpus")
-    if gpus>1 and not device.gpu: raise InputError("--gpus is about GPUs; name one with --device, such as a100 or h100")
+    if gpus<1: raise InputError(f"`gpus` is {gpus}; give 1 or more")
+    if shard and gpus==1: raise InputError("`shard` shares a run among several GPUs; say how many with `gpus`")
+    if gpus>1 and not device.gpu: raise InputError("`gpus` is about GPUs; name one with `device`, such as a100 or h100")
     if hp.train_batch_size % (gpus*hp.grad_accumulation):
         raise InputError(f"a batch of {hp.train_batch_size} examples cannot be split for {gpus} GPUs and "
-                         f"{hp.grad_accumulation} parts (grad_accumulation); change train_batch_size or --gpus")
+                         f"{hp.grad_accumulation} parts (grad_accumulation); change train_batch_size or `gpus`")
 
 # %% ../../nbs/pretraining/26_plan.ipynb #ec572743
 @patch
@@ -546,7 +546,7 @@ def seconds_of(
     found = re.fullmatch(r'\s*([\d.]*[1-9][\d.]*)\s*(s|min|h|d)\s*', text)
     try: return float(found[1])*dict(s=1, min=60, h=3600, d=86400)[found[2]]
     except (TypeError, ValueError):
-        raise InputError(f"--budget is {text!r}; give a number above 0 and s, min, h or d, as in '24 h'") from None
+        raise InputError(f"`budget` is {text!r}; give a number above 0 and s, min, h or d, as in '24 h'") from None
 
 # %% ../../nbs/pretraining/26_plan.ipynb #5f1a8339
 def recipe_within(
@@ -560,7 +560,7 @@ def recipe_within(
         plan = plan_run(hp, device_of_recipe(hp), **how)
         steps = _most_steps(hp, seconds, plan)
         if steps>=LEAST*hp.num_train_steps and plan.parts or name=='tiny': break
-    if steps<20: raise InputError("--budget is too short for 20 steps of `tiny` and ten evaluations; raise it")
+    if steps<20: raise InputError("`budget` is too short for 20 steps of `tiny` and ten evaluations; raise it")
     hp = with_steps(hp, min(steps, hp.num_train_steps))
     hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)),
                  grad_accumulation=max(1, plan.parts))
@@ -585,7 +585,7 @@ def make_plan(
     "A plan as a user asks for it"
     seconds, device = seconds_of(budget) if budget is not None else None, device and device.lower()
     _check_plan(device, measure, seconds, name or hparams or data, how.get('precision'))
-    if not 0<=(how.get('price') or 0)<math.inf: raise InputError(f"--price is {how['price']}; give 0 or more")
+    if not 0<=(how.get('price') or 0)<math.inf: raise InputError(f"`price` is {how['price']}; give 0 or more")
     facts = _facts(data)
     known = {}
     def place(hp):
@@ -624,13 +624,13 @@ def _recipe(name, given, facts):
 def _check_plan(device, measure, budget, recipe, precision):
     "Refuse arguments that contradict each other"
     if device in GPUS and measure:
-        raise InputError(f"--measure times this machine, and --device {device} names another; leave one out")
+        raise InputError(f"`measure` times this machine, and `device` {device} names another; leave one out")
     if budget and not (measure or device in GPUS):
-        raise InputError("--budget needs a speed; add --measure, or name a GPU with --device")
-    if budget and recipe: raise InputError("--budget chooses the recipe; leave --preset, --hparams and --data out")
+        raise InputError("`budget` needs a speed; add `measure`, or name a GPU with `device`")
+    if budget and recipe: raise InputError("`budget` chooses the recipe; leave `preset`, `hparams` and `data` out")
     check_precision(precision, PRECISIONS[:3])
     if device in GPUS and precision=='fp32':
-        raise InputError(f"the rate of {device} is known for half precision; leave --precision out, or measure there")
+        raise InputError(f"the rate of {device} is known for half precision; leave `precision` out, or measure there")
     if device is None or device in GPUS: return
     try: check_device(device)
     except InputError as e: raise InputError(f"{e}; a GPU elsewhere is one of {', '.join(GPUS)}") from None

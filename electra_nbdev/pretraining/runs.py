@@ -198,7 +198,7 @@ def restore(
     ended = state.get('step')==state.get('evaluated')==learn.hp.num_train_steps
     if state.get('format', 1)!=FORMAT and not (ended and state.get('format')==_FORMAT_OF_0_3):
         raise InputError(f"{path} was written by another version of this program; finish the run with that version, "
-                         "or begin a new one with --init and another --out")
+                         "or begin a new one with `init` and another `out`")
     learn.model.to(learn.dls.device)
     load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), path)
     learn.create_opt()
@@ -337,11 +337,11 @@ def _say_length(job, steps):
 def _check_shard(compile, precision, device):
     "Refuse what does not go together with shards"
     if n_processes()==1:
-        raise InputError("--shard shares a run among several processes; start it with "
+        raise InputError("`shard` shares a run among several processes; start it with "
                          "torchrun --nproc_per_node N --no-python electra_pretrain ... --shard")
-    if compile: raise InputError("--shard and --compile were both given; leave one of them out")
+    if compile: raise InputError("`shard` and `compile` were both given; leave one of them out")
     if (default_precision(device) if precision in (None, 'auto') else precision)=='fp16':
-        raise InputError("--shard does not scale the losses of fp16; give --precision bf16 or fp32")
+        raise InputError("`shard` does not scale the losses of fp16; give `precision` bf16 or fp32")
 
 # %% ../../nbs/pretraining/24_runs.ipynb #8ef03bb4
 def _own_objective(objective, hp, there):
@@ -394,7 +394,7 @@ def _run(learn, out, facts):
     set_seed(hp.seed)
     if not last and saved_networks(out):
         raise InputError(f"{out} has networks but no checkpoint to continue from; "
-                         f"begin a new run with --init {out} and another --out")
+                         f"begin a new run with `init` {out} and another `out`")
     wait_for_all() # every process knows what was there
     if not rank(): save_hparams(hp, out/'hparams.json', **facts)
     if last: restore(learn, last)
