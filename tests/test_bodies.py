@@ -267,8 +267,9 @@ def test_positions_that_are_kept_for_padding_hold_no_token(data, tmp_path):
     origin, longer = Origin('x', build_networks(hp), hp, load_examples(data).tokenizer), replace(hp, max_seq_length=17)
     with pytest.raises(InputError, match='`max_seq_length` 17 exceeds the 16 tokens that the body'):
         build_networks(longer)
+    wide = build_examples(data.parent/'text.txt', data.parent/'vocab', tmp_path/'wide', max_length=17, held_out=.2)
     with pytest.raises(InputError, match='the weights of x know 16 positions'):
-        continue_pretraining(origin, data, tmp_path/'run', longer)
+        continue_pretraining(origin, wide, tmp_path/'run', longer)
 
 def body_of_type(data, kind): return build_networks(replace(recipe(data, 'bert'), body=dict(model_type=kind)))
 

@@ -259,7 +259,9 @@ def test_undecodable_rows_can_be_skipped(home):
     said = typed('electra_data --corpus rows.txt --vocab vocab --out skipped --max-length 16 --skip-bad-rows', home)
     assert said.code==0 and '1 skipped' in said.out
 
-def shown(): warnings.showwarning = lambda message, *_: print('Note:', message, file=sys.stderr) # not for pytest
+def shown(): # as without pytest
+    def show(*args): print(warnings.formatwarning(*args), end='', file=sys.stderr)
+    warnings.showwarning = show
 
 def test_a_field_of_short_words_is_said(home):
     write(home/'languages.jsonl', '{"lang": "en", "body": "the captain saw the sea"}\n'*200)

@@ -331,6 +331,7 @@ def test_a_run_of_ours(home, tmp_path):
     a, b = (ft.open_encoder(o).state_dict() for o in (tmp_path/'run', home/'model'))
     assert all(torch.equal(a[k], b[k]) for k in a)
     (tmp_path/'young'/'checkpoints').mkdir(parents=True)
+    (tmp_path/'young'/'hparams.json').write_text('{}')
     with pytest.raises(InputError, match='still in training'): ft.open_encoder(tmp_path/'young')
 
 # Training is the same, however batches are cut

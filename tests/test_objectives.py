@@ -165,8 +165,8 @@ def test_parts_of_a_batch_count_for_ones_own_loss(tmp_path, mine):
 def test_a_run_is_opened_with_its_objective_alone(tmp_path, mine):
     run(tmp_path/'run', mine)
     how = dict(preset='tiny', steps=8, hparams=json.dumps(FEW), device='cpu')
-    with pytest.raises(InputError, match='--objective FILE:Counted'): electra_pretrain(out=tmp_path/'run', **how)
-    with pytest.raises(InputError, match='--objective FILE:Counted'): electra_evaluate(run=tmp_path/'run', device='cpu')
+    with pytest.raises(InputError, match='`objective` FILE:Counted'): electra_pretrain(out=tmp_path/'run', **how)
+    with pytest.raises(InputError, match='`objective` FILE:Counted'): electra_evaluate(run=tmp_path/'run', device='cpu')
     electra_pretrain(out=tmp_path/'plain', **how)
     with pytest.raises(InputError, match='the objective of its recipe, not with Counted'):
         electra_pretrain(out=tmp_path/'plain', objective=f'{mine}:Counted', **how)

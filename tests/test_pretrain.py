@@ -20,10 +20,9 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.method.electra import ReplaceTokens
 from electra_nbdev.method.objective import ObjectiveStep
 from electra_nbdev.method.masking import MaskTokens
-from electra_nbdev.networks.build import build_networks, load_networks, load_weights
+from electra_nbdev.networks.build import build_networks, complete_state, load_networks, load_newest, load_weights
 from electra_nbdev.networks.recipe import preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
-from electra_nbdev.finetuning import recipe as finetuning_recipe
 from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids
 from learners import Dtypes, remove
@@ -85,8 +84,9 @@ def test_a_difference_of_embeddings(made, tmp_path):
     restore(again, tmp_path/'checkpoints/step-00000004')
     again.fit_steps()
     for a,b in zip(learn.model.parameters(), again.model.parameters(), strict=True): assert torch.equal(a, b)
-    newest = finetuning_recipe._newest(tmp_path, learn.model.discriminator.electra)
-    assert torch.equal(newest['embeddings.word_embeddings.weight'], own.total)
+    newest, step = load_newest(tmp_path, learn.hp)
+    state = complete_state(newest.discriminator)
+    assert step==learn.n_updates and torch.equal(state['electra.embeddings.word_embeddings.weight'], own.total)
 
 def test_nan_stops_with_the_last_good_state(made, tmp_path, capsys):
     learn = learner(made, tmp_path, [SaveCheckpoints(tmp_path), Poison(6)], max_skipped_updates=0)

@@ -19,7 +19,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
-from transformers import ElectraForPreTraining, PretrainedConfig, PreTrainedModel
+import transformers
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..engine.files import InputError, check_choice, suggest
@@ -297,7 +298,7 @@ def new_discriminator(self:Objective,
     "A token classifier with one label"
     if facts is None: return None
     config = AutoConfig.for_model(**facts)
-    if config.model_type=='electra': return ElectraForPreTraining(config)
+    if config.model_type=='electra': return transformers.ElectraForPreTraining(config)
     return AutoModelForTokenClassification.from_config(config)
 
 # %% ../../nbs/method/05_objective.ipynb #32b1a3a9

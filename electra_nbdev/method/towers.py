@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
-from transformers import ElectraConfig, ElectraModel
+import transformers
+from transformers import ElectraConfig
 from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
 
 from ..engine.files import InputError
@@ -35,7 +36,7 @@ class TwoTowers(nn.Module):
         wide.hidden_size = 2*cfg.hidden_size
         self.config, self.mode = cfg, mode
         cfg.towers = mode # what an objective builds them from
-        self.ltr, self.rtl = causal(ElectraModel(cfg)), causal(ElectraModel(cfg))
+        self.ltr, self.rtl = causal(transformers.ElectraModel(cfg)), causal(transformers.ElectraModel(cfg))
         self.generator_predictions = ElectraGeneratorPredictions(wide)
         self.generator_lm_head = nn.Linear(cfg.embedding_size, cfg.vocab_size)
         self.generator_lm_head.weight = self.get_input_embeddings().weight
