@@ -518,7 +518,7 @@ SOON = { # what is wrong, by the command, and the line
     f'{TABLE} --text-column text --label-column kind --precision fp8': 'bf16',
     f'{TABLE} --text-column text --label-column kind --model precious': 'holds no model',
     f"{TABLE} --text-column text --label-column kind --hparams '{{\"learn_rate\": 1}}'": '`learning_rate`?',
-    'electra_predict --model precious --src rows.csv': 'no fine-tuned model',
+    'electra_predict --model precious --src rows.csv': 'holds no model',
     'electra_score --choices nowhere.jsonl': 'nowhere.jsonl',
     'electra_score --nbest rows.jsonl --weights nowhere.json': 'where there is nothing',
     'electra_pretrain --extend --steps 50 --out nowhere': 'nowhere holds none',

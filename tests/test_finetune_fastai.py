@@ -323,7 +323,7 @@ def test_shown(learn, shown):
     learn.freeze()
     assert 'Total non-trainable params: 0' not in str(learn.summary())
 
-def test_export_holds_no_data(learn, tmp_path):
+def test_export_holds_no_data(learn, table, tmp_path):
     learn.fit(1, 1e-3)
     found = learn.predict(['red dog', 'cat'])
     learn.export('out.pkl')

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from electra_nbdev.engine.ranks import shard_weights
 from electra_nbdev.engine.training import MemoryCounter
-from electra_nbdev.method import electra
+from electra_nbdev.method import objective
 from electra_nbdev.method.optimizer import ElectraAdam
 from electra_nbdev.pretraining.learner import with_checkpointed_layers
 from electra_nbdev.pretraining.plan import _fake_batch, _fake_step, fake_networks, preset
@@ -25,7 +25,7 @@ hp = preset(size, train_batch_size=bs, max_seq_length=sl, gradient_checkpointing
 dist.init_process_group('fake', rank=0, world_size=n, store=FakeStore())
 mesh = meshes.init_device_mesh('cpu', (n,))
 meshes.init_device_mesh = lambda *_: mesh # its numbers are real ones
-electra.n_processes = lambda: 1 # counts are not what takes memory
+objective.n_processes = lambda: 1 # counts are not what takes memory
 resize = torch.UntypedStorage.resize_
 def counted(self, size):
     "FSDP frees and fills the storages of gathered weights"

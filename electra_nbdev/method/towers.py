@@ -16,7 +16,6 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 import transformers
 from transformers import ElectraConfig
-from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
 
 from ..engine.files import InputError
 from .generator import Prediction, context_of, gather_positions
@@ -31,12 +30,13 @@ class TwoTowers(nn.Module):
         cfg:ElectraConfig, # Of each tower
         mode:str='fixed', # `fixed`, or with the leaks of the `official` code
     ):
+        from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
         super().__init__()
         cfg, wide = deepcopy(cfg), deepcopy(cfg)
         wide.hidden_size = 2*cfg.hidden_size
         self.config, self.mode = cfg, mode
         cfg.towers = mode # what an objective builds them from
-        self.ltr, self.rtl = causal(transformers.ElectraModel(cfg)), causal(transformers.ElectraModel(cfg))
+        self.ltr, self.rtl = (causal(transformers.ElectraModel(cfg)) for _ in range(2))
         self.generator_predictions = ElectraGeneratorPredictions(wide)
         self.generator_lm_head = nn.Linear(cfg.embedding_size, cfg.vocab_size)
         self.generator_lm_head.weight = self.get_input_embeddings().weight

@@ -333,7 +333,8 @@ def tokenizer(self:ModelFolder,
         if not self.networks: return self.tokenizer_in_training(vocab)
         where = self.run/self.networks[0]
     if not any(where.glob('tokenizer*.json')) and not any(where.glob('vocab.*')):
-        raise InputError(f"{where} has no vocabulary; put the tokenizer.json or vocab.txt there that its network was trained with")
+        raise InputError(f"{where} has no vocabulary; put the tokenizer.json or vocab.txt there that its network was "
+                         "trained with")
     from transformers import AutoConfig, AutoTokenizer
     if any_kind and not (where/'vocab.txt').is_file(): tok = load_pretrained(AutoTokenizer, where)
     else: tok = load_tokenizer(where)
