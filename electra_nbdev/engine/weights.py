@@ -112,7 +112,7 @@ class Entry:
     @classmethod
     def read(cls,
         value:bytes, # A message
-    )->'Entry':
+    ): # `Entry`
         "From its message"
         f = {k: v[-1] for k,v in message(value).items()}
         dims = [message(o).get(1, [0])[-1] for o in message(f.get(2, b'')).get(2, [])]

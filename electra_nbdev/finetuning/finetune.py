@@ -102,7 +102,7 @@ class Rows(Sequence):
         "All features, of which fastai's `Interpretation` picks some"
         return [f for *_,f in self]
 
-    def new_empty(self)->'Rows':
+    def new_empty(self): # `Rows`
         "The same tasks without features: what `export` keeps"
         return Rows({n: [] for n in self.features})
 
@@ -130,7 +130,7 @@ class FinetuneDL(SortedDL):
     def new(self,
         dataset=None, # Other features
         **kwargs, # Other settings
-    )->'FinetuneDL':
+    ): # `FinetuneDL`
         "The same with other features or settings"
         return super().new(dataset, **attrdict(self, 'tasks', 'tok', 'similar', 'hp', 'labelled') | kwargs)
 

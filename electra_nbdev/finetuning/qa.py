@@ -130,7 +130,7 @@ class QATask(Task):
 
     def settled(self,
         hp:FinetuneHParams, # Recipe
-    )->'QATask':
+    ): # `QATask`
         "The same task with the recipe's head"
         beam = hp.beam_size if hp.joint_prediction else hp.n_best_size
         return replace(self, joint=hp.joint_prediction, classifier=hp.answerable_classifier,

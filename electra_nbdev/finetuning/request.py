@@ -49,7 +49,7 @@ class FinetuneRequest:
 
 # %% ../../nbs/finetuning/35_request.ipynb #cf7f8480
 @patch
-def settle(self:FinetuneRequest)->'FinetuneJob':
+def settle(self:FinetuneRequest): # `FinetuneJob`
     "Refuse, without torch, what cannot be done"
     self._check_arguments()
     networks = self._networks()
@@ -100,7 +100,7 @@ def _networks(self:FinetuneRequest)->dict: # {name of a network: the tasks that 
 def _job(self:FinetuneRequest,
     networks:dict, # {folder: tasks}
     together:Path|None, # Folder for the results of all networks
-)->'FinetuneJob':
+): # `FinetuneJob`
     "A job for networks, once recipe, model and folders were looked at"
     given = given_hparams(self.hparams, num_trials=self.trials, seed=self.seed,
                           write_test_outputs=self.predict_test or None, do_train=False if self.eval_only else None)
@@ -254,7 +254,7 @@ class PredictRequest:
 
 # %% ../../nbs/finetuning/35_request.ipynb #fed6fc4a
 @patch
-def settle(self:PredictRequest)->'PredictJob':
+def settle(self:PredictRequest): # `PredictJob`
     "Refuse, without torch, what cannot be done"
     model = ModelFolder(self.model)
     kind, settings = task_named(self.task, model.read_tasks()[0]).values()

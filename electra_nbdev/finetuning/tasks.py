@@ -66,7 +66,7 @@ def settings(self:Task)->dict: # For the class of the task
 @patch
 def settled(self:Task,
     hp:FinetuneHParams, # Recipe
-)->'Task':
+): # `Task`
     "The task with the head that the recipe wants"
     return self
 

@@ -59,7 +59,7 @@ class MaskedBatch(NamedTuple):
     @classmethod
     def named(cls,
         **fields, # Without `attention_mask` there is no padding
-    )->'MaskedBatch':
+    ): # `MaskedBatch`
         "A batch from its fields by name"
         return cls(**dict(attention_mask=None) | fields)
 
