@@ -167,13 +167,13 @@ def test_measured(capsys):
     assert said.startswith('Timing steps of tiny'), 'who waits knows for what'
 
 @pytest.mark.parametrize('asked,why', [
-    (dict(budget='24 h'), 'add --measure, or name a GPU'), (dict(device='a100', measure=True), 'leave one out'),
-    (dict(budget='24 h', device='a100', preset='tiny'), 'leave --preset'),
+    (dict(budget='24 h'), 'add `measure`, or name a GPU'), (dict(device='a100', measure=True), 'leave one out'),
+    (dict(budget='24 h', device='a100', preset='tiny'), 'leave `preset`'),
     (dict(device='a1000'), 'a1000.*is one of t4, v100'),
-    (dict(budget='24 h', device='a100', data='.'), 'leave --preset'),
+    (dict(budget='24 h', device='a100', data='.'), 'leave `preset`'),
     (dict(precision='fp8'), '`precision`'), (dict(device='a100', precision='fp32'), 'half precision'),
     (dict(budget='0 h', device='a100'), 'above 0'), (dict(budget='', device='a100'), '`budget`'),
-    (dict(device='a100', price=-1.), '--price'), (dict(device='a100', price=float('nan')), '--price'),
+    (dict(device='a100', price=-1.), '`price`'), (dict(device='a100', price=float('nan')), '`price`'),
     (dict(budget='a day', device='a100'), "as in '24 h'"), (dict(budget='1.2.3 h', device='a100'), '`budget`')])
 def test_flags_that_contradict_each_other(asked, why):
     with pytest.raises(InputError, match=why): cli.electra_plan(**asked)
