@@ -43,12 +43,12 @@ TASKS = dict(chunk='conll_f1', cola='matthews', sts='spearman', mrpc='f1', sst='
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram' # On held-out text, of those that an objective has
 EARLY = 'chunk', 'sts' # On which networks of unfinished training are judged, with capped rows
 
-def learner(hp, data, device):
+def learner(hp, data, device, **kwargs):
     "A learner without advice"
     import torch
     from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
     torch.manual_seed(hp.seed)
-    learn = electra_learner(pretrain_dls(*open_examples(data, hp), hp, device), hp)
+    learn = electra_learner(pretrain_dls(*open_examples(data, hp), hp, device), hp, **kwargs)
     learn.remove_cb(learn.training_monitor)
     return learn
 
