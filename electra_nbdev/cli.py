@@ -28,7 +28,7 @@ def electra_vocab(
     out:Required, # Folder for the vocabulary
     vocab_size:int=None, # Pieces, special tokens included (default: from 2,000 to 30,522, as the text is large)
     lower_case:bool_arg=True, # Lower-case the text
-    strip_accents:bool_arg=True, # Remove accents
+    strip_accents:bool_arg=None, # Remove accents (default: if hardly any character has one)
     min_frequency:int=2, # Rarer pieces are not made
     field:str='text', # Of JSON lines, or column of a table, that holds the text
     format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
