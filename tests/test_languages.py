@@ -136,7 +136,8 @@ def test_both_forms_of_kept_accents_are_one_word(tmp_path):
     assert tok.tokenize('niño')==tok.tokenize(nfd('niño'))==['niño']
 
 def test_english_vocabularies_are_those_of_bert(tmp_path):
-    train_vocab(write(tmp_path/'t.txt', 'the café has a dog and a cat\n'*20), tmp_path/'v', 110, strip_accents=True)
+    file = write(tmp_path/'t.txt', 'the café has a dog and a cat\n'*20)
+    train_vocab(file, tmp_path/'v', 110, strip_accents=True)
     plain = wordpiece(load_tokenizer(tmp_path/'v').get_vocab())
     assert load_tokenizer(tmp_path/'v').backend_tokenizer.to_str()==plain.backend_tokenizer.to_str()
 
@@ -152,8 +153,8 @@ def test_stripped_accents_are_reported(form, tmp_path):
 def test_accents_stay_if_more_than_one_letter_in_a_thousand_has_one(words, many, tmp_path, capsys):
     file = write(tmp_path/'t.txt', 'abcd '*words + 'café\n')
     assert not warned(lambda: train_vocab(file, tmp_path/'v'))
-    kept = 'Accents stay, since 0.1% of the characters would lose one, as in `café` -> `cafe`' in capsys.readouterr().out
-    assert kept==many==('é' in load_tokenizer(tmp_path/'v').get_vocab())
+    said = 'Accents stay, since 0.1% of the characters would lose one, as in `café` -> `cafe`'
+    assert (said in capsys.readouterr().out)==many==('é' in load_tokenizer(tmp_path/'v').get_vocab())
     assert any('accents' in o for o in warned(lambda: train_vocab(file, tmp_path/'w', strip_accents=True)))==many
 
 # Lines of our own, without a mark that BERT's normalisation removes by design

@@ -406,6 +406,7 @@ def _characters(corpus, tok):
         in_long_words += sum(len(w) for run in runs for w,_ in split(run) if len(w)>100)
     return count, in_long_words
 
+# %% ../../nbs/data/13_tokenizer.ipynb #f226874a
 COVERED = .9998 # Share of the characters of a text that its vocabulary has at least, if there is room
 
 def _alphabet(tok, raw, size=None):
@@ -442,6 +443,16 @@ def _report_unknown(tok, corpus):
     unknown, total = sum(o.count(unk) for o in rows), sum(map(len, rows))
     print(f"{unknown/max(1, total):.2%} of its tokens are {tok.unk_token}", flush=True)
     warn_unknown_share(tok, unknown, total, 'the text', 'Train a larger vocabulary')
+
+# %% ../../nbs/data/13_tokenizer.ipynb #0adaca10
+def _seen_in(corpus, lower_case, strip_accents):
+    "Counts of the characters of a text, whether its accents are stripped, and how long a word may be"
+    tok = wordpiece({o:i for i,o in enumerate(SPECIALS)}, lower_case)
+    raw, in_long_words = _characters(corpus, tok)
+    if lower_case and strip_accents is not False:
+        needed = _needs_accents(tok, corpus, raw, strip_accents)
+        if strip_accents is None: strip_accents = not needed
+    return raw, bool(strip_accents), 1000 if 1000*in_long_words>raw.total() else 100
 
 def _losing(tok, raw):
     "The characters that a tokenizer of BERT strips of an accent"
@@ -505,17 +516,13 @@ def train_vocab(
 ): # A `PreTrainedTokenizerFast`
     "Train a WordPiece vocabulary and save its tokenizer"
     check_vocab_size(out, vocab_size) # before any work is done
+    raw, strips, longest = _seen_in(corpus, lower_case, strip_accents)
     specials = {o:i for i,o in enumerate(SPECIALS)}
-    strips = wordpiece(specials, lower_case)
-    raw, in_long_words = _characters(corpus, strips)
-    if lower_case and strip_accents is not False:
-        needed = _needs_accents(strips, corpus, raw, strip_accents)
-        if strip_accents is None: strip_accents = not needed
-    bare = wordpiece(specials, lower_case, strip_accents)
+    bare = wordpiece(specials, lower_case, strips)
     chars = _alphabet(bare, raw, vocab_size)
     size = vocab_size or _vocab_size_of(raw.total(), len(_first_pieces(bare, chars)))
     compose = any(normalize('NFD', c)!=c for c in chars) # there are two forms
-    how = lower_case, strip_accents, compose, 1000 if 1000*in_long_words>raw.total() else 100
+    how = lower_case, strips, compose, longest
     tok = wordpiece(_train(wordpiece(specials, *how), corpus, chars, size, min_frequency), *how)
     if len(tok)==len(SPECIALS):
         raise InputError(f"the corpus {as_corpus(corpus).files} has no words to train a vocabulary on")
