@@ -52,8 +52,7 @@ from .recipe import (FinetuneHParams, finetune_preset,
 from .tables import SHARE
 from .tasks import Feature, Task, TextTask, task_kind, text_task
 from ..method.generator import hidden_states
-from ..method.optimizer import electra_optimizer, param_depth, param_groups
-from ..method.schedule import ClipNorm, LinearWarmupDecay
+from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_depth, param_groups
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #fd6c275d

@@ -49,8 +49,7 @@ from ..method.towers import cloze_step
 from ..method.generator import mlm_step, sample_inverse_cdf
 from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics
-from ..method.optimizer import electra_optimizer, param_groups
-from ..method.schedule import ClipNorm, LinearWarmupDecay
+from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_groups
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from ..networks.build import build_networks, has_towers, masking_of, save_networks
 from ..networks.recipe import PretrainHParams, for_examples, preset, with_steps
