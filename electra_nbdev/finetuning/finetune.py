@@ -46,7 +46,7 @@ from ..engine.models import device_of, max_input, quiet_loading
 from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,
                                            print_line, progress_bars)
-from ..engine.weights import head_name
+from ..networks.foreign import head_name
 from .recipe import (FinetuneHParams, finetune_preset,
                                              open_encoder, open_model, settle_recipe, task_named)
 from .tables import SHARE
