@@ -28,7 +28,7 @@ def ours(args):
     "A pass as `electra_nbdev` makes it: yields after every step"
     from types import SimpleNamespace
     from transformers import ElectraConfig, ElectraModel
-    from electra_nbdev.engine.fast_cpu import with_packed_dropout
+    from electra_nbdev.engine.fast import with_packed_dropout
     from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork, task_groups
     from electra_nbdev.finetuning.recipe import finetune_preset
     from electra_nbdev.method.optimizer import clip_by_global_norm, electra_optimizer
