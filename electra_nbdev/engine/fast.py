@@ -326,55 +326,27 @@ class WorkingWeights(DeviceMixedPrecision):
     name, on_host = 'device_mixed_precision', ()
     def __init__(self): super().__init__(AMPMode.BF16)
 
-    def before_fit(self):
-        "Wrap the forward pass, outside of whatever else does"
+    def before_fit(self): # wrap the forward pass, outside of whatever else does
         super().before_fit()
         self.network = self.model
         self.learn.around = (*(o for o in self.learn.around if o!=self.forward), self.forward)
 
-    def forward(self,
-        f, # The forward pass
-        *xb, # What it takes
-    ): # Its output
-        "A forward pass with weights in bfloat16, which stay until the backward pass has computed some layers again"
+    def forward(self, f, *xb): # the copies stay until the backward pass has computed some layers again
         self.of_step.enter_context(with_weights(self.network, weights_in(self.network)))
         return f(*xb)
 
     def before_batch(self):
-        "Held-out text is scored by autocast"
         if not self.training: super().before_batch()
-
     def after_loss(self):
-        "As above"
         if not self.training: super().after_loss()
+    def before_backward(self): pass # bfloat16 has the range of float32, so no loss is scaled
+    def after_backward(self): self.of_step.close() # the weights of the optimizer are back
+    def before_step(self): pass # gradients are in float32 already
+    def after_step(self): pass
 
-# %% ../../nbs/engine/96_fast.ipynb #c3436ff4
-@patch
-def before_backward(self:WorkingWeights):
-    "bfloat16 has the range of float32, so no loss is scaled"
-
-# %% ../../nbs/engine/96_fast.ipynb #57e9545c
-@patch
-def after_backward(self:WorkingWeights):
-    "The weights of the optimizer are back"
-    self.of_step.close()
-
-# %% ../../nbs/engine/96_fast.ipynb #12c14ccc
-@patch
-def before_step(self:WorkingWeights):
-    "Gradients are in float32 already"
-
-# %% ../../nbs/engine/96_fast.ipynb #b6c0643c
-@patch
-def after_step(self:WorkingWeights):
-    "No scale is adjusted"
-
-# %% ../../nbs/engine/96_fast.ipynb #a610825e
-@patch
-def after_fit(self:WorkingWeights):
-    "The forward pass is bare again"
-    self.learn.around = tuple(o for o in self.learn.around if o!=self.forward)
-    super(WorkingWeights, self).after_fit()
+    def after_fit(self):
+        self.learn.around = tuple(o for o in self.learn.around if o!=self.forward)
+        super().after_fit()
 
 # %% ../../nbs/engine/96_fast.ipynb #04037235
 class CudaGraph:
