@@ -77,10 +77,7 @@ class _PackedDropout(torch.autograd.Function):
 # %% ../../nbs/engine/96_fast.ipynb #2e8443b8
 class PackedDropout(nn.Dropout):
     "`nn.Dropout`, with four decisions from one random number when training on a CPU"
-    def forward(self,
-        x:Tensor, # Activations
-    )->Tensor: # In training, a share `p` of them is 0 and the rest grows by 1/(1-p)
-        "Drop, in training only"
+    def forward(self, x):
         if not (self.training and 0<self.p<1 and use_packed_dropout(x)): return super().forward(x)
         return _PackedDropout.apply(x, self.p)
 
@@ -367,9 +364,7 @@ class CudaGraph:
         with torch.cuda.stream(apart): run()
         here.wait_stream(apart)
 
-    def replay(self):
-        "Do it"
-        self.graph.replay()
+    def replay(self): self.graph.replay()
 
 # %% ../../nbs/engine/96_fast.ipynb #f69578b3
 @patch

@@ -183,7 +183,7 @@ def mean_counts(self:Objective,
 
 # %% ../../nbs/method/05_objective.ipynb #e134a018
 @patch
-def get_input_embeddings(self:Objective)->nn.Module:
+def get_input_embeddings(self:Objective):
     "Word embeddings of the discriminator, or of the generator alone"
     return (self.discriminator or self.generator).get_input_embeddings()
 
@@ -260,10 +260,7 @@ class DisentangledEmbedding(nn.Embedding):
         "The embeddings that the discriminator reads"
         return (self.shared[0].weight + self.weight).detach()
 
-    def forward(self,
-        ids:Tensor, # Token ids, (bs, sl)
-    )->Tensor: # (bs, sl, e)
-        "Their embeddings"
+    def forward(self, ids):
         return F.embedding(ids, self.shared[0].weight.detach()) + super().forward(ids)
 
 # %% ../../nbs/method/05_objective.ipynb #e761ac1b
@@ -337,19 +334,16 @@ class ObjectiveStep(Callback):
     ): self.n_updates = n_updates
 
     def before_fit(self):
-        "The network has to be an objective, with a single callback for its step and one that masks"
         check_callbacks(self.learn)
         count_updates(self.learn)
         self.first = 0 if self.n_updates else self.learn.n_updates
         self.total = self.n_updates or updates_of_fit(self.learn)
 
     def before_batch(self):
-        "Say how far the run is"
         fraction = (self.learn.n_updates-self.first)/self.total
         if self.training: self.model.run_fraction.fill_(fraction)
 
-    def after_pred(self):
-        "Predictions, and as targets the labels and the loss"
+    def after_pred(self): # labels and loss are what fastai calls targets
         out = self.learn.output = self.pred
         self.learn.pred, self.learn.yb = out.logits, (out.labels, out.loss.expand(len(out.labels)))
 

@@ -113,10 +113,7 @@ class ElectraAdam(torch.optim.AdamW):
         super().__init__(params, lr, **how)
         self.first_step, self.on_device = 0. if bias_correction else 2.**24, {}
 
-    def step(self,
-        closure=None, # Computes the loss anew; torch's convention
-    ):
-        "Update every parameter that has a gradient"
+    def step(self, closure=None):
         for p in (p for group in self.param_groups for p in group['params'] if p.grad is not None):
             if not self.state[p]:
                 first = torch.full((), self.first_step, dtype=torch.float32, device=p.device)
@@ -196,11 +193,8 @@ class ElectraOptimizer(OptimWrapper):
 
 # %% ../../nbs/method/08_optimizer.ipynb #811210aa
 @patch
-def set_hyper(self:ElectraOptimizer,
-    k:str, # `lr`, `wd`, `mom`, `sqr_mom` or `eps`
-    v, # One number, a slice from the embeddings to the head, or as many numbers as there are groups
-):
-    "Set a hyper-parameter of every group"
+def set_hyper(self:ElectraOptimizer, k, v):
+    "A number for all groups is multiplied for each; a slice goes from the embeddings to the head"
     if isinstance(v, Number): v = [v*group.get(f'{k}_mult', 1.) for group in self.opt.param_groups]
     if isinstance(v, slice):
         n = self.levels[-1]+1
@@ -210,10 +204,8 @@ def set_hyper(self:ElectraOptimizer,
 
 # %% ../../nbs/method/08_optimizer.ipynb #17476bd6
 @patch
-def freeze_to(self:ElectraOptimizer,
-    n:int, # First depth that learns, counted from the embeddings; -1: the head alone
-):
-    "Freeze what is below a depth"
+def freeze_to(self:ElectraOptimizer, n):
+    "Freeze what is below a depth, counted from the embeddings; -1: all but the head"
     first = n if n>=0 else self.levels[-1]+1+n
     self.frozen_idx = sum(o<first for o in self.levels)
     for level,group in zip(self.levels, self.opt.param_groups):
@@ -221,7 +213,7 @@ def freeze_to(self:ElectraOptimizer,
 
 # %% ../../nbs/method/08_optimizer.ipynb #65e53c6f
 @patch(as_prop=True)
-def hypers(self:ElectraOptimizer)->list: # A dict for each group
+def hypers(self:ElectraOptimizer):
     "The numbers of every group, by fastai's names"
     wrapped = super(ElectraOptimizer, self).hypers
     return [{k: h[k] for k in ('lr', 'wd', 'mom', 'sqr_mom', 'eps')} for h in wrapped]
@@ -244,8 +236,8 @@ class ClipNorm(Callback):
     def __init__(self,
         max_norm:float|None=1., # Longest that all gradients together may be; None: any length
     ): self.max_norm = max_norm
+
     def before_step(self):
-        "Clip"
         longest = torch.inf if self.max_norm is None else self.max_norm
         self.learn.grad_norm = clip_by_global_norm(self.model.parameters(), longest)
 
@@ -261,7 +253,6 @@ class LinearWarmupDecay(Callback):
     ): store_attr()
 
     def before_fit(self):
-        "Note where the fit begins and with which rates"
         if self.opt is None: return # a validation
         count_updates(self.learn)
         self.aside = has_own_schedule(self.learn.cbs)
@@ -272,18 +263,14 @@ class LinearWarmupDecay(Callback):
         self.total = self.n_updates or updates_of_fit(self.learn)
 
     def before_step(self):
-        "Set the rate"
         if self.aside: return
         done = self.learn.n_updates - self.first
         warm = self.warmup if isinstance(self.warmup, int) else self.total*self.warmup
         self.opt.set_hypers(lr=warmup_decay(done, self.rates, self.total, warm, power=self.power))
 
-# %% ../../nbs/method/08_optimizer.ipynb #04ee48f6
-@patch
-def after_fit(self:LinearWarmupDecay):
-    "Let `recorder.plot_sched` draw what was set"
-    recorder = getattr(self.learn, 'recorder', None)
-    if recorder and not getattr(self, 'aside', False): recorder.hps = {'lr': recorder.lrs}
+    def after_fit(self): # `recorder.plot_sched` draws what was set
+        recorder = getattr(self.learn, 'recorder', None)
+        if recorder and not getattr(self, 'aside', False): recorder.hps = {'lr': recorder.lrs}
 
 # %% ../../nbs/method/08_optimizer.ipynb #55edd471
 @patch
