@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/objective.html.md"""
 
 # %% auto #0
 __all__ = ['ObjectiveConfig', 'Objective', 'StepOutput', 'tie_networks', 'share_embeddings', 'DisentangledEmbedding',
-           'disentangle', 'with_own_ties', 'shared_parameters', 'step_loss', 'ObjectiveStep', 'check_callbacks']
+           'disentangle', 'new_generator', 'new_discriminator', 'with_own_ties', 'shared_parameters', 'step_loss',
+           'ObjectiveStep', 'check_callbacks']
 
 # %% ../../nbs/method/05_objective.ipynb #4a38ea96
 from dataclasses import dataclass
@@ -63,8 +64,9 @@ class Objective(PreTrainedModel):
         discriminator:nn.Module|None=None, # Network to take, likewise
     ):
         super().__init__(config)
-        self.discriminator = discriminator or self.new_discriminator(config.discriminator)
-        self.generator = generator or self.new_generator(config.generator)
+        def made(facts, new): return new(AutoConfig.for_model(**facts)) if facts else None
+        self.discriminator = discriminator or made(config.discriminator, new_discriminator)
+        self.generator = generator or made(config.generator, new_generator)
         tie_networks(self.generator, self.discriminator, config.tie)
         self.register_buffer('run_fraction', torch.zeros(())) # from 0 to 1 in a run
         self.build()
@@ -277,24 +279,18 @@ def disentangle(
     discriminator.set_input_embeddings(DisentangledEmbedding(shared))
 
 # %% ../../nbs/method/05_objective.ipynb #f07fc8df
-@patch
-def new_generator(self:Objective,
-    facts:dict|None, # Configuration
-)->nn.Module|None:
+def new_generator(
+    config, # Of `transformers`; of towers with their `mode` as `towers`
+)->nn.Module:
     "A masked language model, or two towers"
-    if facts is None: return None
-    config = AutoConfig.for_model(**facts)
-    if 'towers' in facts: return TwoTowers(config, facts['towers'])
+    if hasattr(config, 'towers'): return TwoTowers(config, config.towers)
     return with_own_ties(AutoModelForMaskedLM.from_config(config))
 
 # %% ../../nbs/method/05_objective.ipynb #7903620f
-@patch
-def new_discriminator(self:Objective,
-    facts:dict|None, # Configuration
-)->nn.Module|None:
+def new_discriminator(
+    config, # Of `transformers`
+)->nn.Module:
     "A token classifier with one label"
-    if facts is None: return None
-    config = AutoConfig.for_model(**facts)
     if config.model_type=='electra': return transformers.ElectraForPreTraining(config)
     return AutoModelForTokenClassification.from_config(config)
 
