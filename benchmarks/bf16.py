@@ -22,7 +22,7 @@ def train(precision, seed, steps):
     hp = replace(with_steps(preset('tiny', num_eval_steps=50, seed=seed), steps), save_checkpoints_steps=steps)
     set_seed(seed)
     examples = [load_examples(o, hp) for o in sample_examples(hp)]
-    from electra_nbdev.engine.gpu import WorkingWeights
+    from electra_nbdev.engine.fast import WorkingWeights
     amp = [WorkingWeights()] if precision=='weights' else precision_callbacks(precision, torch.device('cpu'))
     learn = electra_learner(pretrain_dls(*examples, hp, 'cpu'), hp, cbs=amp)
     learn.remove_cb(learn.training_monitor)

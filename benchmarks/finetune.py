@@ -28,11 +28,10 @@ def ours(args):
     "A pass as `electra_nbdev` makes it: yields after every step"
     from types import SimpleNamespace
     from transformers import ElectraConfig, ElectraModel
-    from electra_nbdev.engine.fast_cpu import with_packed_dropout
+    from electra_nbdev.engine.fast import with_packed_dropout
     from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork, task_groups
     from electra_nbdev.finetuning.recipe import finetune_preset
-    from electra_nbdev.method.optimizer import electra_optimizer
-    from electra_nbdev.method.schedule import clip_by_global_norm
+    from electra_nbdev.method.optimizer import clip_by_global_norm, electra_optimizer
     from electra_nbdev.finetuning.finetune import FinetuneDL
     from electra_nbdev.finetuning.tasks import Feature, TextTask
     hp, tasks = finetune_preset('official', 'small', ['sst']), dict(sst=TextTask('sst', ('0', '1')))

@@ -43,7 +43,7 @@ def value(rng, folder, jail):
 def name(rng, folder, jail):
     "A name that leads elsewhere, where the folder has tasks or a recipe"
     from safetensors.torch import load_file, save_file
-    from electra_nbdev.engine.weights import head_name
+    from electra_nbdev.networks.foreign import head_name
     evil = put(rng.choice(NAMES), jail)
     for path in sorted(folder.rglob('tasks.json')):
         found = json.loads(path.read_text())

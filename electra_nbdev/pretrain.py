@@ -31,8 +31,7 @@ from .method.electric import NoiseContrast, NoiseContrastiveEstimation
 from .method.towers import TwoTowers
 from .method.masking import MaskCollator, MaskedBatch, MaskTokens
 from .method.metrics import HeldOutMetrics
-from .method.optimizer import electra_optimizer, param_groups
-from .method.schedule import ClipNorm, LinearWarmupDecay
+from .method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_groups
 from .pretraining.learner import (ElectraLearner, electra_learner, match_examples, open_examples,
                                                pretrain_dls, sample_examples)
 from .pretraining.monitor import plot_history, read_history

@@ -17,12 +17,11 @@ from electra_nbdev.method.discriminator import IGNORE, corrupt, disc_nll
 from electra_nbdev.method.objective import step_loss
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.masking import MaskTokens, SpecialTokenIds, candidates, make_inputs
-from electra_nbdev.method.optimizer import electra_optimizer, param_groups
+from electra_nbdev.method.optimizer import ClipNorm, electra_optimizer, param_groups
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining import learner as fast_steps
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import PretrainHParams, preset
-from electra_nbdev.method.schedule import ClipNorm
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=4, sep=5, mask=6)
 

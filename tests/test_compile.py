@@ -11,7 +11,7 @@ from transformers import AutoModel
 from electra_nbdev.finetuning import trials
 from electra_nbdev.pretraining import runs
 from electra_nbdev.data.batches import LengthSchedule
-from electra_nbdev.engine import fast_cpu
+from electra_nbdev.engine import fast
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import (CompileBodies, DeviceMixedPrecision, compile_bodies, compile_callbacks,
@@ -36,9 +36,9 @@ def fresh():
 
 def without_packed_dropout(monkeypatch):
     "Random numbers as in a compiled body"
-    packed = fast_cpu.use_packed_dropout
-    monkeypatch.setattr(fast_cpu.PackedDropout, 'forward', torch.nn.Dropout.forward)
-    monkeypatch.setattr(fast_cpu, 'use_packed_dropout', lambda x: packed(x) and x.ndim<4) # a loss, not an attention
+    packed = fast.use_packed_dropout
+    monkeypatch.setattr(fast.PackedDropout, 'forward', torch.nn.Dropout.forward)
+    monkeypatch.setattr(fast, 'use_packed_dropout', lambda x: packed(x) and x.ndim<4) # a loss, not an attention
 
 def rows():
     "Six batches of four examples, of which every second one has padding"

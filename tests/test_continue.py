@@ -20,7 +20,7 @@ from electra_nbdev.data.examples import load_examples
 from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.networks.build import body_config, build_networks
 from electra_nbdev.networks.recipe import preset
-from electra_nbdev.method.schedule import warmup_decay
+from electra_nbdev.method.optimizer import warmup_decay
 from electra_nbdev.data.tokenizer import SPECIALS
 from make import home, tales, pieces
 from terminal import at, bad, typed

@@ -21,7 +21,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.generator import generator_config
-from electra_nbdev.method.schedule import clip_by_global_norm
+from electra_nbdev.method.optimizer import clip_by_global_norm
 from electra_nbdev.pretrain import (ClipNorm, ElectraLearner, LinearWarmupDecay, MaskedLanguageModel, MaskedLM,
                                     MaskTokens, NoiseContrast, NoiseContrastiveEstimation, PretrainDataLoaders,
                                     ReplacedTokenDetection, ReplaceTokens, TwoTowers, build_examples, electra_learner,

@@ -11,7 +11,7 @@ from electra_nbdev.data.tokenizer import SPECIALS
 from electra_nbdev.method.discriminator import corrupt
 from electra_nbdev.method.electric import noise_mask, noise_prob
 from electra_nbdev.method.towers import TwoTowers, cloze_step
-from electra_nbdev.engine.fast_cpu import with_packed_dropout
+from electra_nbdev.engine.fast import with_packed_dropout
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.generator import gather_positions

@@ -24,7 +24,7 @@ from electra_nbdev.pretraining import continue_pretraining, learner as pretrain
 from electra_nbdev.scoring import score
 from electra_nbdev.data.batches import PretrainDL
 from electra_nbdev.method.towers import cloze_step
-from electra_nbdev.engine.gpu import WorkingWeights
+from electra_nbdev.engine.fast import WorkingWeights
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner

@@ -9,9 +9,9 @@ from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 
 from electra_nbdev.data.batches import LengthSchedule
 from electra_nbdev.method.towers import cloze_step
-from electra_nbdev.engine import fast_cpu
-from electra_nbdev.engine.fast_cpu import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
-                                           electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)
+from electra_nbdev.engine import fast
+from electra_nbdev.engine.fast import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
+                                       electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)
 from electra_nbdev.method.generator import generator_config, masked_logits, mlm_step, sample_inverse_cdf
 from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds
 from electra_nbdev.pretrain import electra_learner
@@ -160,8 +160,8 @@ def test_body_in_bf16(monkeypatch, padded):
     if not padded: real = torch.ones_like(real)
     for m in (*theirs.modules(), *ours.modules()):
         if isinstance(m, nn.Dropout): m.p = 1e-9
-    seen, run = set(), fast_cpu.attention_weights
-    monkeypatch.setattr(fast_cpu, 'attention_weights', lambda q, *args: seen.add(q.dtype) or run(q, *args))
+    seen, run = set(), fast.attention_weights
+    monkeypatch.setattr(fast, 'attention_weights', lambda q, *args: seen.add(q.dtype) or run(q, *args))
     want, wanted = grads(theirs.train(), ids, real)
     with torch.autocast('cpu', torch.bfloat16):
         (a, da), (b, db) = grads(ours.train(), ids, real), grads(theirs, ids, real)
@@ -180,7 +180,7 @@ def test_attention_in_bf16_drops_as_in_float32(padded):
     found = []
     for qkv in (rough, exact):
         torch.manual_seed(2)
-        out = fast_cpu._Attention.apply(*qkv, seen, 8**-.5, .3)
+        out = fast._Attention.apply(*qkv, seen, 8**-.5, .3)
         found.append([out, *torch.autograd.grad(out, qkv, g.to(out.dtype))])
     for a,b in zip(*found): assert a.dtype==torch.bfloat16 and error(a, b) < .01
 

@@ -26,7 +26,7 @@ from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders, TextTaskDataLoaders,
                                                electra_classifier, finetune_dls, finetune_learner, load_finetuned,
                                                open_encoder, save_model, text_task)
-from electra_nbdev.method.schedule import ClipNorm, LinearWarmupDecay
+from electra_nbdev.method.optimizer import ClipNorm, LinearWarmupDecay
 from electra_nbdev.finetuning.finetune import read_rows
 from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
 from make import DIMS, NO_DROPOUT, table, wordpiece_model

@@ -8,7 +8,7 @@ from torch._dynamo.utils import counters
 
 from electra_nbdev.data.batches import LengthSchedule
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint
-from electra_nbdev.engine.gpu import WorkingWeights, weights_in, with_weights, works_in_step
+from electra_nbdev.engine.fast import WorkingWeights, weights_in, with_weights, works_in_step
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method import generator
 from electra_nbdev.method.electra import ReplacedTokenDetection

@@ -86,7 +86,7 @@ def crowded_cells():
 
 SUBJECTS = dict(masking='mask_batch', generator='mlm_step', discriminator='token_logits', towers='TwoTowers',
                 objective='Objective', electra='ReplacedTokenDetection', electric='NoiseContrastiveEstimation',
-                optimizer='adam_step', schedule='warmup_decay', metrics='our_metrics')
+                optimizer='adam_step', metrics='our_metrics')
 
 def is_setup(cell):
     "Whether a cell says where a notebook goes, installs, or imports, and nothing else"

@@ -11,14 +11,13 @@ from torch import tensor
 from transformers import (AutoModelForMaskedLM, AutoModelForPreTraining, BertConfig, BertModel, ElectraConfig,
                           ElectraForMaskedLM)
 
-from electra_nbdev.engine.weights import Weights, masked_crc, read_bundle, varint
+from electra_nbdev.networks.foreign import Weights, joined, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import complete_network, shipped
 from electra_nbdev.networks.build import save_networks
 from electra_nbdev.networks.folder import open_pretrained
-from electra_nbdev.networks.foreign import joined
 from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import load_tokenizer

@@ -14,7 +14,7 @@ from electra_nbdev.method.towers import log_q
 from electra_nbdev.finetuning.finetune import load_finetuned
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import tensorflow_prefix
-from electra_nbdev.engine.weights import read_bundle
+from electra_nbdev.networks.foreign import read_bundle
 from electra_nbdev.method.generator import hidden_states, masked_logits
 from electra_nbdev.networks.folder import open_pretrained
 from electra_nbdev.method.masking import Inputs

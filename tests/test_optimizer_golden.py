@@ -11,8 +11,8 @@ from torch import nn
 
 from conftest import GOLDEN
 from electra_nbdev.engine.training import count_updates
-from electra_nbdev.method.optimizer import decays, electra_optimizer, layer_lrs, param_depth, param_groups
-from electra_nbdev.method.schedule import ClipNorm, LinearWarmupDecay, warmup_decay
+from electra_nbdev.method.optimizer import (ClipNorm, LinearWarmupDecay, decays, electra_optimizer, layer_lrs,
+                                            param_depth, param_groups, warmup_decay)
 
 FOLDER = GOLDEN/'optimizer'
 TOL = 1e-6

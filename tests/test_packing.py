@@ -17,7 +17,7 @@ import electra_nbdev.data.examples as data
 from electra_nbdev.data.batches import LengthSchedule, NumberedExamples
 from electra_nbdev.data.examples import ExampleTasks, build_examples, fit_rows, load_examples, packed_padding
 from electra_nbdev.data.tokenizer import train_vocab
-from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
+from electra_nbdev.engine.fast import with_packed_dropout, with_unread_masks
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import KeyedRandom
 from electra_nbdev.method.electra import MaskedLanguageModel, ReplacedTokenDetection

@@ -10,7 +10,7 @@ from electra_nbdev.method.electra import ReplacedTokenDetection
 from electra_nbdev.method.generator import mlm_nll, sample_inverse_cdf
 from electra_nbdev.method.masking import Inputs, SpecialTokenIds, apply_mask, mask_batch
 from electra_nbdev.method.metrics import auc
-from electra_nbdev.method.schedule import warmup_decay
+from electra_nbdev.method.optimizer import warmup_decay
 
 NOTEBOOK = Path(__file__).resolve().parents[1]/'nbs/tutorials/56_plain_electra.ipynb'
 FOUND = json.loads(NOTEBOOK.read_text(encoding='utf-8'))['cells']

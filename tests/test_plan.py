@@ -87,9 +87,9 @@ def test_what_no_formula_covers_is_counted(change):
 
 def test_sizes_that_are_repeated_for_speed():
     from electra_nbdev.method import generator
-    from electra_nbdev.engine import fast_cpu
+    from electra_nbdev.engine import fast
     assert (plan.LOGITS, plan.GPU_LOGITS)==(generator.LOGITS, generator.GPU_LOGITS)
-    assert plan.CHUNK==fast_cpu.LOGITS_CHUNK
+    assert plan.CHUNK==fast.LOGITS_CHUNK
 
 @pytest.mark.parametrize('flags', ['--device cpu', '--device a100', '--device h100 --price 2'])
 def test_the_plans_of_all_presets_need_no_torch(flags, tmp_path):

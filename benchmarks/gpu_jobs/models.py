@@ -81,7 +81,7 @@ def plan(learn, total, line):
     "Give a learner another number of updates, and lines of history so often"
     from electra_nbdev.data.batches import LengthSchedule
     from electra_nbdev.method.objective import ObjectiveStep
-    from electra_nbdev.method.schedule import LinearWarmupDecay
+    from electra_nbdev.method.optimizer import LinearWarmupDecay
     from electra_nbdev.pretraining.monitor import JSONLLogger
     every = -(-total//8) # updates between two evaluations
     learn.hp = replace(learn.hp, num_train_steps=total, save_checkpoints_steps=every)

@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,6 @@ from pyarrow.compute import list_value_length
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from .. import __version__
 from .text import chunks, part_lines, source_facts
 from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
                                           special_token_ids, unknown_id, vocab_pieces, warn_unknown_share,
@@ -270,7 +270,7 @@ def _fill_folder(folder, work, part, recipe, counts):
     if part=='train': _report_losses(_tokenizer(work/'vocab', recipe['tokenizer']), token_counts, counts,
                                      recipe['long_lines'])
     shutil.copytree(work/'vocab', folder/'vocab')
-    facts = json.dumps(dict(version=__version__, recipe=recipe, counts=counts), indent=2)
+    facts = json.dumps(dict(version=resolve_name('electra_nbdev:__version__'), recipe=recipe, counts=counts), indent=2)
     (folder/'data.json').write_text(facts, encoding='utf-8')
 
 # %% ../../nbs/data/14_examples.ipynb #9a7630e1

@@ -16,13 +16,13 @@ from functools import partial, wraps
 from importlib.util import find_spec
 from inspect import currentframe, signature
 from pathlib import Path
+from pkgutil import resolve_name
 from types import NoneType
 from typing import Annotated, get_args
 
 from fastcore.docments import docments
 from fastcore.script import _cli_func, _is_script_run, anno_parser, is_cli, set_ctx
 
-from .. import __version__
 from .files import SHIPPED, InputError, check_choice, suggest
 from .models import check_device
 
@@ -100,7 +100,8 @@ def _parsed(f, few, renamed):
         o.help = re.sub(r' [(]default: (False|[(][)])[)]$', '', o.help)
         if not shown and o.dest not in ('help', *few): o.help = SUPPRESS
     parser.add_argument('--help-all', action='help', help='show all flags' if few else SUPPRESS)
-    parser.add_argument('--version', action='version', version=f'electra_nbdev {__version__}', help='show the version')
+    version = resolve_name('electra_nbdev:__version__') # of what runs, installed or not
+    parser.add_argument('--version', action='version', version=f'electra_nbdev {version}', help='show the version')
     found, rest = parser.parse_known_args(argv)
     if rest: parser.exit(2, f'{f.__name__}: {_unknown(rest[0], signature(f).parameters)}\n')
     found = vars(found)

@@ -125,35 +125,23 @@ class AverageGradients(Callback):
         **kwargs, # For `DistributedDataParallel`
     ): self.parts, self.kwargs, self.learnt = parts, kwargs, None
 
-    def before_fit(self):
-        "Wrap the networks, unless they are as in the last fit"
+    def before_fit(self): # the networks stay wrapped if they are as in the last fit
         learnt = [p.requires_grad for p in self.model.parameters()]
-        if learnt!=self.learnt: self.wrap(**self.kwargs)
+        if learnt!=self.learnt: self._wrap(**self.kwargs)
         self.learnt = learnt
 
-    def wrap(self,
-        **kwargs, # For `DistributedDataParallel`
-    ):
-        "Wrap the networks"
+    def _wrap(self, **kwargs):
         self.ddp, self.new = None, True # the hooks of the old wrapper end with it
         with warnings.catch_warnings(action='ignore'): # torch 2.14 renames broadcast_buffers
             self.ddp = DistributedDataParallel(self.model, broadcast_buffers=False, **kwargs)
 
-# %% ../../nbs/engine/97_ranks.ipynb #396ed5f7
-@patch
-def before_batch(self:AverageGradients):
-    "The forward pass goes through the wrapper"
-    self.ddp.require_backward_grad_sync = self.learn.n_accumulated==self.parts-1
-    self.learn.model = self.forward
+    def before_batch(self): # the forward pass goes through the wrapper
+        self.ddp.require_backward_grad_sync = self.learn.n_accumulated==self.parts-1
+        self.learn.model = self.forward
 
-# %% ../../nbs/engine/97_ranks.ipynb #695b2634
-@patch
-def forward(self:AverageGradients,
-    *xb, # What the networks take
-): # Their output
-    "One forward pass; from then on the networks are themselves again"
-    self.learn.model = self.ddp.module
-    return self.ddp(*xb)
+    def forward(self, *xb): # from then on the networks are themselves again
+        self.learn.model = self.ddp.module
+        return self.ddp(*xb)
 
 # %% ../../nbs/engine/97_ranks.ipynb #f7864869
 @patch
@@ -162,7 +150,7 @@ def after_backward(self:AverageGradients):
     if not (self.new and self.ddp.require_backward_grad_sync): return
     learnt, self.new = [p for p in self.model.parameters() if p.requires_grad], False
     if self.kwargs.get('find_unused_parameters') or all(p.grad is not None for p in learnt): return
-    self.wrap(**self.kwargs | dict(find_unused_parameters=True))
+    self._wrap(**self.kwargs | dict(find_unused_parameters=True))
     self.new = False
     for p in learnt:
         if p.grad is not None: p.grad = summed(p.grad)/n_processes()
@@ -234,19 +222,15 @@ def whole_weights(
 class ShardWeights(Callback):
     "Share weights, gradients and moments among all processes, in place of `AverageGradients`"
     order = 1000 # after what evaluates
-    def after_create(self):
-        "Before there is an optimizer"
+    def after_create(self): # before there is an optimizer
         if n_processes()==1: raise InputError("one process has nothing to share; start several with torchrun")
         shard_weights(self.model, torch.device(self.dls.device))
 
-    def before_validate(self):
-        "Processes may have different numbers of batches"
+    def before_validate(self): # processes may have different numbers of batches
         self.whole = whole_weights(self.model)
         self.whole.__enter__()
 
-    def after_validate(self):
-        "Back to shards"
-        self.whole.__exit__(None, None, None)
+    def after_validate(self): self.whole.__exit__(None, None, None)
 
 # %% ../../nbs/engine/97_ranks.ipynb #8763aa05
 class OwnDropout(Callback):
@@ -257,7 +241,6 @@ class OwnDropout(Callback):
     ): self.seed = seed
 
     def before_batch(self):
-        "Begin torch's generator anew"
         key = self.seed, self.learn.n_updates, self.learn.n_accumulated, rank()
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
 

@@ -39,50 +39,27 @@ class CountUpdates(Callback):
     "Count completed updates in `learn.n_updates`, batches since the last one in `learn.n_accumulated`"
     order, run_valid = TrainEvalCallback.order+1, False
     on_host = 'before_step', 'after_step' # a count is no work of the device
-    def after_create(self):
-        "Start at zero, or where a callback that was removed stopped counting"
+    def after_create(self): # at zero, or where a callback that was removed stopped counting
         self.learn.n_updates, self.learn.n_accumulated = getattr(self.learn, 'n_updates', 0), 0
         self.learn.in_fit, self.learn.completed, self.learn.n_cancelled = False, False, 0
 
-    def before_fit(self):
-        "A fit begins with an empty accumulation"
-        self.start, self.learn.n_cancelled, self.learn.n_accumulated = self.learn.n_updates, 0, 0
-
-    def before_step(self):
-        "The step is going to happen"
-        self.learn.completed = True
+    def before_fit(self): self.start, self.learn.n_cancelled, self.learn.n_accumulated = self.learn.n_updates, 0, 0
+    def before_epoch(self): self.learn.in_fit = False # nothing is trained yet; in `validate` it stays so
+    def before_train(self): self.learn.in_fit = True
+    def before_step(self): self.learn.completed = True
 
     def after_cancel_step(self):
-        "It did not"
         self.learn.completed = False
         self.learn.n_cancelled += 1
 
     def after_step(self):
-        "One more update"
         self.learn.n_updates += self.learn.completed
         self.learn.n_accumulated = -1
 
-    def after_batch(self):
-        "One more batch"
-        self.learn.n_accumulated += 1
+    def after_batch(self): self.learn.n_accumulated += 1
 
-# %% ../../nbs/engine/95_training.ipynb #e7b5bd7f
-@patch
-def after_fit(self:CountUpdates):
-    "A search for a learning rate leaves no trace"
-    if finder_of(self.learn): self.learn.n_updates = self.start
-
-# %% ../../nbs/engine/95_training.ipynb #280c04c6
-@patch
-def before_epoch(self:CountUpdates):
-    "Nothing is trained yet; in `validate` it stays so"
-    self.learn.in_fit = False
-
-# %% ../../nbs/engine/95_training.ipynb #c754e767
-@patch
-def before_train(self:CountUpdates):
-    "This is a fit"
-    self.learn.in_fit = True
+    def after_fit(self): # a search for a learning rate leaves no trace
+        if finder_of(self.learn): self.learn.n_updates = self.start
 
 # %% ../../nbs/engine/95_training.ipynb #f40494b3
 def end_fit(
@@ -143,35 +120,27 @@ def _check_half(mode, device):
 class DeviceMixedPrecision(MixedPrecision):
     "fastai's mixed precision on the device of the learner"
     def before_fit(self):
-        "Autocast for the device, and a scaler where half precision needs one"
         _check_half(self.amp_mode, self.dls.device)
         half, device = self.amp_mode==AMPMode.FP16, torch.device(self.dls.device).type
         self.autocast = torch.autocast(device, torch.float16 if half else torch.bfloat16)
         self.learn.scaler, self.scales = torch.amp.GradScaler(device, **self.kwargs | dict(enabled=half)), []
         if state := getattr(self.learn, 'scaler_state', None): self.learn.scaler.load_state_dict(state)
 
-    def after_fit(self):
-        "Keep the scale for the next fit, unless this one was a search for a learning rate"
+    def after_fit(self): # a search for a learning rate does not change the scale of the next fit
         if not finder_of(self.learn): self.learn.scaler_state = self.learn.scaler.state_dict()
         super().after_fit()
 
 # %% ../../nbs/engine/95_training.ipynb #0e7d4b18
 class SmoothLoss(AvgSmoothLoss):
     "fastai's smoothed loss, on the device of the loss"
-    def accumulate(self,
-        learn:Learner, # After a batch
-    ):
-        "Add a batch"
+    def accumulate(self, learn):
         self.count += 1
         self.val = learn.loss.detach().mean()*(1-self.beta) + self.val*self.beta
 
 # %% ../../nbs/engine/95_training.ipynb #66bf536f
 class MeanLoss(AvgLoss):
     "fastai's loss of a validation, on the device of the loss"
-    def accumulate(self,
-        learn:Learner, # After a batch
-    ):
-        "Add a batch"
+    def accumulate(self, learn):
         bs = find_bs(learn.yb)
         self.total, self.count = self.total + learn.loss.detach().mean()*bs, self.count+bs
 
@@ -180,7 +149,6 @@ class BatchProgress(ProgressCallback):
     "fastai's progress bar, which reads the loss of a GPU once in `every` batches"
     name, every = 'progress', 50
     def after_batch(self):
-        "One more batch"
         on_cpu = next(self.model.parameters()).device.type=='cpu'
         if on_cpu or (self.iter+1)%self.every==0: super().after_batch()
         else: self.pbar.update(self.iter+1)
@@ -189,9 +157,7 @@ class BatchProgress(ProgressCallback):
 class DeviceLearner(Learner):
     "fastai's `Learner` with the mixed precision of its device"
     last_update = math.inf # Where a fit ends
-    def add_cb(self,
-        cb, # Callback, or its class
-    ):
+    def add_cb(self, cb):
         "Add a callback; fastai's mixed precision, progress bar and losses become those above"
         cb = cb() if isinstance(cb, type) else cb
         if type(cb) is ProgressCallback: cb = BatchProgress()
@@ -247,9 +213,7 @@ def _do_fit(self:DeviceLearner):
 
 # %% ../../nbs/engine/95_training.ipynb #13045df3
 @patch
-def _call_one(self:DeviceLearner,
-    event_name:str, # Event of fastai
-):
+def _call_one(self:DeviceLearner, event_name):
     "Call it in every callback; of a step that is captured, only what works on the device"
     for cb in self.cbs.sorted('order'):
         if not (self.on_device and event_name in getattr(type(cb), 'on_host', ())): cb(event_name)
@@ -290,16 +254,12 @@ def fit_steps(self:DeviceLearner,
 class LossesAsNumbers(Callback):
     "Turn the recorder's losses into NumPy's numbers, which have `item` too: at most `every` of them are tensors"
     order, run_valid, every = Recorder.order+1, False, 1000
-    def before_fit(self):
-        "The recorder has begun a new list"
-        self.done = 0
+    def before_fit(self): self.done = 0
 
     def after_batch(self):
-        "One transfer for many losses"
         if len(self.recorder.losses)-self.done>=self.every: self.after_train()
 
     def after_train(self):
-        "The rest of an epoch"
         losses = self.recorder.losses
         if new := losses[self.done:]: losses[self.done:] = torch.stack(new).cpu().double().numpy()
         self.done = len(losses)
@@ -352,7 +312,6 @@ class CompileBodies(Callback):
     ): self.how = how
 
     def after_create(self):
-        "Those that are not compiled yet"
         if not is_compiled(self.model): compile_bodies(self.model, **self.how)
 
     before_fit = after_create # of a learner that got the callback later
@@ -397,29 +356,18 @@ class MemoryCounter(TorchDispatchMode):
         else: out = func(*args, **(kwargs or {}))
         for o in tree_leaves(out):
             o = getattr(o, '_local_tensor', o) # of a shard
-            if isinstance(o, Tensor): self.note(o.untyped_storage())
+            if isinstance(o, Tensor): self._note(o.untyped_storage())
         return out
 
-# %% ../../nbs/engine/95_training.ipynb #9ad26f35
-@patch
-def note(self:MemoryCounter,
-    storage, # Of a tensor
-):
-    "Count a storage until it is gone"
-    key = storage._cdata
-    if key in self.sizes or storage.nbytes()<self.least: return
-    self.sizes[key] = storage.nbytes()
-    self.now += self.sizes[key]
-    self.peak = max(self.peak, self.now)
-    weakref.finalize(storage, self.gone, key)
+    def _note(self, storage):
+        key = storage._cdata
+        if key in self.sizes or storage.nbytes()<self.least: return
+        self.sizes[key] = storage.nbytes()
+        self.now += self.sizes[key]
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, key)
 
-# %% ../../nbs/engine/95_training.ipynb #a43cf705
-@patch
-def gone(self:MemoryCounter,
-    key, # Of a storage
-):
-    "Count it no more"
-    self.now -= self.sizes.pop(key)
+    def _gone(self, key): self.now -= self.sizes.pop(key)
 
 # %% ../../nbs/engine/95_training.ipynb #2c3e4ea0
 def operations_counter()->FlopCounterMode:

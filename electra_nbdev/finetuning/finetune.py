@@ -46,14 +46,13 @@ from ..engine.models import device_of, max_input, quiet_loading
 from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,
                                            print_line, progress_bars)
-from ..engine.weights import head_name
+from ..networks.foreign import head_name
 from .recipe import (FinetuneHParams, finetune_preset,
                                              open_encoder, open_model, settle_recipe, task_named)
 from .tables import SHARE
 from .tasks import Feature, Task, TextTask, task_kind, text_task
 from ..method.generator import hidden_states
-from ..method.optimizer import electra_optimizer, param_depth, param_groups
-from ..method.schedule import ClipNorm, LinearWarmupDecay
+from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_depth, param_groups
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #fd6c275d

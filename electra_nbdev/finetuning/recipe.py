@@ -222,7 +222,7 @@ def task_named(
 def _prepared(encoder, hp):
     "An encoder with the fast paths that it has"
     from transformers import ElectraModel
-    from electra_nbdev.engine.fast_cpu import with_packed_dropout, with_unread_masks
+    from electra_nbdev.engine.fast import with_packed_dropout, with_unread_masks
     from electra_nbdev.method.generator import official_init_
     if not isinstance(encoder, ElectraModel): return with_unread_masks(encoder)
     if hp.from_scratch: official_init_(encoder, encoder.config.initializer_range)

@@ -27,7 +27,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend
-from ..engine.fast_cpu import PackedDropout
+from ..engine.fast import PackedDropout
 from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, suggest
 from ..engine.rows import BadRows, text_lines
 from .recipe import FinetuneHParams, check_task, find_task, task_folder, task_name

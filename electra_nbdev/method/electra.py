@@ -35,14 +35,9 @@ class ReplacedTokenDetection(Objective):
     columns = 'gen_loss', 'below_unigram', 'disc_auc', 'auc_unigram', 'disc_recall'
 
     @property
-    def weights(self)->dict: # {name: weight}
-        "Losses and their weights"
-        return {o: self.config.arguments[f'{o}_weight'] for o in ('gen', 'disc')}
+    def weights(self): return {o: self.config.arguments[f'{o}_weight'] for o in ('gen', 'disc')}
 
-    def step(self,
-        mb:MaskedBatch, # Masked batch
-    )->StepOutput: # Without its loss
-        "Replace tokens, and find them"
+    def step(self, mb):
         prediction = self.predict(mb)
         fake = corrupt(mb, prediction.sampled)
         labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
@@ -52,9 +47,7 @@ class ReplacedTokenDetection(Objective):
 
 # %% ../../nbs/method/06_electra.ipynb #131e82e8
 @patch
-def counts(self:ReplacedTokenDetection,
-    mb:MaskedBatch, # Masked batch
-)->dict: # {name: Tensor []}
+def counts(self:ReplacedTokenDetection, mb):
     "Predictions of the generator, and tokens that the discriminator sees"
     predicted = mb.candidates if hasattr(self.generator, 'towers') else mb.weights
     real = disc_labels(mb.input_ids<0, mb.attention_mask)!=IGNORE
@@ -91,10 +84,7 @@ def split_uniform(
 
 # %% ../../nbs/method/06_electra.ipynb #8710383a
 @patch
-def __init__(self:ReplacedTokenDetection,
-    config:ObjectiveConfig, # Of both networks
-    *networks, # As for `Objective`
-):
+def __init__(self:ReplacedTokenDetection, config, *networks):
     "With noise, the unigram distribution is a buffer"
     super(ReplacedTokenDetection, self).__init__(config, *networks)
     if not config.arguments.get('unigram_noise'): return
@@ -174,21 +164,12 @@ class MaskedLanguageModel(Objective):
     columns, callback, packed = ('gen_loss', 'below_unigram'), MaskedLM, True
 
     @property
-    def weights(self)->dict: # {name: weight}
-        "The loss and its weight"
-        return dict(gen=self.config.arguments['gen_weight'])
+    def weights(self): return dict(gen=self.config.arguments['gen_weight'])
 
-    def step(self,
-        mb:MaskedBatch, # Masked batch
-    )->StepOutput: # Without its loss
-        "Predict; the logits are log-probabilities of the original tokens"
+    def step(self, mb): # the logits are log-probabilities of the original tokens
         prediction = predict_masked(self.generator, mb, self.training, self.head_step)
         labels = torch.where(mb.weights>0, mb.targets, IGNORE)
         sums = dict(gen=prediction.total)
         return StepOutput(logits=-prediction.nll, labels=labels, sums=sums, prediction=prediction)
 
-    def counts(self,
-        mb:MaskedBatch, # Masked batch
-    )->dict: # {name: Tensor []}
-        "Predictions"
-        return dict(gen=mb.weights.sum())
+    def counts(self, mb): return dict(gen=mb.weights.sum())

@@ -39,10 +39,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         residual_energies=False) # Energies are -log q of the towers plus what the network says
     folder, packed = 'electric', True
 
-    def step(self,
-        mb:MaskedBatch, # Masked batch
-    )->StepOutput: # Without its loss
-        "Write noise into the text, and tell which tokens are noise"
+    def step(self, mb): # write noise into the text, and tell which tokens are noise
         noise, mb = self.choose_noise(mb)
         how = self.training, self.head_step
         prediction, state, nll = self.generator.predict(mb, *how, **self.sampling())
@@ -69,19 +66,15 @@ def noise_of(self:NoiseContrastiveEstimation,
 
 # %% ../../nbs/method/07_electric.ipynb #94a4b2b8
 @patch
-def counts(self:NoiseContrastiveEstimation,
-    mb:MaskedBatch, # Batch with positions and candidates
-)->dict: # {name: Tensor []}
-    "Tokens that the two losses of a batch are averaged over"
+def counts(self:NoiseContrastiveEstimation, mb):
+    "Candidates, and tokens that may be noise"
     labels = disc_labels(noise_mask(mb), self.noise_of(mb)[1])
     return dict(gen=mb.candidates.sum(), disc=(labels!=IGNORE).sum())
 
 # %% ../../nbs/method/07_electric.ipynb #3c250144
 @patch
-def scores(self:NoiseContrastiveEstimation,
-    logits:Tensor, # From `text_logits`
-)->Tensor: # The same
-    "Energies"
+def scores(self:NoiseContrastiveEstimation, logits):
+    "Energies, as they are"
     return logits
 
 # %% ../../nbs/method/07_electric.ipynb #a3970a2b
@@ -120,7 +113,7 @@ def residual(self:NoiseContrastiveEstimation)->bool:
 
 # %% ../../nbs/method/07_electric.ipynb #8bb4690d
 @patch
-def text_logits(self:NoiseContrastiveEstimation, *inputs)->Tensor: # As for `token_logits`, (bs, sl)
+def text_logits(self:NoiseContrastiveEstimation, *inputs):
     "Energies of a text"
     energies = self.token_logits(*inputs)
     if not self.residual: return energies

@@ -300,12 +300,7 @@ class UniformGenerator:
         vocab_size:int, # Tokens of the vocabulary
     ): self.vocab_size = vocab_size
 
-    def sample(self,
-        originals:Tensor, # Original ids, (bs, n)
-        u:Tensor, # Uniform numbers, (bs, n)
-        disallow_correct:bool=False, # Never the original
-    )->Tensor: # Sampled ids, (bs, n)
-        "Draw replacements, all tokens with equal probability"
+    def sample(self, originals, u, disallow_correct=False): # as `sample_tokens`
         drawn = (u*(self.vocab_size-disallow_correct)).long()
         return drawn + (drawn>=originals) if disallow_correct else drawn
 
@@ -325,14 +320,8 @@ def predict_masked(
 
 # %% ../../nbs/method/02_generator.ipynb #b780ab79
 @patch
-def predict_masked(self:UniformGenerator,
-    mb:MaskedBatch, # Masked batch
-    training:bool, # Whether this is a training step
-    step=None, # Not used: nothing is learnt
-    temperature:float=1., # Not used: all tokens are equally probable
-    disallow_correct:bool=False, # Never sample the original token
-)->Prediction:
-    "The same for all masked positions"
+def predict_masked(self:UniformGenerator, mb, training, step=None, temperature=1., disallow_correct=False):
+    "The same for all masked positions; nothing is learnt, and no temperature changes it"
     log_v = torch.full_like(mb.weights, math.log(self.vocab_size))
     sampled = self.sample(mb.targets, mb.u, disallow_correct)
     extra = () if training else (mb.targets*0, log_v)

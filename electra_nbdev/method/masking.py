@@ -297,13 +297,11 @@ class MaskTokens(Callback):
         word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
     ): store_attr()
 
-    def before_fit(self):
-        "Updates have to be counted; a compiled step may mask by itself"
+    def before_fit(self): # a compiled step may mask by itself
         count_updates(self.learn)
         self.learn.mask_step, self.learn.masks_in_step = self.mask_at, False
 
-    def before_batch(self):
-        "Mask token ids, alone or followed by lengths of segments and documents"
+    def before_batch(self): # token ids come alone, or with lengths of segments and documents
         ids, *rest = (*self.xb, *self.yb)[:3]
         if not (rest and getattr(rest[0], 'ndim', 1)==2): rest = rest[:1] # one document in a row
         self.no_padding = getattr(self.dl, 'no_padding', False)

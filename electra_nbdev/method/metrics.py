@@ -145,13 +145,11 @@ class HeldOutMetrics(Callback):
         self.unigram, self.probs = unigram_nll(counts), unigram_nll(counts, special_ids).neg().exp()
 
     def before_validate(self):
-        "Forget the last evaluation"
         self.g, self.d, self.u, self.rows, self.losses = [], [], [], [], []
         device = next(self.model.parameters()).device
         self.unigram, self.probs = self.unigram.to(device), self.probs.to(device)
 
     def after_pred(self):
-        "Add the predictions of both networks for a batch"
         mb, out = self.masked, self.output
         losses = [o.float() for k in out.sums for o in (out.sums[k], out.counts[k])]
         self.losses.append(torch.stack(losses))

@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/objective.html.md"""
 
 # %% auto #0
 __all__ = ['ObjectiveConfig', 'Objective', 'StepOutput', 'tie_networks', 'share_embeddings', 'DisentangledEmbedding',
-           'disentangle', 'with_own_ties', 'shared_parameters', 'step_loss', 'ObjectiveStep', 'check_callbacks']
+           'disentangle', 'new_generator', 'new_discriminator', 'with_own_ties', 'shared_parameters', 'step_loss',
+           'ObjectiveStep', 'check_callbacks']
 
 # %% ../../nbs/method/05_objective.ipynb #4a38ea96
 from dataclasses import dataclass
@@ -63,8 +64,9 @@ class Objective(PreTrainedModel):
         discriminator:nn.Module|None=None, # Network to take, likewise
     ):
         super().__init__(config)
-        self.discriminator = discriminator or self.new_discriminator(config.discriminator)
-        self.generator = generator or self.new_generator(config.generator)
+        def made(facts, new): return new(AutoConfig.for_model(**facts)) if facts else None
+        self.discriminator = discriminator or made(config.discriminator, new_discriminator)
+        self.generator = generator or made(config.generator, new_generator)
         tie_networks(self.generator, self.discriminator, config.tie)
         self.register_buffer('run_fraction', torch.zeros(())) # from 0 to 1 in a run
         self.build()
@@ -183,7 +185,7 @@ def mean_counts(self:Objective,
 
 # %% ../../nbs/method/05_objective.ipynb #e134a018
 @patch
-def get_input_embeddings(self:Objective)->nn.Module:
+def get_input_embeddings(self:Objective):
     "Word embeddings of the discriminator, or of the generator alone"
     return (self.discriminator or self.generator).get_input_embeddings()
 
@@ -260,10 +262,7 @@ class DisentangledEmbedding(nn.Embedding):
         "The embeddings that the discriminator reads"
         return (self.shared[0].weight + self.weight).detach()
 
-    def forward(self,
-        ids:Tensor, # Token ids, (bs, sl)
-    )->Tensor: # (bs, sl, e)
-        "Their embeddings"
+    def forward(self, ids):
         return F.embedding(ids, self.shared[0].weight.detach()) + super().forward(ids)
 
 # %% ../../nbs/method/05_objective.ipynb #e761ac1b
@@ -280,24 +279,18 @@ def disentangle(
     discriminator.set_input_embeddings(DisentangledEmbedding(shared))
 
 # %% ../../nbs/method/05_objective.ipynb #f07fc8df
-@patch
-def new_generator(self:Objective,
-    facts:dict|None, # Configuration
-)->nn.Module|None:
+def new_generator(
+    config, # Of `transformers`; of towers with their `mode` as `towers`
+)->nn.Module:
     "A masked language model, or two towers"
-    if facts is None: return None
-    config = AutoConfig.for_model(**facts)
-    if 'towers' in facts: return TwoTowers(config, facts['towers'])
+    if hasattr(config, 'towers'): return TwoTowers(config, config.towers)
     return with_own_ties(AutoModelForMaskedLM.from_config(config))
 
 # %% ../../nbs/method/05_objective.ipynb #7903620f
-@patch
-def new_discriminator(self:Objective,
-    facts:dict|None, # Configuration
-)->nn.Module|None:
+def new_discriminator(
+    config, # Of `transformers`
+)->nn.Module:
     "A token classifier with one label"
-    if facts is None: return None
-    config = AutoConfig.for_model(**facts)
     if config.model_type=='electra': return transformers.ElectraForPreTraining(config)
     return AutoModelForTokenClassification.from_config(config)
 
@@ -337,19 +330,16 @@ class ObjectiveStep(Callback):
     ): self.n_updates = n_updates
 
     def before_fit(self):
-        "The network has to be an objective, with a single callback for its step and one that masks"
         check_callbacks(self.learn)
         count_updates(self.learn)
         self.first = 0 if self.n_updates else self.learn.n_updates
         self.total = self.n_updates or updates_of_fit(self.learn)
 
     def before_batch(self):
-        "Say how far the run is"
         fraction = (self.learn.n_updates-self.first)/self.total
         if self.training: self.model.run_fraction.fill_(fraction)
 
-    def after_pred(self):
-        "Predictions, and as targets the labels and the loss"
+    def after_pred(self): # labels and loss are what fastai calls targets
         out = self.learn.output = self.pred
         self.learn.pred, self.learn.yb = out.logits, (out.labels, out.loss.expand(len(out.labels)))
 

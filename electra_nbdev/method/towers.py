@@ -16,6 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 import transformers
 from transformers import ElectraConfig
+from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
 
 from ..engine.files import InputError
 from .generator import Prediction, context_of, gather_positions
@@ -30,7 +31,6 @@ class TwoTowers(nn.Module):
         cfg:ElectraConfig, # Of each tower
         mode:str='fixed', # `fixed`, or with the leaks of the `official` code
     ):
-        from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
         super().__init__()
         cfg, wide = deepcopy(cfg), deepcopy(cfg)
         wide.hidden_size = 2*cfg.hidden_size
@@ -42,17 +42,9 @@ class TwoTowers(nn.Module):
         self.generator_lm_head.weight = self.get_input_embeddings().weight
 
     @property
-    def towers(self)->list: # Both encoders
-        "The bodies that may share embeddings"
-        return [self.ltr, self.rtl]
-
-    def get_input_embeddings(self)->nn.Module:
-        "As in `transformers`"
-        return self.ltr.get_input_embeddings()
-
-    def get_output_embeddings(self)->nn.Linear:
-        "As in `transformers`"
-        return self.generator_lm_head
+    def towers(self): return [self.ltr, self.rtl]
+    def get_input_embeddings(self): return self.ltr.get_input_embeddings()
+    def get_output_embeddings(self): return self.generator_lm_head
 
 # %% ../../nbs/method/04_towers.ipynb #e83d3129
 def reading_order(
@@ -120,10 +112,8 @@ def official_states(self:TwoTowers,
 
 # %% ../../nbs/method/04_towers.ipynb #5e912934
 @patch
-def forward(self:TwoTowers,
-    mb:MaskedBatch, # Batch, of which the original text is read
-)->Tensor: # Input of the output matrix, (bs, sl, e)
-    "Input of the output matrix at every position"
+def forward(self:TwoTowers, mb):
+    "Input of the output matrix at every position of the original text, (bs, sl, e)"
     mask, segments, *at = context_of(mb)
     if at and self.mode!='fixed':
         raise InputError("towers with the official leaks cannot read rows that documents share; "
@@ -189,14 +179,9 @@ def predict(self:TwoTowers,
 
 # %% ../../nbs/method/04_towers.ipynb #3c3eb9fa
 @patch
-def predict_masked(self:TwoTowers,
-    mb:MaskedBatch, # Batch with candidates and positions
-    training:bool, # Whether this is a training step
-    step=None, # As for `predict`
-    **sampling, # `temperature`, `disallow_correct`
-)->Prediction:
+def predict_masked(self:TwoTowers, *args, **sampling):
     "The prediction alone, as every generator gives it"
-    return self.predict(mb, training, step, **sampling)[0]
+    return self.predict(*args, **sampling)[0]
 
 # %% ../../nbs/method/04_towers.ipynb #cb359081
 @torch.no_grad()

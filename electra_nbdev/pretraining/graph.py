@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch._dynamo.exc import TorchDynamoException
 
 from ..engine.files import one_line
-from ..engine.gpu import CapturedSteps, CudaGraph, why_not_captured
+from ..engine.fast import CapturedSteps, CudaGraph, why_not_captured
 from ..engine.ranks import n_processes
 from ..engine.training import is_compiled, print_line
 from ..method.masking import MaskTokens

@@ -36,9 +36,9 @@ from ..data.batches import (LengthSchedule, PretrainDataLoaders, PretrainDL, Sha
 from ..data.examples import Examples, build_examples, load_examples
 from ..data.text import sample_corpus
 from ..data.tokenizer import special_token_ids, train_vocab, watched
-from ..engine.fast_cpu import fused_cloze_step, fused_mlm_step, with_packed_dropout, with_unread_masks
+from ..engine.fast import (WorkingWeights, fused_cloze_step, fused_mlm_step, with_packed_dropout,
+                                       with_unread_masks)
 from ..engine.files import InputError, build_lock, cache_dir
-from ..engine.gpu import WorkingWeights
 from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, n_processes, rank
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
                                            count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
@@ -49,8 +49,7 @@ from ..method.towers import cloze_step
 from ..method.generator import mlm_step, sample_inverse_cdf
 from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics
-from ..method.optimizer import electra_optimizer, param_groups
-from ..method.schedule import ClipNorm, LinearWarmupDecay
+from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_groups
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from ..networks.build import build_networks, has_towers, masking_of, save_networks
 from ..networks.recipe import PretrainHParams, for_examples, preset, with_steps

@@ -131,7 +131,7 @@ def kept(
 
 # %% ../../nbs/pretraining/26_plan.ipynb #b3efa788
 LARGE = 2**25 # Bytes from which on the C library takes a block from the system, and gives it back
-CHUNK = 64 # Positions whose logits a CPU holds at a time, as in `engine.fast_cpu`
+CHUNK = 64 # Positions whose logits a CPU holds at a time, as in `engine.fast`
 
 class StepCost(NamedTuple):
     "What an update takes"

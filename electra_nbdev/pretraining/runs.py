@@ -28,7 +28,7 @@ from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint
                                              states_of, tensors_of)
 from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, remove_leftovers, suggest, versions
-from ..engine.gpu import WorkingWeights
+from ..engine.fast import WorkingWeights
 from ..engine.models import device_of, quiet_loading
 from ..engine.ranks import (Agreement, ShardWeights, for_writing, join_processes, n_processes, rank,
                                          wait_for_all)

@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 # %% ../../nbs/scoring/42_likelihood.ipynb #52433e87
 from ..data.tokenizer import (UNREAD, check_pieces, special_token_ids, text_backend, warn_unknown,
                                           watched)
-from ..engine.fast_cpu import with_unread_masks
+from ..engine.fast import with_unread_masks
 from ..engine.files import InputError, atomic_file, build_lock, check_choice
 from ..engine.models import device_of, max_input
 from ..method.discriminator import token_logits

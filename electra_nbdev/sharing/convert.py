@@ -26,13 +26,12 @@ from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
-from ..engine.weights import SLOTS, head_name, official_name
+from ..networks.foreign import SLOTS, Pretrained, head_name, official_name
 from ..finetuning.recipe import finetune_preset
 from ..finetuning.tasks import glue_facts
 from ..method.discriminator import token_logits
 from ..method.towers import shift
 from ..networks.folder import open_pretrained
-from ..networks.foreign import Pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..networks.build import has_towers, kept_folder, save_networks
 from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
