@@ -54,11 +54,11 @@ def timed(cls, name, seconds):
 
 def build(path, text, out):
     "One build: seconds, tokens, megabytes"
-    from electra_nbdev.data.examples import ExampleTasks, build_examples, build_in_tasks, load_examples
+    from electra_nbdev.data.examples import DataJob, build_examples, build_in_tasks, load_examples
     from electra_nbdev.data.tokenizer import load_tokenizer
     load_tokenizer(VOCAB)
     seconds = {}
-    for name in ('__init__', 'make_folder'): timed(ExampleTasks, name, seconds)
+    for name in ('prepare', 'make_folder'): timed(DataJob, name, seconds)
     def make():
         if path!='tasks': build_examples(text, VOCAB, out, held_out=HELD_OUT)
         else: build_in_tasks(text, VOCAB, out, 4, 1, 128, True, 0, False, HELD_OUT)
@@ -67,7 +67,7 @@ def build(path, text, out):
     spent = cpu_seconds()-start
     tokens = sum(load_examples(out/o).counts['tokens'] for o in ('', 'held_out'))
     size = sum(o.stat().st_size for o in out.rglob('*') if o.is_file())
-    parts = {k: seconds[o] for k,o in dict(plan='__init__', folder='make_folder').items() if o in seconds}
+    parts = {k: seconds[o] for k,o in dict(plan='prepare', folder='make_folder').items() if o in seconds}
     if parts: parts['shards'] = round(spent-sum(parts.values()), 2)
     return dict(cpu_s=round(spent, 2), tokens=tokens, s_per_million=round(spent/tokens*1e6, 3), parts=parts,
                 peak_mb=round(memory['peak']), more_mb=round(memory['peak']-memory['before']),

@@ -10,7 +10,7 @@ from conftest import GOLDEN
 from electra_nbdev.data import examples
 from electra_nbdev.cli import electra_data
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.data.examples import ExampleTasks, build_examples, build_in_tasks
+from electra_nbdev.data.examples import DataJob, ExampleTasks, build_examples, build_in_tasks
 from terminal import typed
 
 VOCAB = GOLDEN/'vocab.txt'
@@ -100,12 +100,12 @@ def test_a_killed_task_continues_at_its_first_missing_shard(corpus, one, tmp_pat
 @pytest.mark.parametrize('tasks', [3, 7])
 def test_a_killed_build_in_tasks_continues(corpus, one, tmp_path, made, monkeypatch, tasks):
     "Without its finished tasks; with another number of tasks all start, and find the shards of the first"
-    args, ranks, make = (corpus, VOCAB, tmp_path/'rows'), [], ExampleTasks.make_shards
+    args, ranks, make = (corpus, VOCAB, tmp_path/'rows'), [], DataJob.make_shards
     def noted(self, data, rank, world_size):
         ranks.append(rank)
         return make(self, data, rank, world_size)
     killed_at('train/0000004', lambda: build_in_tasks(*args, 3, 1, 64, True, 0, False, .2))
-    monkeypatch.setattr(ExampleTasks, 'make_shards', noted)
+    monkeypatch.setattr(DataJob, 'make_shards', noted)
     path = build_in_tasks(*args, tasks, 1, 64, True, 0, False, .2)
     assert ranks==([1, 2] if tasks==3 else [*range(7)])
     assert len(made)==10 and set(made)==names([4, 7, 2, 5, 8])

@@ -11,8 +11,9 @@ from transformers import BertConfig, BertForMaskedLM
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, bits_per_byte,
                                                             carried, graft, held_out_texts, new_parts, of_vocabulary,
-                                                            old_rows, open_origin, questions, restarted, spell,
+                                                            old_rows, open_origin, questions, spell,
                                                             vocabulary_report)
+from electra_nbdev.networks.recipe import restarted
 from electra_nbdev.pretraining.request import continue_pretraining
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped

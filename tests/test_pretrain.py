@@ -84,7 +84,7 @@ def test_a_difference_of_embeddings(made, tmp_path):
     restore(again, tmp_path/'checkpoints/step-00000004')
     again.fit_steps()
     for a,b in zip(learn.model.parameters(), again.model.parameters(), strict=True): assert torch.equal(a, b)
-    newest, step = load_newest(tmp_path, learn.hp)
+    newest, step, _ = load_newest(tmp_path, learn.hp)
     state = complete_state(newest.discriminator)
     assert step==learn.n_updates and torch.equal(state['electra.embeddings.word_embeddings.weight'], own.total)
 

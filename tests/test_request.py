@@ -69,3 +69,12 @@ def test_a_run_that_goes_on_is_settled_once(made, monkeypatch):
     assert {'run/hparams.json', 'examples/data.json', 'examples/held_out/data.json'}<={k.removeprefix(f'{made}/')
                                                                                        for k in found.read}
     assert found.calls['__post_init__']==1 and found.calls['check_field']<=2*len(fields(PretrainHParams))
+
+@pytest.mark.parametrize('out', ['examples', 'fresh'])
+def test_examples_are_settled_once(made, monkeypatch, out):
+    "Those that are there and those that are built; a text is read for its digest, its beginning and its examples"
+    from electra_nbdev.cli import electra_data
+    found = Counted(made, monkeypatch)
+    electra_data(made/'tales.txt', made/'vocab', made/out, 16, held_out=.1)
+    read = {k.removeprefix(f'{made}/'): n for k,n in found.read.items()}
+    assert (read[f'{out}/data.json'], read[f'{out}/held_out/data.json'])==(1, 1), read

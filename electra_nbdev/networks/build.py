@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 
 from ..data.tokenizer import word_starts, write_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, tensors_of
-from ..engine.command import fits
 from ..engine.files import InputError, atomic_folder, suggest
 from ..engine.models import check_sizes, load_pretrained, max_input
 from ..engine.ranks import placed_as
@@ -40,16 +39,11 @@ def build_networks(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(hp.seed)
         discriminator, generator = _bodies(hp, torch.Generator().manual_seed(hp.seed))
-        _check_positions(hp, discriminator or generator)
+        if hp.max_seq_length > (most := max_input(discriminator or generator) or hp.max_seq_length):
+            raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds the {most} tokens that the body takes; "
+                             "raise its max_position_embeddings in `model_hparam_overrides`")
         arguments = {k: v for k,v in arguments.items() if k in objective.arguments}
         return objective.of(generator, discriminator, tie_of(hp), **arguments)
-
-# %% ../../nbs/networks/18_build.ipynb #b77bb118
-def _check_positions(hp, net):
-    "Refuse examples that are longer than a network takes: RoBERTa keeps two of its positions for padding"
-    if hp.max_seq_length > (most := max_input(net) or hp.max_seq_length):
-        raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds the {most} tokens that the body takes; "
-                         "raise its max_position_embeddings in `model_hparam_overrides`")
 
 # %% ../../nbs/networks/18_build.ipynb #8e096cb2
 def _bodies(hp, rng):
@@ -107,7 +101,7 @@ def _dims(hp):
     for o in dims:
         if o not in known: raise InputError(f"`model_hparam_overrides` has no `{o}`.{suggest(o, known)}")
     for o in SHAPES:
-        if not fits(dims[o], (int,)) or not 0<dims[o]<2**31:
+        if type(dims[o]) is not int or not 0<dims[o]<2**31:
             raise InputError(f"`{o}` in `model_hparam_overrides` is {dims[o]!r}; it has to be a whole number above 0")
     if width % dims['num_attention_heads']:
         raise InputError(f"hidden_size {width} is not a multiple of num_attention_heads {dims['num_attention_heads']}; "
@@ -283,10 +277,10 @@ def load_newest(
     run, # Folder of a run
     hp:PretrainHParams, # Its recipe
     objective=None, # Class of another objective than the recipe's
-)->tuple: # `Objective`, updates that it has made
+)->tuple: # `Objective`, updates that it has made, token counts of its text
     "What a run has trained until its newest checkpoint"
     tensors, state = newest_state(run)
     check_sizes(body_config(hp).to_dict(), sum(o.nbytes for o in tensors.values()), run)
     model = build_networks(hp, objective)
     load_weights(dict(model.named_parameters()), tensors_of(tensors, 'model'), run)
-    return model, state['step']
+    return model, state['step'], tensors['data/token_counts']

@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from ..data.tokenizer import check_pieces, fingerprint, load_tokenizer
 from ..engine.files import SHIPPED, InputError, cache_dir, file_name, read_json
 from ..engine.models import load_pretrained, model_path, tensorflow_prefix
-from .recipe import (PretrainHParams, given_hparams, load_hparams, longest_so_far, read_hparams,
+from .recipe import (PretrainHParams, given_hparams, longest_so_far, preset, read_hparams,
                                            scoring_ways)
 
 # %% ../../nbs/networks/20_folder.ipynb #bfbdf23a
@@ -36,10 +36,15 @@ class ModelFolder:
         self.kind = self.what_it_is()
 
     @cached_property
+    def hparams(self)->dict: # Empty: not known
+        "What the `hparams.json` of its run says"
+        path = self.run/'hparams.json'
+        return read_hparams(path) if path.is_file() else {}
+
+    @cached_property
     def recipe(self)->PretrainHParams|None:
         "How it was pre-trained, where that is known"
-        path = self.run/'hparams.json'
-        return load_hparams(path) if path.is_file() else None
+        return preset('small', **given_hparams(self.hparams)) if self.hparams else None
 
 _NETWORKS = 'discriminator', 'electric', 'generator'
 
@@ -110,7 +115,7 @@ def newest(self:ModelFolder,
 ): # `Objective`
     "What a run has trained until its newest checkpoint"
     from electra_nbdev.networks.build import load_newest
-    model, self.step = load_newest(self.run, self.recipe, objective)
+    model, self.step, _ = load_newest(self.run, self.recipe, objective)
     self.note('checkpoint', [n for n,_ in model.named_parameters()])
     return model.eval()
 
@@ -211,12 +216,13 @@ def where(self:ModelFolder,
 # %% ../../nbs/networks/20_folder.ipynb #7271cf50
 @patch
 def open(self:ModelFolder,
-    name:str, # `discriminator`, `generator`, `encoder` or `causal`
+    name:str, # `discriminator`, `generator`, `towers`, `encoder` or `causal`
     **config, # Changes to the configuration of an encoder
 ): # Network of `transformers`, complete
     "Open a network"
     if self.kind in ('npz', 'tensorflow'): self.refuse_foreign()
     if name=='encoder': return self.open_encoder(**config)
+    if name=='towers': return self.open_towers()
     where = self.where(name)
     if self.recipe and (where is None or self.unfinished): return getattr(self.newest_model, name)
     if where is None: raise InputError(f"{self.path} holds no {name}; give a run, or a folder that has one")
@@ -228,6 +234,13 @@ def newest_model(self:ModelFolder):
     "Both networks of the newest checkpoint, read once"
     if not hasattr(self, '_newest'): self._newest = self.newest()
     return self._newest
+
+# %% ../../nbs/networks/20_folder.ipynb #1cfd91ab
+@patch
+def open_towers(self:ModelFolder): # `TwoTowers`
+    "The two towers of a run, which stay beside the network that is kept"
+    if self.recipe and self.recipe.two_tower_generator and not self.alone: return self.objective().generator
+    raise InputError(f"{self.path} holds no towers; give a run of Electric, or another whose generator has two towers")
 
 # %% ../../nbs/networks/20_folder.ipynb #df3c294c
 def _class_of(name, where):
@@ -348,7 +361,7 @@ def tokenizer_in_training(self:ModelFolder,
     vocab=None, # As for `tokenizer`
 ): # Fast tokenizer
     "The tokenizer that a run is trained with, by its fingerprint"
-    wanted = read_hparams(self.run/'hparams.json').get('run', {}).get('data', {}).get('tokenizer')
+    wanted = self.hparams.get('run', {}).get('data', {}).get('tokenizer')
     for o in [vocab] if vocab else sorted(cache_dir().glob('*/vocab')):
         if fingerprint(tok := load_tokenizer(o))==wanted: return tok
     if vocab: raise InputError(f"{vocab} is not the vocabulary that {self.run} is trained with; give that one")
@@ -362,12 +375,11 @@ def weights(self:ModelFolder): # `Weights`
     if self.kind=='npz': return foreign.read_npz(self.path)
     if self.kind=='tensorflow': return foreign.read_tensorflow(self.prefix)
     if self.kind=='task': return foreign.read_task(self.task, *self.read_tasks())
-    if self.in_training and not self.alone: return foreign.read_checkpoint(self.path)
+    if self.in_training and not self.alone: return foreign.read_checkpoint(self.path, given_hparams(self.hparams))
     if self.alone: return foreign.read_part(self.path)
     places = [self.run/o for o in self.networks] or [self.path]
     parts = [foreign.read_part(o, self.recipe) for o in places]
-    recipe = given_hparams(self.run/'hparams.json') if self.recipe else {}
-    return foreign.of_run(foreign.joined(parts, self.path), recipe)
+    return foreign.of_run(foreign.joined(parts, self.path), given_hparams(self.hparams))
 
 # %% ../../nbs/networks/20_folder.ipynb #e6835ab7
 def open_pretrained(

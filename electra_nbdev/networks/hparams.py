@@ -106,10 +106,16 @@ class PretrainHParams(_Batches, _Networks, _Optimisation, _Objective):
         check_fields(self)
         _check_recipe(self)
 
+    def max_predictions(self,
+        length:int, # Tokens of an example
+    )->int:
+        "Most positions of it that are predicted"
+        return int((self.mask_prob + 0.005) * length)
+
     @property
     def max_predictions_per_seq(self)->int:
         "Most positions that are predicted in one example: the width of the mask's tensors"
-        return int((self.mask_prob + 0.005) * self.max_seq_length)
+        return self.max_predictions(self.max_seq_length)
 
     @property
     def has_discriminator(self)->bool: # False for BERT

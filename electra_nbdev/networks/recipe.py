@@ -7,9 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset', 'known_values', 'recipe_values', 'lengths_for',
            'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart', 'with_steps',
-           'kept_steps', 'shortened', 'longest_so_far', 'check_width', 'scoring_ways', 'tie_of', 'is_plain',
-           'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
-           'differences', 'PretrainHParams', 'SIZES']
+           'restarted', 'kept_steps', 'shortened', 'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways',
+           'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
+           'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/17_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -177,6 +177,14 @@ def with_steps(
     "A recipe of another length"
     return replace(hp, **for_steps(vars(hp), steps))
 
+# %% ../../nbs/networks/17_recipe.ipynb #3d2c2c52
+def restarted(
+    hp:PretrainHParams, # Recipe
+    steps:int, # Steps of the new run
+)->PretrainHParams:
+    "A recipe of another length, with a warmup and evaluation intervals of at most a tenth of it"
+    return replace(hp, **for_restart(vars(hp), steps))
+
 # %% ../../nbs/networks/17_recipe.ipynb #46e01ecf
 def kept_steps(
     values:dict, # {name: value} of a recipe
@@ -215,6 +223,17 @@ def check_width(
     if 'generator_hidden_size' not in given or not _of_one_width(body): return
     raise InputError(f"hparam `generator_hidden_size` has no effect with the body {body.get('model_type')!r}, whose "
                      "generator is as wide as its discriminator; `generator_layers` makes it smaller")
+
+# %% ../../nbs/networks/17_recipe.ipynb #fb53ae1b
+def with_special_ids(
+    hp:PretrainHParams, # Recipe
+    ids, # `SpecialTokenIds` of the examples
+)->PretrainHParams:
+    "A recipe whose body, if it is not ELECTRA's, has the special tokens of a vocabulary"
+    if not hp.body: return hp
+    named = dict(pad_token_id=ids.pad, cls_token_id=ids.cls, sep_token_id=ids.sep,
+                 bos_token_id=ids.cls, eos_token_id=ids.sep)
+    return hp if hp.body==hp.body | named else replace(hp, body=hp.body | named)
 
 # %% ../../nbs/networks/17_recipe.ipynb #28ffabe2
 def scoring_ways(
