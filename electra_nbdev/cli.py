@@ -10,15 +10,21 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
 
 # %% ../nbs/59_cli.ipynb #eebda072
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import CONTINUES, Required, Several, SomeNames, command, list_fields
+from .engine.command import (CONTINUES, Required, Several, SomeNames, command, known_hparams,
+                                          list_fields)
+from .engine.files import InputError, check_new
+from .engine.models import check_missing
 from .finetuning.recipe import finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
-from .networks.recipe import preset
+from .networks.folder import ModelFolder
+from .networks.hparams import ELSEWHERE, PretrainHParams
+from .networks.recipe import given_hparams, preset
 from .pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -326,6 +332,43 @@ def electra_convert(
 ):
     "Open networks of any format; write them for transformers, for this library, under official names, or as ONNX"
     if hparams=='help': return _list_hparams('small')
-    from electra_nbdev.sharing.request import ConvertRequest
-    asked = ConvertRequest(src, out, hparams, missing, license, language, push, private, onnx, int8)
-    return asked.settle().run()
+    _check_writing(out, push, private, onnx, int8, license or language or missing!='embeddings')
+    given = _check_sources(src, out, hparams, missing)
+    from electra_nbdev.sharing.convert import convert_weights, write_onnx
+    if onnx:
+        facts = write_onnx(src, out, int8, given)
+        print(f"{', '.join(facts['networks'])} in {out}")
+        return facts
+    found = convert_weights(src, out, given, missing, push, private, license=license, language=language)
+    print(f'{found.report()}\nIn {out}' + (f' and on the hub as hf:{push}' if push else ''))
+    return found
+
+# %% ../nbs/59_cli.ipynb #c0a7e54a
+def _check_sources(src, out, hparams, missing):
+    "What weights do not tell, as a dict; names of weights and of values are checked"
+    check_new(out)
+    check_missing(missing)
+    known_hparams(PretrainHParams, given := given_hparams(hparams), ELSEWHERE)
+    sources = [src] if isinstance(src, str|Path) else src
+    if len(sources)>2:
+        raise InputError(f"`src` has {len(sources)} names; give a discriminator and a generator, or one")
+    for o in sources:
+        if not str(o).startswith('hf:'): ModelFolder(o) # refuses what holds no weights
+    return given
+
+# %% ../nbs/59_cli.ipynb #c0a7e54b
+_ONNX = 'onnx', 'onnxscript', 'onnxruntime' # Packages that write and run such files
+
+def _check_writing(out, push, private, onnx, int8, of_folders):
+    "Refuse arguments that do not go together; `of_folders` are those that only folders of weights take"
+    if private and not push:
+        raise InputError("`private` is about a repository on the hub; name it with `push`")
+    if int8 and not onnx: raise InputError("`int8` is about ONNX files; add `onnx`")
+    archive = Path(out).suffix=='.npz'
+    if push and archive and not onnx: raise InputError("`push` uploads a folder; give one in place of the .npz")
+    if not onnx: return
+    if push or of_folders:
+        raise InputError("`onnx` knows no `push`, `missing`, `license` and `language`; leave these out")
+    if archive: raise InputError(f"`onnx` writes a folder, and `out` is {out}; leave the ending out")
+    if lacking := [o for o in _ONNX if not find_spec(o)]:
+        raise InputError(f"`onnx` needs {', '.join(lacking)}: pip install 'electra_nbdev[onnx]'")
