@@ -193,7 +193,7 @@ class PairsJob(ScoreJob):
 
     def run(self): # A table
         "Print the accuracies, and write a row for each pair and way"
-        from electra_nbdev.scoring.pairs import compare_on_pairs
+        from electra_nbdev.scoring.ranking import compare_on_pairs
         found = compare_on_pairs(self.opened(), self.pairs, self.out, self.per)
         if self.out: print(f'rows in {self.out}, a picture in {Path(self.out).with_suffix(".png")}')
         return found
