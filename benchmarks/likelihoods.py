@@ -65,7 +65,7 @@ def one_word(model, path):
 
 def pairs(model, folder):
     "Accuracy on minimal pairs, by phenomenon and on all"
-    from electra_nbdev.scoring.pairs import accuracies, score_pairs
+    from electra_nbdev.scoring.ranking import accuracies, score_pairs
     from electra_nbdev.scoring.score_files import read_pairs
     return accuracies(score_pairs(model, read_pairs(folder))).to_dict('index')
 

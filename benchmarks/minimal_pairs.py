@@ -36,7 +36,7 @@ def train(name, seed, args):
 
 def judge(model, args):
     "{judge: accuracies by phenomenon} of one way to score"
-    from electra_nbdev.scoring.pairs import accuracies, score_pairs
+    from electra_nbdev.scoring.ranking import accuracies, score_pairs
     from electra_nbdev.scoring.score_files import read_pairs
     return {o: accuracies(score_pairs(model, read_pairs(args.data/o))).to_dict('index') for o in JUDGES}
 

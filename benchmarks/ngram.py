@@ -89,7 +89,7 @@ def main():
                      out=(str(RESULTS/'ngram.json'), 'results'))
     if not (args.examples and args.data): raise SystemExit('give --examples and --data')
     from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.scoring.pairs import accuracies, compared, score_pairs, told_ties
+    from electra_nbdev.scoring.ranking import accuracies, compared, score_pairs, told_ties
     from electra_nbdev.scoring.score_files import read_pairs
     examples, models, seconds, found = load_examples(args.examples), {}, {}, {}
     for by,order in ORDERS.items():

@@ -30,17 +30,17 @@ def named(model, by): return f'{Path(model).name}, {by}'
 def judged(pairs, model, by):
     "Each pair, scored in one way"
     from electra_nbdev.scoring.likelihood import load_likelihood
-    from electra_nbdev.scoring.pairs import score_pairs
+    from electra_nbdev.scoring.ranking import score_pairs
     return score_pairs(load_likelihood(model, by, device='cpu'), pairs)
 
 def accuracy(rows):
     "Accuracies by phenomenon, and how many pairs were ties"
-    from electra_nbdev.scoring.pairs import accuracies
+    from electra_nbdev.scoring.ranking import accuracies
     return accuracies(rows).to_dict('index') | dict(ties=sum(r['ties']>0 for r in rows))
 
 def from_masked(rows, masked):
     "How far a way is from `pll` of the masked language model, in points"
-    from electra_nbdev.scoring.pairs import difference
+    from electra_nbdev.scoring.ranking import difference
     return dict(zip(('points', 'low', 'high'), (round(o, 2) for o in difference(rows, masked))))
 
 def sentences(n=1000, words=20):

@@ -10,15 +10,22 @@ __all__ = ['electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 
 
 # %% ../nbs/59_cli.ipynb #eebda072
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import CONTINUES, Required, Several, SomeNames, command, list_fields
+from .data.text import Corpus
+from .engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command, known_hparams,
+                                          list_fields)
+from .engine.files import InputError, check_new
+from .engine.models import check_missing
 from .finetuning.recipe import finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
-from .networks.recipe import preset
+from .networks.folder import ModelFolder
+from .networks.hparams import ELSEWHERE, PretrainHParams
+from .networks.recipe import given_hparams, preset
 from .pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -34,7 +41,6 @@ def electra_vocab(
     format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Train a WordPiece vocabulary on a corpus"
-    from electra_nbdev.data.text import Corpus
     from electra_nbdev.data.tokenizer import train_vocab
     tok = train_vocab(Corpus(corpus, field, format), out, vocab_size, lower_case, strip_accents, min_frequency)
     print(f"{len(tok):,} {'lower-cased ' if lower_case else ''}pieces in {out}")
@@ -63,60 +69,15 @@ def electra_data(
     format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.data.text import Corpus
-    corpus = Corpus(corpus, field, format)
-    rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
-    _check_building(corpus, vocab, out, num_proc, max_length, *rules)
-    print(_counted(examples := _build(corpus, vocab, out, tasks, max_length, num_proc, rules), long_lines))
+    from electra_nbdev.data.examples import DataRequest, load_examples
+    job = DataRequest(Corpus(corpus, field, format), vocab, out, max_length, blank_lines_separate_docs, seed,
+                      skip_bad_rows, held_out, long_lines, pack, num_proc, tasks).settle()
+    if job.there: print(f'{out} is complete already', flush=True)
+    examples = load_examples(job.run(), facts=job.there)
+    print(as_flags(electra_data, examples.report()))
     how = '--preset', 'tiny', '--minutes', 10, '--out', 'runs/mine'
     print(_next('electra_pretrain', '--data', examples.path, *how))
     return examples
-
-# %% ../nbs/59_cli.ipynb #280f0421
-def _check_building(corpus, vocab, out, num_proc, *rules):
-    "Refuse rules that make no sense, a folder of other examples, and a corpus whose beginning cannot be read"
-    from electra_nbdev.data.examples import RULES, check_rules, refuse_others
-    from electra_nbdev.data.text import chunks
-    from electra_nbdev.data.tokenizer import vocab_place
-    vocab_place(vocab)
-    rules = dict(zip(RULES, rules))
-    check_rules(**rules, num_proc=num_proc)
-    first = chunks(corpus)[0]
-    refuse_others(Path(out), corpus, vocab, rules)
-    if rules['skip_bad_rows'] or first.kind=='hf': return # whose first row is read already
-    for o in first.lines(): return
-
-# %% ../nbs/59_cli.ipynb #253ae42d
-def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
-    "Examples, built in tasks if asked for"
-    from electra_nbdev.data.examples import build_examples, build_in_tasks, load_examples
-    if (Path(out)/'data.json').is_file(): print(f'{out} is complete already', flush=True)
-    if tasks is None: return load_examples(build_examples(corpus, vocab, out, max_length, num_proc, *rules))
-    return load_examples(build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules))
-
-def _counted(examples, long_lines):
-    "What was read, built and held out, and why tokens are missing"
-    from electra_nbdev.data.examples import WHY_DROPPED, load_examples
-    n, kept = examples.counts, examples.path/'held_out'
-    why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if n['dropped_tokens'] else {}
-    told = ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in n.items()) + f' in {examples.path}'
-    told += f"\n{_padding(examples)}"
-    if not kept.is_dir(): return told
-    n = load_examples(kept).counts
-    few = ', which are few to measure on; --held-out takes a larger share' if n['examples']<_FEW else ''
-    return f"{told}\nheld out: {n['documents']:,} documents, {n['examples']:,} examples in {kept}{few}"
-
-_FEW = 100 # Examples
-
-# %% ../nbs/59_cli.ipynb #d0c5cl0d
-def _padding(examples):
-    "How much of the rows is padding, and how much --pack would leave where that is much"
-    from electra_nbdev.data.examples import packed_padding
-    told = f"{examples.padding:.1%} of the rows is padding"
-    if examples.packed or examples.padding<_MUCH: return told
-    return f"{told}; --pack, with another --out, leaves {packed_padding(examples.lengths(), examples.width):.1%}"
-
-_MUCH = .05 # Of the rows
 
 # %% ../nbs/59_cli.ipynb #49127a97
 @command(places='hparams data')
@@ -326,6 +287,43 @@ def electra_convert(
 ):
     "Open networks of any format; write them for transformers, for this library, under official names, or as ONNX"
     if hparams=='help': return _list_hparams('small')
-    from electra_nbdev.sharing.request import ConvertRequest
-    asked = ConvertRequest(src, out, hparams, missing, license, language, push, private, onnx, int8)
-    return asked.settle().run()
+    _check_writing(out, push, private, onnx, int8, license or language or missing!='embeddings')
+    given = _check_sources(src, out, hparams, missing)
+    from electra_nbdev.sharing.convert import convert_weights, write_onnx
+    if onnx:
+        facts = write_onnx(src, out, int8, given)
+        print(f"{', '.join(facts['networks'])} in {out}")
+        return facts
+    found = convert_weights(src, out, given, missing, push, private, license=license, language=language)
+    print(f'{found.report()}\nIn {out}' + (f' and on the hub as hf:{push}' if push else ''))
+    return found
+
+# %% ../nbs/59_cli.ipynb #c0a7e54a
+def _check_sources(src, out, hparams, missing):
+    "What weights do not tell, as a dict; names of weights and of values are checked"
+    check_new(out)
+    check_missing(missing)
+    known_hparams(PretrainHParams, given := given_hparams(hparams), ELSEWHERE)
+    sources = [src] if isinstance(src, str|Path) else src
+    if len(sources)>2:
+        raise InputError(f"`src` has {len(sources)} names; give a discriminator and a generator, or one")
+    for o in sources:
+        if not str(o).startswith('hf:'): ModelFolder(o) # refuses what holds no weights
+    return given
+
+# %% ../nbs/59_cli.ipynb #c0a7e54b
+_ONNX = 'onnx', 'onnxscript', 'onnxruntime' # Packages that write and run such files
+
+def _check_writing(out, push, private, onnx, int8, of_folders):
+    "Refuse arguments that do not go together; `of_folders` are those that only folders of weights take"
+    if private and not push:
+        raise InputError("`private` is about a repository on the hub; name it with `push`")
+    if int8 and not onnx: raise InputError("`int8` is about ONNX files; add `onnx`")
+    archive = Path(out).suffix=='.npz'
+    if push and archive and not onnx: raise InputError("`push` uploads a folder; give one in place of the .npz")
+    if not onnx: return
+    if push or of_folders:
+        raise InputError("`onnx` knows no `push`, `missing`, `license` and `language`; leave these out")
+    if archive: raise InputError(f"`onnx` writes a folder, and `out` is {out}; leave the ending out")
+    if lacking := [o for o in _ONNX if not find_spec(o)]:
+        raise InputError(f"`onnx` needs {', '.join(lacking)}: pip install 'electra_nbdev[onnx]'")

@@ -15,9 +15,9 @@ __all__ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'rea
 from .engine.files import InputError
 from .scoring.likelihood import (Likelihood, load_likelihood, pseudo_log_likelihood, score_surprisal,
                                               score_text, surprisal)
-from .scoring.pairs import accuracies, compare_on_pairs, difference, plot_accuracies, score_pairs
-from .scoring.ranking import (apply_weights, choice_accuracy, choose, load_chooser, rank_choices,
-                                           rerank_report, score_nbest)
+from .scoring.ranking import (accuracies, apply_weights, choice_accuracy, choose, compare_on_pairs,
+                                           difference, load_chooser, plot_accuracies, rank_choices, rerank_report,
+                                           score_nbest, score_pairs)
 from .scoring.request import ScoreRequest
 from .scoring.score import Scorer, TokenScores, load_scorer, score_tokens, show_scores
 from .scoring.score_files import (NBest, TextFile, TunedWeights, read_choices, read_nbest, read_pairs,

@@ -88,7 +88,7 @@ def test_the_larger_models_card_has_every_phenomenon(judge):
     for name in set(towers)-{'all pairs', 'ties'}:
         assert ' | '.join(interval(o[name]) for o in (energies, towers, grams)) in card
 
-@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'scoring/43_pairs.ipynb'])
+@pytest.mark.parametrize('page', ['tutorials/58_minimal_pairs.qmd', 'scoring/44_ranking.ipynb'])
 def test_pages_have_the_pairs_of_the_larger_models(page):
     "The larger models of the package and those before them: the means of both tests with intervals in one row"
     text = (ROOT/'nbs'/page).read_text(encoding='utf-8')

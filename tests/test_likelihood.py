@@ -17,8 +17,8 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.likelihood import (Likelihood, energy_scores, load_likelihood, pass_scores,
                                               pseudo_log_likelihood, score_text, tower_scores)
 from electra_nbdev.method.masking import Inputs
-from electra_nbdev.scoring.pairs import accuracies, score_pairs
-from electra_nbdev.scoring.ranking import apply_weights, choice_scores, load_chooser, rerank, score_nbest
+from electra_nbdev.scoring.ranking import (accuracies, apply_weights, choice_scores, load_chooser, rerank, score_nbest,
+                                           score_pairs)
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights,
                                                weights_path)

@@ -9,12 +9,12 @@ import pytest
 from fastcore.test import test_close as close
 from scipy.stats import binomtest, spearmanr
 
-import electra_nbdev.scoring.pairs as pairs_of
+import electra_nbdev.scoring.ranking as pairs_of
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.scoring.likelihood import Likelihood
-from electra_nbdev.scoring.pairs import (accuracies, compare_on_pairs, compared, difference, score_pairs,
+from electra_nbdev.scoring.ranking import (accuracies, compare_on_pairs, compared, difference, score_pairs,
                                          told_differences, told_ties, wilson)
 from electra_nbdev.scoring.score_files import read_pairs, texts_of
 from make import TOY, electric_runs, pieces
@@ -388,7 +388,7 @@ def test_the_notebook_has_the_measured_numbers():
     root = Path(__file__).resolve().parents[1]
     facts = json.loads((root/'benchmarks/results/pairs.json').read_text())
     grams = [json.loads((root/f'benchmarks/results/{o}.json').read_text()) for o in ('ngram', 'ngram_baby')]
-    text = (root/'nbs/scoring/43_pairs.ipynb').read_text(encoding='utf-8')
+    text = (root/'nbs/scoring/44_ranking.ipynb').read_text(encoding='utf-8')
     def line(ways): return ' | '.join('{accuracy} [{low}, {high}]'.format(**o['mean over sets']) for o in ways)
     blimp, zorro = facts['found'].values()
     for o in blimp: assert line((blimp[o], zorro[o])) in text

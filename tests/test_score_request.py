@@ -1,13 +1,13 @@
-"What is asked of scoring and of a conversion is settled without torch, and a file is opened once"
+"What is asked of scoring is settled, and a conversion refused, without torch; a file is opened once"
 import builtins, io, json, os, subprocess, sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from electra_nbdev.cli import electra_convert
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.request import JOBS, OPTIONS, ScoreRequest
-from electra_nbdev.sharing.request import ConvertRequest
 from make import electric_runs
 
 CHOICES = [dict(text='the ___ sat.', choices=['cat', 'mat'], answer='cat')]
@@ -29,9 +29,10 @@ ASKED = dict(show=dict(show='the cat'), text=dict(text='lines.txt'), pairs=dict(
 def test_settling_needs_no_torch(home):
     code = f"""import sys
 from electra_nbdev.scoring.request import ScoreRequest
-from electra_nbdev.sharing.request import ConvertRequest
+from electra_nbdev.cli import electra_convert
 for o in {list(ASKED.values())}: ScoreRequest(**o, model='electric').settle()
-ConvertRequest('electric', 'converted').settle()
+try: electra_convert(['electric']*3, 'converted')
+except ValueError as e: assert '3 names' in str(e)
 assert 'torch' not in sys.modules"""
     assert not subprocess.run([sys.executable, '-c', code], cwd=home).returncode
 
@@ -68,5 +69,5 @@ CONVERT = dict(private=(dict(private=True), '`push`'), int8=(dict(int8=True), 'a
 def test_a_conversion_is_refused(name, home, monkeypatch):
     asked, why = CONVERT[name]
     monkeypatch.chdir(home)
-    with pytest.raises(InputError, match=why): ConvertRequest(**dict(src='electric', out='c') | asked).settle()
+    with pytest.raises(InputError, match=why): electra_convert(**dict(src='electric', out='c') | asked)
     assert not list(home.glob('c*.npz')) and not (home/'c').exists()

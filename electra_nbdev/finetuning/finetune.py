@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'finetune_dls', 'split_examples', 'read_examples', 'say_cut',
            'read_split', 'read_rows', 'TextTaskDataLoaders', 'TaskNetwork', 'TaskLoss', 'task_groups', 'ShownLoss',
            'GatherOutputs', 'TaskMetrics', 'n_steps', 'FinetuneLearner', 'finetune_learner', 'electra_classifier',
-           'save_model', 'load_finetuned', 'rows_as_frame']
+           'save_model', 'load_finetuned']
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #610e642e
 import json, math, random
@@ -126,18 +126,15 @@ class FinetuneDL(SortedDL):
         res = rows.lens if res is None else res
         super().__init__(rows, res=res, bs=bs, shuffle=shuffle, **dict(num_workers=0) | kwargs)
 
-    def new(self,
-        dataset=None, # Other features
-        **kwargs, # Other settings
-    ): # `FinetuneDL`
-        "The same with other features or settings"
+    def new(self, dataset=None, **kwargs):
         return super().new(dataset, **attrdict(self, 'tasks', 'tok', 'similar', 'hp', 'labelled') | kwargs)
+    def retain(self, res, b): return res # types stay as they are
+    def get_idxs(self): return super().get_idxs() if self.similar else TfmdDL.get_idxs(self)
+    def shuffle_fn(self, idxs): return super().shuffle_fn(idxs) if self.similar else np.random.permutation(idxs)
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #d7f3ec45
 @patch
-def create_batch(self:FinetuneDL,
-    b:list, # Items
-)->tuple: # From `task_batch`
+def create_batch(self:FinetuneDL, b)->tuple:
     "Sequences as tensors; of a training batch, those of this process"
     share = b[rank()::n_processes()] if self.shuffle else b
     batch, _ = task_batch(share or b[:1], self.tasks, self.tok.pad_token_id)
@@ -145,38 +142,13 @@ def create_batch(self:FinetuneDL,
     if self.device and not get_worker_info(): batch = copy_batch(batch, self.device) # only this process has the GPU
     return (batch, batch['targets']) if self.labelled else (batch,)
 
-# %% ../../nbs/finetuning/33_finetune.ipynb #cf8b0586
-@patch
-def retain(self:FinetuneDL,
-    res, # A batch
-    b, # Its items
-): # The batch
-    "Keep types as they are"
-    return res
-
-# %% ../../nbs/finetuning/33_finetune.ipynb #896e0f79
-@patch
-def get_idxs(self:FinetuneDL)->list: # Of features, in the order of the batches
-    "Order of the features for one pass"
-    return super(FinetuneDL, self).get_idxs() if self.similar else TfmdDL.get_idxs(self)
-
-# %% ../../nbs/finetuning/33_finetune.ipynb #1ded477c
-@patch
-def shuffle_fn(self:FinetuneDL,
-    idxs, # Numbers of the features
-): # The same in random order
-    "Shuffle, with similar lengths together if that is wanted"
-    return super(FinetuneDL, self).shuffle_fn(idxs) if self.similar else np.random.permutation(idxs)
-
 # %% ../../nbs/finetuning/33_finetune.ipynb #76e90ba8
 def _frame(rows):
     "Show a table, long texts whole"
     with pd.option_context('display.max_colwidth', 300): display_df(pd.DataFrame(rows))
 
 @patch
-def show_batch(self:FinetuneDL,
-    max_n:int=6, # Sequences to show
-):
+def show_batch(self:FinetuneDL, max_n=6):
     "Tokens and labels of the first sequences"
     rows = [self.dataset[int(i)] for i in list(self.get_idxs())[:max_n]]
     tokens = [' '.join(self.tok.convert_ids_to_tokens(f.input_ids)) for *_,f in rows]
@@ -200,10 +172,7 @@ def vocab(self:FinetuneDL)->CategoryMap:
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #921b742f
 @patch
-def _pre_show_batch(self:FinetuneDL,
-    b, # Token ids, and classes or numbers
-    max_n:int=9, # Examples
-):
+def _pre_show_batch(self:FinetuneDL, b, max_n=9):
     "Texts and labels of a batch"
     def label(y): return TitledStr(self.task.labels[int(y)] if self.task.labels else f'{y:.2f}')
     texts = [TitledStr(self.tok.decode(o, skip_special_tokens=True)) for o in b[0][:max_n]]
@@ -211,11 +180,7 @@ def _pre_show_batch(self:FinetuneDL,
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #7edc3b3f
 @patch
-def show_results(self:FinetuneDL,
-    b, # Token ids, and classes or numbers
-    out, # Predicted classes or numbers, in a tuple
-    max_n:int=9, # Examples
-):
+def show_results(self:FinetuneDL, b, out, max_n=9):
     "Texts, labels and predictions"
     its, outs = (self._pre_show_batch((b[0], o), max_n)[2] for o in (b[1], out[0]))
     _frame([dict(text=t, label=y, predicted=p) for (t,y),(_,p) in zip(its, outs)])
@@ -510,6 +475,16 @@ class FinetuneLearner(DeviceLearner):
         "Updates of the recipe"
         return n_steps(len(self.dls.train.dataset), self.hp)
 
+    def summary(self):
+        "Layers, parameters and callbacks"
+        self.dls.valid.task # one task of texts, or an error
+        return super().summary()
+
+    def export(self, fname='export.pkl', **kwargs):
+        "Write the learner without data, for `load_learner`"
+        for o in self._grab_cbs(TaskMetrics): o.outs, o.features = {}, None
+        super().export(fname, **kwargs)
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #5c39b75d
 def finetune_learner(
     dls:DataLoaders, # From `finetune_dls`
@@ -599,13 +574,7 @@ def predict(self:FinetuneLearner,
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #c4636ee8
 @patch
-def get_preds(self:FinetuneLearner,
-    ds_idx:int=1, # Loader, if there is no `dl`: 0 training, 1 validation
-    dl=None, # Loader
-    with_input:bool=False, # Return token ids as well, first
-    inner:bool=False, # Inside of another loop of fastai
-    **kwargs, # Of `Learner.get_preds`
-)->tuple: # Probabilities (or numbers), targets, and what `kwargs` ask for
+def get_preds(self:FinetuneLearner, ds_idx=1, dl=None, with_input=False, inner=False, **kwargs)->tuple:
     "Predictions and targets of a loader"
     if not inner: self.dls.valid.task # one task of texts, or an error
     preds, targets, *more = super(FinetuneLearner, self).get_preds(ds_idx, dl, inner=inner, **kwargs)
@@ -646,23 +615,6 @@ def plot_confusion_matrix(self:FinetuneLearner,
     features = self.dls.valid.dataset.features[task.name]
     predicted, labels = task.decode(self.outputs(task.name, features)), [f.example.label for f in features]
     ConfusionMatrixDisplay.from_predictions(labels, predicted, labels=task.labels, ax=ax, cmap='Blues', colorbar=False)
-
-# %% ../../nbs/finetuning/33_finetune.ipynb #5a6edf71
-@patch
-def summary(self:FinetuneLearner):
-    "Layers, parameters and callbacks"
-    self.dls.valid.task # one task of texts, or an error
-    return super(FinetuneLearner, self).summary()
-
-# %% ../../nbs/finetuning/33_finetune.ipynb #6bc440da
-@patch
-def export(self:FinetuneLearner,
-    fname='export.pkl', # File under `learn.path`
-    **kwargs, # Of `Learner.export`
-):
-    "Write the learner without data, for `load_learner`"
-    for o in self._grab_cbs(TaskMetrics): o.outs, o.features = {}, None
-    super(FinetuneLearner, self).export(fname, **kwargs)
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #d4d08b41
 def save_model(
@@ -718,10 +670,3 @@ def predict_rows(self:FinetuneLearner,
     warn_unknown(self.tok, (f.input_ids for f in features), where)
     say_cut(features, where, self.hp)
     return [task.answer(*o) for o in task.predicted(features, self.outputs(task.name, features))]
-
-# %% ../../nbs/finetuning/33_finetune.ipynb #a5ab65a3
-def rows_as_frame(
-    rows:list, # Dicts
-)->pd.DataFrame: # A row for each
-    "A table in which whole numbers stay whole beside None"
-    return pd.DataFrame(rows, dtype=object)

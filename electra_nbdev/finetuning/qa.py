@@ -128,27 +128,20 @@ class QATask(Task):
     source:object=None # From (split, hp) to `QAExample`s
     dev, test, headline, writes_dev = ('dev',), ('test',), 2, True
 
-    def settled(self,
-        hp:FinetuneHParams, # Recipe
-    ): # `QATask`
+    def settled(self, hp):
         "The same task with the recipe's head"
         beam = hp.beam_size if hp.joint_prediction else hp.n_best_size
         return replace(self, joint=hp.joint_prediction, classifier=hp.answerable_classifier,
                        from_start=hp.answerable_uses_start_logits, weight=hp.answerable_weight, beam=beam)
 
-    def head(self,
-        width:int, # Of the hidden states
-    )->QAHead:
+    def head(self, width)->QAHead:
         "A new head"
         return QAHead(width, self.joint, self.classifier, self.from_start, self.beam)
 
 # %% ../../nbs/finetuning/37_qa.ipynb #f9952a46
 @patch
-def collate(self:QATask,
-    targets:list, # Of some rows
-    width:int, # Tokens of the batch
-)->dict: # start, end, impossible (n,); allowed (n, width)
-    "Targets as tensors, and where an answer may be"
+def collate(self:QATask, targets, width)->dict:
+    "Start, end and whether there is no answer, (n,), and where an answer may be, (n, width)"
     start, end, impossible, first, n = torch.tensor(targets).T
     at = torch.arange(width)
     allowed = (at>=first[:,None]) & (at<n[:,None]) | (at==0)
@@ -156,11 +149,7 @@ def collate(self:QATask,
 
 # %% ../../nbs/finetuning/37_qa.ipynb #bd58ead1
 @patch
-def features(self:QATask,
-    examples, # `QAExample`s
-    tok, # Tokenizer
-    hp:FinetuneHParams, # Lengths
-)->Windows:
+def features(self:QATask, examples, tok, hp)->Windows:
     "Rows of a batch, several for a long passage"
     windows = build_windows(examples, tok, hp)
     if len(windows): return windows
@@ -168,10 +157,7 @@ def features(self:QATask,
 
 # %% ../../nbs/finetuning/37_qa.ipynb #82d32a45
 @patch
-def losses(self:QATask,
-    out:dict, # What the head gave
-    target:dict, # From `collate`
-)->Tensor: # (n,)
+def losses(self:QATask, out, target)->Tensor:
     "Mean cross-entropy of start and end, plus the weighted loss of having no answer"
     loss = sum(F.cross_entropy(out[o], target[o], reduction='none') for o in ('start', 'end'))/2
     if not self.classifier: return loss
@@ -187,10 +173,7 @@ def _say_silence(task, answers, hp):
 
 # %% ../../nbs/finetuning/37_qa.ipynb #aa23f486
 @patch
-def metrics(self:QATask,
-    features:Windows, # Windows of questions with accepted answers
-    outs:list, # Head outputs, one for each row
-)->dict: # {measure: number}
+def metrics(self:QATask, features, outs)->dict:
     "The official measures of SQuAD 2.0, or of 1.1 and MRQA"
     answers = each_answer(features, outs, self.v2)
     golds, said = {o.example.id: o.example.answers for o in answers}, _by_id(answers, 'answer')
@@ -212,9 +195,7 @@ class Spans:
 
 # %% ../../nbs/finetuning/37_qa.ipynb #74e914fc
 @patch
-def rows(self:QATask,
-    out:dict, # What the head gave
-)->list: # `Spans` of each window
+def rows(self:QATask, out)->list:
     "Possible answers, window by window"
     names = 'starts', 'ends', 'start_scores', 'end_scores', 'null'
     starts, ends, start_scores, end_scores, null = (out[o].detach().cpu().numpy() for o in names)
@@ -395,11 +376,9 @@ def squad2_scores(
 
 # %% ../../nbs/finetuning/37_qa.ipynb #bae701db
 @patch
-def predicted(self:QATask,
-    features:Windows, # Windows
-    outs:list, # Head outputs, one for each row
+def predicted(self:QATask, features, outs,
     n:int|None=None, # How many of the best to keep, `n_best_size` if None
-)->list: # (question, its `Answer`)
+)->list:
     "Answers, empty where the null score is above the threshold"
     answers = each_answer(features, outs, self.v2, n or features.hp.n_best_size)
     if self.v2 and len(answers)>1: _say_silence(self, answers, features.hp)
@@ -408,12 +387,7 @@ def predicted(self:QATask,
 
 # %% ../../nbs/finetuning/37_qa.ipynb #8192097c
 @patch
-def write(self:QATask,
-    folder:Path, # Where to
-    split:str, # Name of the split
-    features:Windows, # Its rows
-    outs:list, # Head outputs, one for each row
-):
+def write(self:QATask, folder, split, features, outs):
     "SQuAD's {id: answer}; for a dev set of 2.0 also {id: null score}, and {id: best text} for any threshold"
     def save(answers, name='', what='answer'):
         facts = json.dumps(_by_id(answers, what), ensure_ascii=False, indent=1)
@@ -442,18 +416,14 @@ def mean_spans(
 
 # %% ../../nbs/finetuning/37_qa.ipynb #2e047fc2
 @patch
-def merge(self:QATask,
-    trials:list, # For each trial, the head outputs of each window
-)->list: # `Spans`, the same for all of them together
+def merge(self:QATask, trials)->list:
     "Mean probability of each answer, and the mean null score"
     return [mean_spans(o, self.joint) for o in zip(*trials)]
 
 # %% ../../nbs/finetuning/37_qa.ipynb #cde4362e
 @patch
-def unlabelled(self:QATask,
-    texts:list, # (question, passage) pairs
-)->list: # `QAExample`s
-    "Questions to answer"
+def unlabelled(self:QATask, texts)->list:
+    "(question, passage) pairs as questions to answer"
     for o in texts:
         if isinstance(o, str) or len(o)!=2:
             raise InputError(f"a question and its passage are needed, {str(o)[:60]!r} came")
@@ -463,23 +433,17 @@ def unlabelled(self:QATask,
 
 # %% ../../nbs/finetuning/37_qa.ipynb #1bb7a039
 @patch
-def read(self:QATask,
-    path, # `.json` as SQuAD, `.jsonl` as MRQA, gzipped or not; `.csv` or `.tsv` with `question` and `context`
-    skip_bad:bool=False, # Leave out questions that cannot be read
-): # `QAExample`s; those of a table have its `id` and its further columns
-    "Questions to answer, from a file"
+def read(self:QATask, path, skip_bad=False, rows=None):
+    "Questions of a `.json` as SQuAD's, of a `.jsonl` as MRQA's, or of a table with `question` and `context`"
     if not is_question_table(path): return read_questions(path, None, self.v2, skip_bad)
-    rows = [r for _,r in read_table(path, QUESTIONS, skip_bad, QUESTIONS)]
+    rows = [r for _,r in rows or read_table(path, QUESTIONS, skip_bad, QUESTIONS)]
     refuse_columns(path, rows, ('answer', 'score', 'start', 'end', 'null'))
     examples = self.unlabelled([(r['question'], r['context']) for r in rows])
     return [replace(o, id=r.get('id', o.id), row=r) for o,r in zip(examples, rows)]
 
 # %% ../../nbs/finetuning/37_qa.ipynb #39922029
 @patch
-def answer(self:QATask,
-    example:QAExample, # A question
-    pred:Answer, # Its answer
-)->dict:
+def answer(self:QATask, example, pred)->dict:
     "A question with its answer, and the further columns of its row"
     row = dict(id=example.id, question=example.question)
     row |= {k: v for k,v in example.row.items() if k!='context'}
@@ -490,10 +454,7 @@ def answer(self:QATask,
 
 # %% ../../nbs/finetuning/37_qa.ipynb #fe11c808
 @patch
-def comparison(self:QATask,
-    example:QAExample, # A question with its accepted answers
-    pred:Answer, # Its answer
-)->dict:
+def comparison(self:QATask, example, pred)->dict:
     "A question, an accepted answer and the prediction, for a table; they are the same where the prediction is exact"
     said, prob = pred.answer, f'{pred.score:.2f}'
     right = said if any(exact(said, a) for a in example.answers) else example.label

@@ -69,12 +69,11 @@ class Questions(Sequence):
 
 def _stored(examples, path):
     "Examples as a `datasets.Dataset` on disk"
-    from datasets import Dataset, Features, List, Value
-    from datasets.arrow_writer import ArrowWriter
+    from datasets import Dataset, Features, List, Value, arrow_writer
     text, number = Value('string'), Value('int64')
     features = Features(eid=number, id=text, question=text, context=text, answers=List(text), answer=text, start=number,
                         impossible=Value('bool'))
-    with ArrowWriter(path=path, features=features) as writer:
+    with arrow_writer.ArrowWriter(path=path, features=features) as writer:
         for o in examples: writer.write({k: getattr(o, k) for k in features})
         writer.finalize()
     return Dataset.from_file(path)

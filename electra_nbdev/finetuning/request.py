@@ -17,8 +17,8 @@ from fastcore.basics import patch
 from ..engine.files import InputError, atomic_write, check_choice, check_free, check_out
 from ..engine.models import check_precision
 from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
-from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, check_table,
-                                             is_question_table, labelled_texts)
+from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
+                                             labelled_texts, read_table)
 from ..networks.folder import ModelFolder
 from ..networks.recipe import given_hparams
 
@@ -161,22 +161,16 @@ class FinetuneJob:
 @patch
 def run(self:FinetuneJob)->list: # `Trials` of each network; of an evaluation {trial: {task: {measure: number}}}
     "Fine-tune, or evaluate; torch from here on"
+    from electra_nbdev.finetuning.tasks import open_task, task_of_texts
     from electra_nbdev.finetuning.trials import evaluate_trials, train_networks
-    networks = {k: [self._opened(o) for o in tasks] for k,tasks in self.networks.items()}
+    def opened(task): # a name, what was read of a table, or a `Task`
+        if isinstance(task, str): return open_task(task, self.data_dir, self.skip_bad)
+        return task_of_texts(**task) if isinstance(task, dict) else task
+    networks = {k: [opened(o) for o in tasks] for k,tasks in self.networks.items()}
     if self.hparams.get('do_train') is not False:
         return train_networks(self.model, networks, self.together, preset=self.preset, **self.how, **self.hparams)
     changes = {k: v for k,v in self.hparams.items() if k in ('max_eval_rows', 'eval_batch_size')}
     return [evaluate_trials(self.model, o, k, self.how['device'], **changes) for k,o in networks.items()]
-
-# %% ../../nbs/finetuning/35_request.ipynb #1121c4e7
-@patch
-def _opened(self:FinetuneJob,
-    task, # A name, a `Task`, or what was read of a table
-): # A `Task`
-    "A task with its data"
-    from electra_nbdev.finetuning.tasks import open_task, task_of_texts
-    if isinstance(task, str): return open_task(task, self.data_dir, self.skip_bad)
-    return task_of_texts(**task) if isinstance(task, dict) else task
 
 # %% ../../nbs/finetuning/35_request.ipynb #b892ab9d
 @patch
@@ -184,21 +178,17 @@ def report(self:FinetuneJob,
     results:list, # From `run`
 )->list: # The same
     "Print what was found, and where it is"
+    from electra_nbdev.finetuning.tasks import write_submission
     from electra_nbdev.finetuning.trials import results_table
     out = self.together
     if self.hparams.get('do_train') is False: print(_evaluation(results, out))
     else:
         table = results_table(results).astype(dict(sd=float)).to_string(index=False, na_rep='-')
         print(f"{table}\nTables, models and picture: {out}\n{out/'results.png'}")
-    if self.hparams.get('write_test_outputs'): _say_predictions(out)
-    return results
-
-# %% ../../nbs/finetuning/35_request.ipynb #e7ebb96c
-def _say_predictions(out):
-    "Pack the predictions of test sets for the leaderboard, and print where they are"
-    from electra_nbdev.finetuning.tasks import write_submission
+    if not self.hparams.get('write_test_outputs'): return results
     if path := write_submission(out): print(f'Predictions for the leaderboard: {path}')
     else: print(f'Predictions of the test sets: the folder predictions of each task in {out}')
+    return results
 
 # %% ../../nbs/finetuning/35_request.ipynb #cdf22ff0
 def _evaluation(results, out):
@@ -262,31 +252,36 @@ def settle(self:PredictRequest): # `PredictJob`
         check_out(self.out, src=self.src)
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
         check_choice(f'the ending of `out` {self.out}', Path(self.out).suffix, known)
-    if columns := _needed(kind, settings, self.src): check_table(self.src, columns, self.skip_bad_rows)
-    return PredictJob(model.task, self.src, self.out, self.task, self.skip_bad_rows, self.device)
+    rows = _rows_of(kind, settings, self.src, self.skip_bad_rows)
+    return PredictJob(model.task, self.src, self.out, self.task, self.skip_bad_rows, self.device, rows)
 
 # %% ../../nbs/finetuning/35_request.ipynb #4079218a
-def _needed(kind, settings, path):
-    "Columns that a file to predict must have; none where the task alone can tell"
+def _rows_of(kind, settings, path, skip_bad):
+    "Rows of a table to predict; None of a file that the task alone can read"
     form, word = Path(path).suffix, settings.get('word')
-    if kind=='QATask': return QUESTIONS if is_question_table(path) else ()
-    if kind=='TagTask' and form=='.jsonl': return [word if isinstance(word, str) else 'words']
-    if kind!='TextTask' and (kind, form) not in [('GlueTask', o) for o in ('.csv', '.jsonl', '.txt')]: return ()
+    if kind=='QATask': return read_table(path, QUESTIONS, skip_bad, QUESTIONS) if is_question_table(path) else None
+    if kind=='TagTask' and form=='.jsonl':
+        return read_table(path, [word if isinstance(word, str) else 'words'], skip_bad)
+    if kind!='TextTask' and (kind, form) not in [('GlueTask', o) for o in ('.csv', '.jsonl', '.txt')]: return None
     columns = [o for o in settings.get('columns', ()) if o]
-    return ['text'] if form=='.txt' and len(columns)==1 else columns
+    if form=='.txt' and len(columns)==1: columns = ['text']
+    return read_table(path, columns, skip_bad, columns[:1])
 
 # %% ../../nbs/finetuning/35_request.ipynb #fb52b960
 @dataclass(frozen=True)
 class PredictJob(PredictRequest):
     "Predictions that were settled; `model` is the folder with the files of the model"
+    rows:list|None=None # Of a table, as `read_table` gives them
     def run(self): # A data frame with a row for each example
         "Predict, and write the file if one was asked for; torch from here on"
-        from electra_nbdev.finetuning.finetune import load_finetuned, rows_as_frame
+        import pandas as pd
+        from electra_nbdev.finetuning.finetune import load_finetuned
         learn = load_finetuned(self.model, self.device)
         task = task_named(self.task, learn.tasks)
-        rows = learn.predict_rows(task.read(self.src, self.skip_bad_rows), task, self.src)
-        if self.out: atomic_write(self.out, (PREDICTION_FORMS | task.forms)[Path(self.out).suffix](rows))
-        return rows_as_frame(rows)
+        read = {} if self.rows is None else dict(rows=self.rows)
+        found = learn.predict_rows(task.read(self.src, self.skip_bad_rows, **read), task, self.src)
+        if self.out: atomic_write(self.out, (PREDICTION_FORMS | task.forms)[Path(self.out).suffix](found))
+        return pd.DataFrame(found, dtype=object) # whole numbers stay whole beside None
 
 # %% ../../nbs/finetuning/35_request.ipynb #83a3d9be
 @patch

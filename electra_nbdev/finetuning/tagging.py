@@ -391,12 +391,8 @@ def official_rows(
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #fc87fce7
 @patch
-def features(self:TagTask,
-    examples:list, # `TagExample`s
-    tok, # Tokenizer
-    hp:FinetuneHParams, # `max_seq_length`, `tag_rows`
-)->list: # `Feature`s, one or several for each example
-    "Rows of a batch"
+def features(self:TagTask, examples, tok, hp)->list:
+    "Rows of a batch, one or several for each sentence"
     official, (head, _, tail, _) = hp.tag_rows=='official', row_ends(tok)
     index = {o: i for i,o in enumerate(self.labels)}
     rows_of = official_rows if official else whole_rows
@@ -412,11 +408,8 @@ def features(self:TagTask,
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #25708c02
 @patch
-def collate(self:TagTask,
-    targets:list, # Of some rows
-    width:int, # Tokens of the batch
-)->dict: # positions, labels and mask, (n, words)
-    "Positions and labels of the words, padded with zeros"
+def collate(self:TagTask, targets, width)->dict:
+    "Positions and labels of the words, padded with zeros, and which are words: (n, words)"
     n = max(1, *(len(o['labels']) for o in targets))
     def padded(rows): return torch.tensor([[*o, *[0]*(n-len(o))] for o in rows])
     words = {k: padded([o[k] for o in targets]) for k in ('positions', 'labels')}
@@ -442,27 +435,20 @@ class TagHead(nn.Module):
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #5be2bd8f
 @patch
-def head(self:TagTask,
-    width:int, # Of the hidden states
-)->TagHead:
+def head(self:TagTask, width)->TagHead:
     "A new head"
     return TagHead(width, len(self.labels))
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #ee04d3a9
 @patch
-def losses(self:TagTask,
-    out:dict, # What the head gave
-    target:dict, # Labels, (n, words)
-)->Tensor: # (n,)
+def losses(self:TagTask, out, target)->Tensor:
     "Cross-entropy of all words of a row together"
     each = F.cross_entropy(out['logits'].float().transpose(1, 2), target['labels'], reduction='none')
     return (each*target['mask']).sum(1)
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #5ee0dc8a
 @patch
-def rows(self:TagTask,
-    out:dict, # What the head gave
-)->list: # (words, n_out) of each row
+def rows(self:TagTask, out)->list:
     "Logits of the words of each row"
     return [o[:n] for o,n in zip(out['logits'].float().cpu(), out['n'].tolist())]
 
@@ -482,10 +468,7 @@ def joined(self:TagTask,
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #06a7bfdd
 @patch
-def metrics(self:TagTask,
-    features:list, # `Feature`s with the right targets
-    outs:list, # Head outputs, one for each row
-)->dict: # {measure: number}
+def metrics(self:TagTask, features, outs)->dict:
     "Scores of phrases and words, in percent, and the mean loss of a row"
     gold, pred = [], []
     for _,labels,logits in self.joined(features, outs):
@@ -585,10 +568,8 @@ _WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #2734b7f3
 @patch
-def unlabelled(self:TagTask,
-    texts:list, # Texts, or lists of words
-)->list: # `TagExample`s without tags
-    "Sentences to predict"
+def unlabelled(self:TagTask, texts)->list:
+    "Texts, or lists of words, as sentences without tags"
     examples = []
     for i,text in enumerate(texts):
         words = tuple(_WORD.findall(text) if isinstance(text, str) else text)
@@ -599,10 +580,7 @@ def unlabelled(self:TagTask,
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #2d62aeb7
 @patch
-def predicted(self:TagTask,
-    features:list, # Rows
-    outs:list, # Head outputs, one for each row
-)->list: # (sentence, its `TagPrediction`)
+def predicted(self:TagTask, features, outs)->list:
     "Words with their tags"
     predictions = []
     for e,_,logits in self.joined(features, outs):
@@ -616,39 +594,26 @@ def predicted(self:TagTask,
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #1f25fefa
 @patch
-def merge(self:TagTask,
-    trials:list, # For each trial, the head outputs of each row
-)->list: # The same for all of them together
+def merge(self:TagTask, trials)->list:
     "Mean probability of each label, as its logarithm"
     return [torch.stack(o).softmax(-1).mean(0).log() for o in zip(*trials)]
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #857a61f0
 @patch
-def answer(self:TagTask,
-    example:TagExample, # A sentence
-    pred:TagPrediction, # The prediction for it
-)->dict:
+def answer(self:TagTask, example, pred)->dict:
     "Words and tags, after the further columns of the row"
     return example.row | dict(words=list(pred.words), tags=list(pred.tags))
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #2db96353
 @patch
-def comparison(self:TagTask,
-    example:TagExample, # A sentence with its true tags
-    pred:TagPrediction, # The prediction for it
-)->dict:
+def comparison(self:TagTask, example, pred)->dict:
     "A sentence with true and with predicted phrases"
     gold, said = (marked(pred.words, o, bool(self.scheme)) for o in (example.tags or (), pred.tags))
     return dict(label=gold, predicted=said)
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #deff38e3
 @patch
-def write(self:TagTask,
-    folder:Path, # Where to
-    split:str, # Name of the split
-    features:list, # Its rows
-    outs:list, # Head outputs, one for each row
-):
+def write(self:TagTask, folder, split, features, outs):
     "Words, true tags if there are any, and predicted ones, in columns"
     rows = []
     for e,pred in self.predicted(features, outs):
@@ -662,16 +627,13 @@ TagTask.forms = dict.fromkeys(COLUMN_FORMS, _in_columns)
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #23b2c838
 @patch
-def read(self:TagTask,
-    path, # File in columns, or .jsonl
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
-)->list: # `TagExample`s without tags
-    "Sentences to predict"
+def read(self:TagTask, path, skip_bad=False, rows=None)->list:
+    "Sentences of a file in columns, or of a .jsonl"
     if Path(path).suffix!='.jsonl':
-        rows, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)
-        return self.unlabelled([o.words for o in rows])
+        sentences, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)
+        return self.unlabelled([o.words for o in sentences])
     name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad), []
-    rows = read_table(path, [name], skip_bad)
+    rows = rows or read_table(path, [name], skip_bad)
     refuse_columns(path, [r for _,r in rows], {'words', 'gold'}-{name})
     for i,r in rows:
         others = {'gold' if k=='tags' else k: v for k,v in r.items() if k!=name}

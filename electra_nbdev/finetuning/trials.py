@@ -296,7 +296,7 @@ def _write_together(results, out):
     with build_lock(out):
         remove_leftovers(out, 'results.*')
         atomic_write(out/'results.json', json.dumps({'+'.join(o.tasks): o.summary() for o in results}, indent=1))
-        plot_trials(results, PEERS, out/'results.png')
+        plt.close(plot_trials(results, PEERS, out/'results.png'))
 
 # %% ../../nbs/finetuning/34_trials.ipynb #544a39e3
 def evaluate_trials(

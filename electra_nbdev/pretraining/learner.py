@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/learner.html.md"
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'pretrain_dls', 'held_out_batches', 'EvaluationInterval', 'EmbeddingsOnly',
            'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts', 'with_checkpointed_layers', 'untried',
-           'late', 'match_examples', 'check_case', 'with_special_ids', 'spare_threads', 'time_steps',
-           'evaluation_batches', 'most_steps', 'steps_within', 'faster_precision', 'choose_precision']
+           'late', 'match_examples', 'check_case', 'spare_threads', 'time_steps', 'evaluation_batches', 'most_steps',
+           'steps_within', 'faster_precision', 'choose_precision']
 
 # %% ../../nbs/pretraining/22_learner.ipynb #aca5e193
 import gc, math, os, re, time
@@ -45,14 +45,14 @@ from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, bat
                                            print_metrics, progress_bars)
 from ..method.discriminator import corrupt
 from ..method.objective import Objective, ObjectiveStep, step_loss
-from ..method.towers import cloze_step
+from ..method.towers import TwoTowers, cloze_step
 from ..method.generator import mlm_step, sample_inverse_cdf
 from ..method.masking import MaskTokens
 from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_groups
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
-from ..networks.build import build_networks, has_towers, masking_of, save_networks
-from ..networks.recipe import PretrainHParams, for_examples, preset, with_steps
+from ..networks.build import build_networks, masking_of, save_networks
+from ..networks.recipe import PretrainHParams, for_examples, preset, with_special_ids, with_steps
 
 # %% ../../nbs/pretraining/22_learner.ipynb #4ecde68c
 def sample_examples(
@@ -251,19 +251,19 @@ def electra_learner(
     hp, tok = preset(recipe) if isinstance(recipe, str) else recipe, None
     ours, examples = isinstance(dls.train, PretrainDL), dls.train.dataset
     if ours:
-        if isinstance(recipe, str): hp = match_examples(hp, examples)
+        if isinstance(recipe, str): hp = replace(hp, **for_examples(vars(hp), examples.recipe))
         examples.check(hp)
-        tok, hp = examples.tokenizer, with_special_ids(hp, examples.tokenizer)
+        tok, dls.train.n_batches = examples.tokenizer, hp.save_checkpoints_steps
         if counts is None: counts = examples.token_counts()
-        dls.train.n_batches = hp.save_checkpoints_steps
-    elif special_ids is None:
-        raise InputError("these DataLoaders do not know their tokenizer; give electra_learner `special_ids`")
+    elif special_ids is None: raise InputError("these DataLoaders do not know their tokenizer; give `special_ids`")
     special_ids = special_ids or special_token_ids(tok)
-    model = give_counts(with_fast_steps(model or build_networks(hp, objective), hp), counts, special_ids)
+    if ours: hp = with_special_ids(hp, special_ids)
+    model = model or build_networks(hp, objective)
+    steps = _instead((masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)), cbs)
+    model, how = give_counts(with_fast_steps(model, hp), counts, special_ids), _defaults(hp, kwargs)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
-    steps = masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)
-    cbs = [*_callbacks(hp, ours, out), *_instead(steps, cbs), *_sharing(hp, ours, cbs), *held, *cbs]
-    learn = ElectraLearner(dls, model, **_defaults(hp, model, held, kwargs) | kwargs, cbs=cbs)
+    if held: how = dict(metrics=held[0].columns(model.columns)) | how
+    learn = ElectraLearner(dls, model, **how, cbs=[*_callbacks(hp, ours, out, cbs), *steps, *held, *cbs])
     learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn
 
@@ -273,7 +273,8 @@ def with_fast_steps(
     hp:PretrainHParams, # Its recipe
 )->Objective: # The same
     "Swap in what is faster and computes the same"
-    fused, plain = (fused_cloze_step, cloze_step) if has_towers(model) else (fused_mlm_step, mlm_step)
+    fused, plain = fused_mlm_step, mlm_step
+    if isinstance(model.generator, TwoTowers): fused, plain = fused_cloze_step, cloze_step
     model.head_step = partial(fused, plain=plain, sample=sample_inverse_cdf)
     return with_checkpointed_layers((with_unread_masks if hp.body else with_packed_dropout)(model), hp)
 
@@ -308,27 +309,26 @@ def with_checkpointed_layers(
 def _compute_again(*args, **kwargs): return checkpoint(*args, use_reentrant=False, **kwargs)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #89f96e55
-def _defaults(hp, model, held, given):
-    "What a recipe says of a `Learner`'s arguments; an optimizer of fastai's keeps its own splitter"
-    metrics = held[0].columns(model.columns) if held else None
+def _defaults(hp, given):
+    "What a recipe says of a `Learner`'s arguments, and what is given; an optimizer of fastai's keeps its own splitter"
     adam = dict(wd=hp.weight_decay_rate, bias_correction=hp.bias_correction)
     opt_func = given.get('opt_func', partial(electra_optimizer, **adam))
     splitter = dict(splitter=param_groups) if getattr(opt_func, 'func', opt_func) is electra_optimizer else {}
-    return dict(loss_func=step_loss, lr=hp.learning_rate, opt_func=opt_func, metrics=metrics) | splitter
+    return dict(loss_func=step_loss, lr=hp.learning_rate, opt_func=opt_func) | splitter | given
 
 # %% ../../nbs/pretraining/22_learner.ipynb #0417c61f
-def _callbacks(hp, ours, out):
+def _callbacks(hp, ours, out, given):
     "What counts, clips, writes the history and stops a run; on ordinary loaders schedule and epochs are those of a fit"
-    total, every = hp.num_train_steps, hp.iterations_per_loop
-    logger = JSONLLogger(out and Path(out)/'history.jsonl', every)
-    monitor = TrainingMonitor(total, untried(hp), late(hp))
-    cbs = [CountUpdates(), ClipNorm(hp.max_grad_norm), logger, monitor, LossesAsNumbers(),
-           SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every)]
+    total, every, advice = hp.num_train_steps, hp.iterations_per_loop, (untried(hp), late(hp))
+    cbs = [CountUpdates()]
     if hp.embeddings_only_steps: cbs.append(EmbeddingsOnly(hp.embeddings_only_steps))
+    if ours: cbs.append(EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps))
+    shared = _sharing(hp, ours, given)
+    cbs += [JSONLLogger(out and Path(out)/'history.jsonl', every), TrainingMonitor(total, *advice), LossesAsNumbers(),
+            SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every), ClipNorm(hp.max_grad_norm), *shared]
     if not ours: return [*cbs, LinearWarmupDecay()]
-    if hp.length_schedule: cbs.append(LengthSchedule(hp.length_schedule, total, hp.copy_positions))
-    return [*cbs, LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power),
-            EvaluationInterval(hp.save_checkpoints_steps, total, hp.num_eval_steps)]
+    cbs.append(LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power))
+    return [*cbs, LengthSchedule(hp.length_schedule, total, hp.copy_positions)] if hp.length_schedule else cbs
 
 # %% ../../nbs/pretraining/22_learner.ipynb #fac41bd2
 def untried(
@@ -393,18 +393,6 @@ def check_case(
     if 'do_lower_case' in given and not hp.do_lower_case and getattr(examples.tokenizer, 'do_lower_case', False):
         raise InputError(f"hparam `do_lower_case` is false, but the vocabulary of {examples.path} is lower-cased; "
                          "electra_vocab --lower-case false trains another")
-
-# %% ../../nbs/pretraining/22_learner.ipynb #fb53ae1b
-def with_special_ids(
-    hp:PretrainHParams, # Recipe
-    tok, # Tokenizer of the examples
-)->PretrainHParams:
-    "A recipe whose body, if it is not ELECTRA's, has the special tokens of a tokenizer"
-    if not hp.body: return hp
-    ids = special_token_ids(tok)
-    named = dict(pad_token_id=ids.pad, cls_token_id=ids.cls, sep_token_id=ids.sep,
-                 bos_token_id=ids.cls, eos_token_id=ids.sep)
-    return hp if hp.body==hp.body | named else replace(hp, body=hp.body | named)
 
 # %% ../../nbs/pretraining/22_learner.ipynb #c79d83b0
 @patch

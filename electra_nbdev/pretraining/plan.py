@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/plan.html.md"""
 
 # %% auto #0
 __all__ = ['LOGITS', 'GPU_LOGITS', 'LARGE', 'CHUNK', 'KEPT', 'CONTEXT', 'LIBRARIES', 'GPUS', 'UTILISATION', 'LAUNCHES', 'LEAST',
-           'Body', 'bodies', 'parameters', 'paper_flops', 'predictions', 'dropout', 'step_flops', 'kept', 'StepCost',
-           'step_memory', 'has_formula', 'fake_networks', 'counted_parameters', 'shared_memory', 'step_cost',
-           'run_cost', 'resident', 'process_memory', 'Device', 'named_device', 'this_device', 'measured_device',
-           'RunPlan', 'plan_run', 'seconds_of', 'recipe_within', 'make_plan']
+           'Body', 'bodies', 'parameters', 'paper_flops', 'dropout', 'step_flops', 'kept', 'StepCost', 'step_memory',
+           'has_formula', 'fake_networks', 'counted_parameters', 'shared_memory', 'step_cost', 'run_cost', 'resident',
+           'process_memory', 'Device', 'named_device', 'this_device', 'measured_device', 'RunPlan', 'plan_run',
+           'seconds_of', 'recipe_within', 'make_plan']
 
 # %% ../../nbs/pretraining/26_plan.ipynb #d28135a2
 import json, math, re, sys
@@ -81,13 +81,6 @@ def paper_flops(
 # %% ../../nbs/pretraining/26_plan.ipynb #d63f14f0
 LOGITS, GPU_LOGITS = 2**25, 2**28 # Logits that are held at a time, as in `generator`
 
-def predictions(
-    hp:PretrainHParams, # Recipe
-    length:int, # Tokens of an example
-)->int:
-    "Masked positions of an example"
-    return max(1, int((hp.mask_prob+.005)*length))
-
 def dropout(
     hp:PretrainHParams, # Recipe
 )->tuple: # Of activations; of attention weights
@@ -102,7 +95,7 @@ def step_flops(
     gpu:bool=False, # Without the fast paths of a CPU
 )->float:
     "FLOPs of a forward and a backward pass"
-    (disc, gen), k, V = bodies(hp), predictions(hp, s), hp.vocab_size
+    (disc, gen), k, V = bodies(hp), max(1, hp.max_predictions(s)), hp.vocab_size
     linear = n*s*(2*disc.width**2 + 2*disc.width) + 2*n*k*gen.width*gen.embedding
     logits, attention = 2*n*k*gen.embedding*V, 0
     for h,f,layers,_,e,_ in (disc, gen):
@@ -148,7 +141,7 @@ def step_memory(
     bf16:bool=False, # Half precision
 )->tuple: # As in `StepCost`
     "Most bytes of a step, and of the large tensors of an evaluation"
-    (disc, gen), counts, k, V = bodies(hp), parameters(hp), predictions(hp, s), hp.vocab_size
+    (disc, gen), counts, k, V = bodies(hp), parameters(hp), max(1, hp.max_predictions(s)), hp.vocab_size
     number, e, at_a_time = 2 if bf16 else 4, gen.embedding, _at_a_time(k*V, gpu)
     copies = 18 if bf16 else 20 # bytes of a logit
     logits = 12*k*V*min(n, at_a_time) if gpu else copies*CHUNK*V
@@ -232,7 +225,7 @@ def _fake_batch(hp, n, length):
     import torch
     from electra_nbdev.method.masking import MaskedBatch
     def ids(*shape): return torch.zeros(shape, dtype=torch.int64)
-    k = predictions(hp, length)
+    k = max(1, hp.max_predictions(length))
     every = torch.ones(n, length, dtype=torch.bool)
     return MaskedBatch(ids(n, length), None, ids(n, length), ids(n, length), ids(n, k), ids(n, k),
                        torch.zeros(n, k), every, torch.zeros(n, k))

@@ -103,11 +103,8 @@ def ways_of(self:ScoreJob,
 
 # %% ../../nbs/scoring/45_request.ipynb #b6ee1775
 @patch
-def possible(self:ScoreJob,
-    model, # Its name
-    ways:tuple, # By which it gives likelihoods
-)->tuple: # Those for this job
-    "By what a model does the job"
+def possible(self:ScoreJob, model, ways):
+    "By what a model does the job, of the ways by which it gives likelihoods"
     return ways
 
 # %% ../../nbs/scoring/45_request.ipynb #4ad06eb0
@@ -193,7 +190,7 @@ class PairsJob(ScoreJob):
 
     def run(self): # A table
         "Print the accuracies, and write a row for each pair and way"
-        from electra_nbdev.scoring.pairs import compare_on_pairs
+        from electra_nbdev.scoring.ranking import compare_on_pairs
         found = compare_on_pairs(self.opened(), self.pairs, self.out, self.per)
         if self.out: print(f'rows in {self.out}, a picture in {Path(self.out).with_suffix(".png")}')
         return found
@@ -233,36 +230,26 @@ class NBestJob(ScoreJob):
         if self.tuned: check_tuned(self.tuned, self.lists, next(iter([*self.by, *ways]), None), ways)
         else: check_references(self.lists)
 
-    def run(self): # Indices that were chosen, or a table of word error rates
-        "Tune weights on lists with references, or apply tuned ones"
-        found = self.apply() if self.tuned else self.tune()
-        if self.out: print(f'rows in {self.out}')
-        return found
-
-# %% ../../nbs/scoring/45_request.ipynb #0863d007
+# %% ../../nbs/scoring/45_request.ipynb #c0de0004
 @patch
-def tune(self:NBestJob): # `DataFrame` of word error rates
-    "Tune weights, and report what they change"
-    from electra_nbdev.scoring.ranking import rerank_report, score_nbest
-    how, found = score_nbest(next(self.opened()), self.lists, self.out)
-    path = weights_path(self.out or 'FILE.jsonl')
-    print(rerank_report(*how, found))
-    print(f'weights in {path}: give them with --weights' if self.out else f'give --out to save the weights, in {path}')
-    return found
-
-# %% ../../nbs/scoring/45_request.ipynb #40f1b09f
-@patch
-def apply(self:NBestJob): # Word error rates; without references the indices that were chosen
-    "Re-rank by tuned weights, and print the chosen hypotheses where no file is asked for"
-    from electra_nbdev.scoring.ranking import apply_weights, rerank_report
-    tuned = self.tuned
-    if not tuned.weight: print('the weights keep the first hypotheses: tuning gained nothing beyond the interval')
-    chosen, found = apply_weights(next(self.opened()), self.lists, tuned, self.out)
-    for n,(o,i) in enumerate(zip(self.lists, chosen), 1):
-        if not self.out: print(f"{n if o.id is None else o.id}\t{o.hypotheses[i]}")
-    if found is None: return chosen
-    print(rerank_report(tuned.weight, tuned.bonus, found, f'with the weights in {self.asked.weights}'))
-    return found
+def run(self:NBestJob): # Table of word error rates; without references the indices that were chosen
+    "Tune weights on lists with references, or apply tuned ones"
+    from electra_nbdev.scoring.ranking import apply_weights, rerank_report, score_nbest
+    model, tuned, out = next(self.opened()), self.tuned, self.out
+    if tuned:
+        if not tuned.weight: print('the weights keep the first hypotheses: tuning gained nothing beyond the interval')
+        chosen, found = apply_weights(model, self.lists, tuned, out)
+        for n,(o,i) in enumerate(zip(self.lists, chosen), 1):
+            if not out: print(f"{n if o.id is None else o.id}\t{o.hypotheses[i]}")
+        how = tuned.weight, tuned.bonus, found, f'with the weights in {self.asked.weights}'
+        if found is not None: print(rerank_report(*how))
+    else:
+        how, found = score_nbest(model, self.lists, out)
+        path = weights_path(out or 'FILE.jsonl')
+        print(rerank_report(*how, found))
+        print(f'weights in {path}: give them with --weights' if out else f'give --out to save the weights, in {path}')
+    if out: print(f'rows in {out}')
+    return chosen if found is None else found
 
 # %% ../../nbs/scoring/45_request.ipynb #d3a37106
 JOBS = {o.name: o for o in (ShowJob, TextJob, PairsJob, NBestJob, ChoicesJob, SurprisalJob)}
