@@ -125,6 +125,21 @@ def test_bad_files(name, data, why, tmp_path):
     (tmp_path/name).write_bytes(data)
     with pytest.raises(InputError, match=why): docs(tmp_path/name)
 
+def test_fields_within_objects(tmp_path):
+    "A name with a dot leads into an object, unless a field has that very name"
+    rows = [{'meta': {'text': 'Owls.'}}, {'meta.text': 'Larks.'}, {'meta': {'text': None}}]
+    (tmp_path/'a.jsonl').write_text(''.join(json.dumps(o)+'\n' for o in rows))
+    assert docs(Corpus(tmp_path/'a.jsonl', 'meta.text'))==[['Owls.'], ['Larks.']]
+    for lacking in ('meta.body', 'other.text', 'meta.text.more'):
+        with pytest.raises(InputError, match=f'line 1 has no `{lacking}`, it has meta'):
+            docs(Corpus(tmp_path/'a.jsonl', lacking))
+
+def test_an_array_and_a_table_of_pandas(tmp_path):
+    (tmp_path/'a.json').write_text(json.dumps([dict(text='Owls.')]))
+    with pytest.raises(InputError, match=r"jq -c '.\[\]' a.json > a.jsonl"): docs(tmp_path/'a.json')
+    (tmp_path/'a.tsv').write_text('id\ttext\n1\t"Owls ""hunt""."\n')
+    assert docs(tmp_path/'a.tsv')==[['Owls "hunt".']]
+
 def test_the_line_of_a_later_chunk(tmp_path):
     (tmp_path/'a.jsonl').write_bytes(jsonl()+b'{"text"\n')
     with pytest.raises(InputError, match=f'line {len(DOCS)+1} is no row'): docs(tmp_path/'a.jsonl', chunk_bytes=99)

@@ -1,5 +1,5 @@
 "A task of a table by command, and predictions that keep every column"
-import csv, json
+import csv, gzip, json
 
 import pandas as pd
 import pytest
@@ -68,8 +68,8 @@ def test_pairs_numbers_a_dev_set_and_a_name(home):
     learn = ft.load_finetuned(home/'numbers/my.data', 'cpu')
     assert learn.tasks['my.data'].labels is None and learn.tasks['my.data'].columns==('question', 'remark')
     said = typed('electra_predict --model numbers/sizes --input other.tsv --device cpu', home)
-    head, first = (o.split('\t') for o in said.out.splitlines()[:2])
-    assert head==[*NAMES, 'prediction'] and first[:5]==[str(o) for o in ROWS[0]], "nothing is quoted in a .tsv"
+    head, first = list(csv.reader(said.out.splitlines(), delimiter='\t'))[:2]
+    assert head==[*NAMES, 'prediction'] and first[:5]==[str(o) for o in ROWS[0]]
     bad(home, 'electra_predict --model numbers --input other.tsv --device cpu', 'several models', 'numbers/sizes')
 
 def test_what_labels_are_taken_for_is_said_and_can_be_changed(home):
@@ -186,10 +186,73 @@ def test_classes_of_a_datasets_object_keep_their_names():
     with pytest.raises(InputError, match='row 3 has no `label`'): tk.text_task('kinds', hidden)
 
 def test_tables_are_written_as_they_are_read(tmp_path):
-    rows = [dict(id='1', text='a "b" c'), dict(id='2', text='"so')]
-    for ending in ('.csv', '.tsv', '.jsonl'):
+    rows = [dict(id='1', text='a "b" c'), dict(id='2', text='"so'), dict(id='3', text='two\tcells,\nor "three"')]
+    for ending,sep in {'.csv': ',', '.tsv': '\t', '.jsonl': None}.items():
         write(tmp_path/f'a{ending}', PREDICTION_FORMS[ending](rows))
         assert [o for _,o in read_table(tmp_path/f'a{ending}', ['text'])]==rows
+        if sep: assert pd.read_csv(tmp_path/f'a{ending}', sep=sep, dtype=str).to_dict('records')==rows
+
+# Tables of spreadsheets and of pandas (read_table is what fine-tuning and predicting read by)
+
+REVIEWS = [dict(text=f'The film {i} was {"good" if i%2 else "dull"}, "really"', label=str(i%2)) for i in range(12)]
+
+PLAIN = [dict(text=o['text'].replace('"', ''), label='1') for o in REVIEWS]
+
+def as_pandas(rows, **how): return pd.DataFrame(rows).to_csv(index=False, **how)
+
+@pytest.mark.parametrize('name,text', {
+    'quotes and tabs': ('a.tsv', as_pandas(REVIEWS, sep='\t')),
+    'everything in quotes': ('a.tsv', as_pandas(REVIEWS, sep='\t', quoting=csv.QUOTE_ALL)),
+    'numbers without quotes': ('a.tsv', as_pandas([o | dict(label=1) for o in REVIEWS], sep='\t',
+                                                  quoting=csv.QUOTE_NONNUMERIC)),
+    'quotes for no reason': ('b.tsv', '"text"\t"label"\n' + ''.join(f'"{o["text"]}"\t"1"\n' for o in PLAIN)),
+    'not quoted, as GLUE': ('a.tsv', as_pandas(REVIEWS, sep='\t', quoting=csv.QUOTE_NONE)),
+    'commas': ('a.csv', as_pandas(REVIEWS)),
+    'line ends of Windows': ('a.csv', as_pandas(REVIEWS, lineterminator='\r\n')),
+    'a mark at the beginning': ('a.csv', '\ufeff' + as_pandas(REVIEWS))}.values(), ids=str)
+def test_what_others_write_is_read_as_written(name, text, tmp_path):
+    (tmp_path/name).write_bytes(text.encode())
+    expected = [o['text'] for o in (PLAIN if name=='b.tsv' else REVIEWS)]
+    assert [o['text'] for _,o in read_table(tmp_path/name, ['text', 'label'])]==expected
+
+def test_lone_quotation_marks_of_glue_stay(tmp_path):
+    "Also where a field looks as if it was quoted"
+    texts = ['"Good."', '"Good," he said.', 'He said "no".', 'a 5" disk', '""']
+    for some in (texts, texts[:1]+['plain'], texts[3:], texts[:2]):
+        write(tmp_path/'a.tsv', '\n'.join(['text\tlabel', *(f'{o}\tx' for o in some)]))
+        assert [o['text'] for _,o in read_table(tmp_path/'a.tsv', ['text'])]==some
+
+@pytest.mark.parametrize('ending', ['.csv.gz', '.tsv.gz', '.jsonl.gz', '.txt.gz'])
+def test_compressed_tables_are_read(ending, tmp_path):
+    rows = dict(csv=as_pandas(REVIEWS), tsv=as_pandas(REVIEWS, sep='\t'),
+                jsonl=''.join(json.dumps(o)+'\n' for o in REVIEWS), txt=''.join(o['text']+'\n' for o in REVIEWS))
+    (tmp_path/f'a{ending}').write_bytes(gzip.compress(rows[ending.split('.')[1]].encode()))
+    assert [o['text'] for _,o in read_table(tmp_path/f'a{ending}', ['text'])]==[o['text'] for o in REVIEWS]
+    (tmp_path/f'b{ending}').write_bytes(gzip.compress(b'text\n'*9999)[:-20])
+    with pytest.raises(InputError, match='is damaged after line'): read_table(tmp_path/f'b{ending}', ['text'])
+
+@pytest.mark.parametrize('code', ['utf-16', 'utf-16-le', 'utf-16-be', 'utf-32'])
+@pytest.mark.parametrize('skip', [False, True])
+def test_other_encodings_are_refused_with_a_cure(code, skip, tmp_path):
+    "Leaving rows out is no cure: no row can be read"
+    for name in ('a.csv', 'a.tsv', 'a.txt', 'a.jsonl'):
+        (tmp_path/name).write_bytes(as_pandas(REVIEWS).encode(code))
+        with pytest.raises(InputError, match='line 1: .*(zero byte|not UTF-8).*iconv') as e:
+            read_table(tmp_path/name, ['text'], skip_bad=skip)
+        assert 'skip_bad' not in str(e.value)
+
+@pytest.mark.parametrize('text', ['text;label\n"The film";0\n', '\ufefftext;label\nThe film;0,5\n',
+                                  'id;text;label\n1;"a ""b""";x\n'])
+def test_semicolons_are_called_so_first(text, tmp_path):
+    write(tmp_path/'a.csv', text)
+    with pytest.raises(InputError, match='separate columns with commas .and write decimals with points'):
+        read_table(tmp_path/'a.csv', ['text'])
+
+def test_an_array_of_json_has_a_cure_one_can_type(tmp_path):
+    for text in (json.dumps(REVIEWS), json.dumps(REVIEWS, indent=1)):
+        write(tmp_path/'a.jsonl', text)
+        with pytest.raises(InputError, match=r"jq -c '.\[\]' a.json > a.jsonl"):
+            read_table(tmp_path/'a.jsonl', ['text'])
 
 def test_half_a_surrogate_pair(tmp_path):
     "What is left of an emoji where somebody cut a text"

@@ -20,8 +20,9 @@ from fastcore.basics import patch
 
 from ..engine.files import (InputError, atomic_folder, cache_dir, check_choice, digest, digest_of,
                                         known_facts, one_line, suggest)
-from ..engine.rows import (FORMATS, TABLES, byte_lines, check_prose, column_texts, decoded, delimited,
-                                       file_blocks, file_kind, format_of, json_row, lacking)
+from ..engine.rows import (FORMATS, TABLES, BadRows, byte_lines, check_prose, column_texts, decoded,
+                                       delimited, fields_of, file_blocks, file_kind, format_of, json_row, lacking,
+                                       text_lines, value_of)
 
 # %% ../../nbs/data/12_text.ipynb #3314cfd5
 def _folder_files(path):
@@ -116,12 +117,17 @@ def _texts(lines, form, field, where, on_bad):
     "Texts of the rows on some numbered lines"
     def bad(n, why): on_bad(n, f'is no row: {why}')
     if form=='jsonl': rows = _objects(lines, bad)
-    else: rows = delimited((o.removesuffix('\r').removeprefix('\ufeff') for _,o in lines), where, bad, **TABLES[form])
+    else:
+        how = fields_of(form, (o for _,o in text_lines(where, BadRows(where, True))))
+        rows = delimited((o.removesuffix('\r').removeprefix('\ufeff') for _,o in lines), where, bad, **how)
     for n,row in rows:
-        if field not in row and form in TABLES: raise InputError(f'{where} {lacking(field, row)}')
-        if field not in row: on_bad(n, lacking(field, row))
-        elif isinstance(row[field], str|None): yield row[field]
-        else: on_bad(n, f'has {type(row[field]).__name__} in `{field}`, not text; name another with `field`')
+        try: text = value_of(row, field)
+        except KeyError:
+            if form in TABLES: raise InputError(f'{where} {lacking(field, row)}') from None
+            on_bad(n, lacking(field, row))
+            continue
+        if isinstance(text, str|None): yield text
+        else: on_bad(n, f'has {type(text).__name__} in `{field}`, not text; name another with `field`')
 
 def _documents(texts):
     "Lines of texts, None after each"

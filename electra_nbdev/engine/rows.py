@@ -6,13 +6,13 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/rows.html.md"""
 
 # %% auto #0
 __all__ = ['TABLES', 'FORMATS', 'file_kind', 'file_blocks', 'byte_lines', 'decoded', 'BadRows', 'text_lines', 'json_row',
-           'json_lines', 'delimited', 'column_texts', 'lacking', 'format_of', 'looks_like', 'check_prose',
-           'check_columns', 'table_rows', 'text_rows']
+           'json_lines', 'delimited', 'fields_of', 'column_texts', 'value_of', 'lacking', 'ending_of', 'format_of',
+           'looks_like', 'check_prose', 'check_columns', 'table_rows', 'text_rows']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import csv, json, re
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +61,8 @@ def decoded(
 )->str:
     "UTF-8 text of a line, or a `ValueError` that says what is wrong with it"
     if len(line)>_LONGEST: raise ValueError(f'is longer than {_LONGEST>>20} MB; put each sentence on a line of its own')
-    if b'\0' in line: raise ValueError('has a zero byte: the file is binary, or UTF-16; only UTF-8 text is read')
+    if b'\0' in line:
+        raise ValueError('has a zero byte: the file is binary, or UTF-16 (`iconv -f utf-16 -t utf-8` converts it)')
     try: return line.decode()
     except UnicodeDecodeError as e:
         raise ValueError(f'is not UTF-8 (byte {line[e.start]:#x} at column {e.start+1}); '
@@ -93,14 +94,18 @@ def text_lines(
     path, # A file
     bad:BadRows|None=None, # For lines that are no UTF-8; None: they are an error
 ): # Yields (number from 1, line without its end)
-    "Lines of a text file, each decoded alone"
+    "Lines of a text file, plain or compressed, each decoded alone"
     if not Path(path).is_file(): raise InputError(f"there is no file {path}")
     bad = bad or BadRows(path, None)
-    with open(path, 'rb') as f:
-        for i,o in enumerate(f, 1):
-            if i==1: o = o.removeprefix(b'\xef\xbb\xbf')
-            try: yield i, o.removesuffix(b'\n').removesuffix(b'\r').decode()
-            except UnicodeDecodeError as e: bad(i, f"byte {e.start+1} is not UTF-8")
+    i = 0
+    try:
+        for i,o in enumerate(byte_lines(file_blocks(path, file_kind(path))), 1):
+            if i==1 and b'\0' in o: bad = BadRows(path, None) # no line of it can be read
+            try: yield i, decoded(o.removesuffix(b'\r')).removeprefix('\ufeff' if i==1 else '')
+            except ValueError as e: bad(i, str(e))
+    except OSError as e:
+        if e.errno is None: raise InputError(f"{path} is damaged after line {i}: {e}; fetch it again") from e
+        raise
 
 # %% ../../nbs/engine/90_rows.ipynb #ba135145
 def json_row(
@@ -110,10 +115,17 @@ def json_row(
     try:
         row = json.loads(line)
         if '\\ud' in line.lower(): json.dumps(row, ensure_ascii=False).encode() # half a surrogate pair is no text
-    except (ValueError, RecursionError) as e: raise ValueError(f"not JSON ({e})") from None
+    except (ValueError, RecursionError) as e:
+        cure = _ONE_A_LINE if line.lstrip()[:1]=='[' else ''
+        raise ValueError(f"not JSON ({e}){cure}") from None
     if isinstance(row, dict): return row
-    raise ValueError('a row has to be an object, such as {"text": "..."}')
+    raise ValueError('a row has to be an object, such as {"text": "..."}' + _ONE_A_LINE*_is_array(row))
 
+def _is_array(row): return isinstance(row, list) and bool(row) and isinstance(row[0], dict)
+
+_ONE_A_LINE = "; `jq -c '.[]' a.json > a.jsonl` writes the objects of an array a line each"
+
+# %% ../../nbs/engine/90_rows.ipynb #da7fd119
 def json_lines(
     path, # A file
     bad:BadRows|None=None, # For lines that hold no object; None: they are an error
@@ -137,7 +149,7 @@ def delimited(
     reader = csv.reader((o+'\n' for o in lines), strict=True, **how)
     for row in _parsed(reader, bad):
         if not row: continue # a blank line
-        if names is None: names = _header(where, row)
+        if names is None: names = _header(where, row, how['delimiter'])
         elif len(row)!=len(names): bad(reader.line_num, f"{len(row)} columns instead of {len(names)}")
         else: yield reader.line_num, dict(zip(names, row))
 
@@ -148,8 +160,11 @@ def _parsed(reader, bad):
         except StopIteration: return
         except csv.Error as e: bad(reader.line_num, f"{e}; is a quotation mark missing?")
 
-def _header(where, names):
+def _header(where, names, delimiter):
     "Names of columns, each only once"
+    if len(names)==1 and ';' in names[0] and delimiter==',':
+        raise InputError(f"{where} has one column, `{names[0]}`; separate columns with commas (and write decimals with "
+                         "points), or with tabs in a .tsv")
     twice = [o for o in dict.fromkeys(names) if o and names.count(o)>1]
     if twice: raise InputError(f"{where} has several columns `{twice[0]}`; rename them")
     return names
@@ -158,6 +173,34 @@ def _header(where, names):
 csv.field_size_limit(2**31-1) # a text may be long
 
 TABLES = dict(csv=dict(delimiter=','), tsv=dict(delimiter='\t', quoting=csv.QUOTE_NONE)) # How their fields are divided
+
+# %% ../../nbs/engine/90_rows.ipynb #431b70d3
+_QUOTED = re.compile(r'(?:^|(?<=\t))"(?:[^"]|"")*"(?=\t|$)') # A field of a line with tabs
+
+def _pieces_in_quotes(lines):
+    "Lines with quotation marks, those of one quoted field together"
+    open_field = []
+    for line in lines:
+        if not open_field and '"' not in line: continue
+        open_field.append(line)
+        if '\n'.join(open_field).count('"')%2 and len(open_field)<100: continue
+        yield '\n'.join(open_field)
+        open_field = []
+    if open_field: yield '\n'.join(open_field)
+
+def fields_of(
+    form:str, # `csv` or `tsv`
+    lines, # Of the file, without their ends; read for a TSV only, as far as it takes
+)->dict: # For `csv.reader`
+    "How the fields of a table are divided: a TSV is quoted if no quotation mark is outside of a quoted field"
+    if form!='tsv': return TABLES[form]
+    lines = iter(lines)
+    head = next(lines, '')
+    needed = not _QUOTED.sub('', head).strip('\t') # all of the header is quoted, or some field has to be
+    for piece in _pieces_in_quotes(chain([head], lines)):
+        if '"' in _QUOTED.sub('', piece): return TABLES['tsv']
+        needed = needed or any('""' in o[1:-1] or '\t' in o or '\n' in o for o in _QUOTED.findall(piece))
+    return dict(delimiter='\t') if needed else TABLES['tsv']
 
 # %% ../../nbs/engine/90_rows.ipynb #2dfc255b
 _GROUP = 1000 # Rows that are read at once
@@ -208,6 +251,16 @@ def _check_text(path, schema, field):
     if kind not in texts:
         raise InputError(f"{path}: the column `{field}` holds {kind}, not text; name another with `field`")
 
+# %% ../../nbs/engine/90_rows.ipynb #920d4143
+def value_of(
+    row:dict, # Of a JSON-lines file or of a table
+    field:str, # Name of a field; dots lead into objects, as in `meta.text`
+):
+    "Value of a field; a `KeyError` if there is none"
+    outer, _, inner = field.partition('.')
+    if field in row or not inner or not isinstance(row.get(outer), dict): return row[field]
+    return value_of(row[outer], inner)
+
 def lacking(
     field:str, # The name that is asked for
     known, # Those that are there
@@ -222,13 +275,19 @@ FORMATS = 'text', 'jsonl', 'csv', 'tsv', 'parquet', 'arrow'
 _ENDINGS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'csv', '.tsv': 'tsv',
             '.parquet': 'parquet', '.arrow': 'arrow', '.feather': 'arrow'}
 
+def ending_of(
+    name, # Of a file
+)->str: # Such as `.csv`
+    "The ending of a name, before that of a compression"
+    path = Path(name)
+    return (Path(path.stem) if path.suffix.lower() in ('.gz', '.zst', '.zstd') else path).suffix.lower()
+
+# %% ../../nbs/engine/90_rows.ipynb #33befd8e
 def format_of(
     name, # Of a file
 )->str: # One of `FORMATS`
     "What a file holds, by its name"
-    path = Path(name)
-    if path.suffix.lower() in ('.gz', '.zst', '.zstd'): path = path.with_suffix('')
-    return _ENDINGS.get(path.suffix.lower(), 'text')
+    return _ENDINGS.get(ending_of(name), 'text')
 
 # %% ../../nbs/engine/90_rows.ipynb #1ceed7a3
 _BINARY = {b'PAR1': 'Parquet', b'ARROW1': 'Arrow', b'PK\x03\x04': 'a zip archive', b'%PDF': 'PDF',
@@ -275,7 +334,7 @@ _CURES = {'JSON lines': 'give `format` jsonl, or name it .jsonl',
           'TSV': 'give `format` tsv, or name it .tsv', 'a tar archive': 'unpack it (`tar xf` does it)',
           'a zip archive': 'unpack it (`unzip` does it)', 'bz2': 'unpack it (`bunzip2` does it)',
           'xz': 'unpack it (`unxz` does it)',
-          'JSON': 'write an object a line (`jq -c .[]` does it) and name it .jsonl'}
+          'JSON': "write an object a line (`jq -c '.[]' a.json > a.jsonl` does it for an array)"}
 
 def check_prose(
     where, # File, for the message
@@ -298,8 +357,6 @@ def check_columns(
     known = [str(o) for o in known]
     for o in columns:
         if o in known: continue
-        if len(known)==1 and ';' in known[0]:
-            raise InputError(f"{where} has one column, `{known[0]}`; separate columns with commas, in a .tsv with tabs")
         raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}"
                          + (f'; {cure}' if cure else f'.{suggest(o, known)}'))
 
@@ -312,7 +369,9 @@ def table_rows(
     "Rows of a file; those of a text have the column `text`"
     kind, lines = format_of(path), text_lines(path, bad)
     if kind=='jsonl': return json_lines(path, bad)
-    if kind in TABLES: return delimited((o for _,o in lines), path, bad, names, **TABLES[kind])
+    if kind in TABLES:
+        how = fields_of(kind, (o for _,o in text_lines(path, BadRows(path, True))))
+        return delimited((o for _,o in lines), path, bad, names, **how)
     return ((i, dict(text=o)) for i,o in lines)
 
 # %% ../../nbs/engine/90_rows.ipynb #8b21e6c4

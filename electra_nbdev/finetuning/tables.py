@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..data.text import is_held_out
 from ..engine.files import InputError, check_choice, file_name, one_line
-from ..engine.rows import BadRows, check_columns, table_rows
+from ..engine.rows import BadRows, check_columns, ending_of, table_rows
 from .recipe import task_defaults
 
 # %% ../../nbs/finetuning/31_tables.ipynb #eebb6926
@@ -31,7 +31,7 @@ def read_table(
 )->list: # (line, {name: value}) of each row
     "Rows of a file"
     path, bad, found = Path(path), BadRows(path, skip_bad), []
-    check_choice(f'the ending of {path}', path.suffix, TABLE_ENDINGS)
+    check_choice(f'the ending of {path}', ending_of(path), TABLE_ENDINGS)
     rows = table_rows(path, bad, names)
     first = next(rows, None)
     if first is None: raise InputError(f"{path} is empty: it has no rows")
@@ -57,15 +57,13 @@ def is_question_table(
 # %% ../../nbs/finetuning/31_tables.ipynb #310823b3
 def as_table(
     answers, # Dicts, or a data frame
-    sep:str='\t', # Between columns; with tabs nothing is quoted, as in the files that are read
+    sep:str='\t', # Between columns
 )->str:
     "Predictions as text with a header; the items of a list are joined by spaces"
     def cell(o):
-        text = ' '.join(map(str, o)) if isinstance(o, (list, tuple)) else '' if o is None or o!=o else str(o)
-        return re.sub('[\t\r\n]', ' ', text) if sep=='\t' else text
+        return ' '.join(map(str, o)) if isinstance(o, (list, tuple)) else '' if o is None or o!=o else str(o)
     import pandas as pd # takes a quarter of a second, which a wrong column does not need
-    how = dict(quoting=csv.QUOTE_NONE, quotechar=None) if sep=='\t' else {}
-    return pd.DataFrame(answers, dtype=object).map(cell).rename(columns=cell).to_csv(sep=sep, index=False, **how)
+    return pd.DataFrame(answers, dtype=object).map(cell).rename(columns=cell).to_csv(sep=sep, index=False)
 
 def _as_jsonl(answers):
     "Predictions as JSON lines"
