@@ -316,8 +316,8 @@ class LengthSchedule(Callback):
             if done and not self.learn.n_accumulated: self.extend(done-1, length)
         self.learn.xb = *split_sequences(ids, a, length), *rest
 
-    def after_fit(self):
-        "When the run ends, the positions that no sequence had"
+    def after_train(self):
+        "With the last update, before anything is evaluated or saved, the positions that no sequence had"
         if self.learn.n_updates==self.n_updates: self.extend(self.n_updates, 2**31)
 
 # %% ../../nbs/data/15_batches.ipynb #30936c68

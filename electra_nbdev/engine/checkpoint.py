@@ -258,6 +258,7 @@ def only_writer(
             file.write_text(f'process {os.getpid()} on {socket.gethostname()}', encoding='utf-8')
         try: yield
         finally:
+            with suppress(OSError): os.truncate(file, 0)
             if new and os.listdir(run)==['.lock']: shutil.rmtree(run, ignore_errors=True)
 
 def _held(file, run):
