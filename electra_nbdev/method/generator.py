@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/generator.html.md"""
 __all__ = ['GLOROT', 'LOGITS', 'GPU_LOGITS', 'mlm_step', 'mlm_nll', 'gumbel', 'sample_gumbel_max', 'sample_inverse_cdf',
            'sample_tokens', 'generator_config', 'official_init_', 'gather_positions', 'context_of',
            'inputs_for_documents', 'segments_for', 'inputs_for', 'hidden_states', 'given_hidden', 'masked_logits',
-           'in_parts', 'Prediction', 'top_and_entropy', 'predict_at', 'UniformGenerator', 'predict_masked']
+           'in_parts', 'Prediction', 'top_and_entropy', 'predict_masked', 'UniformGenerator']
 
 # %% ../../nbs/method/02_generator.ipynb #94b3a3d3
 import math
@@ -271,19 +271,20 @@ def top_and_entropy(
     logp = logits.float().log_softmax(-1)
     return logp.argmax(-1), -(logp.exp()*logp).sum(-1)
 
-# %% ../../nbs/method/02_generator.ipynb #975f7031
-def predict_at(
-    generator:nn.Module, # A Hugging Face masked language model
-    hidden:Tensor, # Output of its body, (bs, sl, h)
+# %% ../../nbs/method/02_generator.ipynb #b35b1275
+def predict_masked(
+    generator, # A Hugging Face masked language model, or what has a `predict_masked` of its own
     mb:MaskedBatch, # Masked batch
-    step=mlm_step, # Loss and samples of a training step
-    training:bool|None=None, # Whether this is a training step; None: the generator's mode says it
+    training:bool, # Whether this is a training step
+    step=None, # Loss and samples of a training step, `mlm_step` if None
     **sampling, # `temperature`, `disallow_correct`
 )->Prediction:
-    "Predict the masked positions from hidden states"
-    count = mb.weights.sum()
-    if generator.training if training is None else training:
-        total, nll, sampled = step(generator, hidden, mb, **sampling)
+    "What a generator of any kind predicts for a masked batch"
+    own = getattr(generator, 'predict_masked', None)
+    if own: return own(mb, training, step, **sampling)
+    hidden, count = hidden_states(generator, mb.masked_ids, *context_of(mb)), mb.weights.sum()
+    if training:
+        total, nll, sampled = (step or mlm_step)(generator, hidden, mb, **sampling)
         return Prediction(total, count, nll, sampled)
     def part(hidden, positions, targets, u):
         logits = masked_logits(generator, hidden, positions)
@@ -303,20 +304,6 @@ class UniformGenerator:
     def sample(self, originals, u, disallow_correct=False): # as `sample_tokens`
         drawn = (u*(self.vocab_size-disallow_correct)).long()
         return drawn + (drawn>=originals) if disallow_correct else drawn
-
-# %% ../../nbs/method/02_generator.ipynb #b35b1275
-def predict_masked(
-    generator, # A Hugging Face masked language model, or what has a `predict_masked` of its own
-    mb:MaskedBatch, # Masked batch
-    training:bool, # Whether this is a training step
-    step=None, # Loss and samples of a training step, `mlm_step` if None
-    **sampling, # `temperature`, `disallow_correct`
-)->Prediction:
-    "What a generator of any kind predicts for a masked batch"
-    own = getattr(generator, 'predict_masked', None)
-    if own: return own(mb, training, step, **sampling)
-    hidden = hidden_states(generator, mb.masked_ids, *context_of(mb))
-    return predict_at(generator, hidden, mb, step or mlm_step, training, **sampling)
 
 # %% ../../nbs/method/02_generator.ipynb #b780ab79
 @patch
