@@ -307,7 +307,7 @@ class UniformGenerator:
 
 # %% ../../nbs/method/02_generator.ipynb #b780ab79
 @patch
-def predict_masked(self:UniformGenerator, mb, training, step=None, temperature=1., disallow_correct=False):
+def predict_masked(self:UniformGenerator, mb, training, step=None, disallow_correct=False, **_):
     "The same for all masked positions; nothing is learnt, and no temperature changes it"
     log_v = torch.full_like(mb.weights, math.log(self.vocab_size))
     sampled = self.sample(mb.targets, mb.u, disallow_correct)

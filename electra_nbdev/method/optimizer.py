@@ -121,7 +121,8 @@ class ElectraAdam(torch.optim.AdamW):
                 self.state[p].update(step=first, **zeros)
         groups, self.param_groups = self.param_groups, joined_groups(self.param_groups)
         if self.rates: # which a captured step reads when it is replayed
-            for g,rate in zip(self.param_groups, self.rates, strict=True): g.update(lr=rate, capturable=True)
+            for g,rate in zip(self.param_groups, self.rates, strict=True):
+                g.update(lr=rate, capturable=True)
         try: return super().step(closure)
         finally: self.param_groups = groups
 
