@@ -128,17 +128,8 @@ def _head_grads(g, q, k, v, w, keep, scale):
 # %% ../../nbs/engine/96_fast.ipynb #ddf16e84
 ATTENTION, SDPA = 'electra_nbdev', 'electra_nbdev_sdpa' # In `transformers`: our attention; torch's with our masks
 
-def electra_attention(
-    module:nn.Module, # Hugging Face's attention layer
-    query:Tensor, # (bs, heads, sl, d)
-    key:Tensor, # (bs, heads, sl, d)
-    value:Tensor, # (bs, heads, sl, d)
-    attention_mask:Tensor|None, # True where a query may look
-    dropout:float=0., # Share of the weights to drop
-    scaling:float|None=None, # Of the scores, 1/sqrt(d)
-    **kwargs, # What `transformers` passes to every attention
-)->tuple: # Output (bs, sl, heads, d), and None for the weights
-    "torch's attention, or ours where its dropout is slow"
+def electra_attention(module, query, key, value, attention_mask, dropout=0., scaling=None, **kwargs):
+    "torch's attention as `transformers` calls it, or ours where its dropout is slow"
     given = attention_mask is not None
     if 0<dropout<1 and use_packed_dropout(query) and not (given and attention_mask.is_floating_point()):
         causal = (kwargs.get('is_causal') or module.is_causal) and not given
@@ -149,13 +140,8 @@ def electra_attention(
     return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
 
 # %% ../../nbs/engine/96_fast.ipynb #4d2b7a90
-def unread_mask(
-    *args, # Sizes
-    attention_mask:Tensor|None=None, # True on real tokens, (bs, sl)
-    allow_is_bidirectional_skip:bool=False, # Whether the mask may be left out where there is no padding
-    **kwargs, # What `transformers` passes to every function that makes masks
-)->Tensor|None: # True where a query may look, (bs, 1, sl, sl)
-    "torch's attention mask; whether there is padding is read on a CPU only"
+def unread_mask(*args, attention_mask=None, allow_is_bidirectional_skip=False, **kwargs):
+    "torch's attention mask as `transformers` makes it; whether there is padding is read on a CPU only"
     skip = allow_is_bidirectional_skip and (attention_mask is None or attention_mask.device.type=='cpu')
     return sdpa_mask(*args, attention_mask=attention_mask, allow_is_bidirectional_skip=skip, **kwargs)
 

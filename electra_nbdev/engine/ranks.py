@@ -17,11 +17,14 @@ from functools import cache
 import numpy as np
 import torch
 import torch.distributed as dist
+from accelerate import PartialState
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import MixedPrecision
 from fastcore.basics import patch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .files import InputError
 from .models import device_of
@@ -46,7 +49,6 @@ def join_processes(
     if ':' in str(device):
         raise InputError(f"`device` is {device!r}, but each of several processes takes a device of its own; "
                          f"give `device` {kind}, or leave it out")
-    from accelerate import PartialState
     state = PartialState(cpu=kind=='cpu')
     atexit.register(state.destroy_process_group)
     return torch.device('cpu') if kind=='cpu' else state.device
@@ -161,9 +163,7 @@ def shard_weights(
     device:torch.device, # Of this process
 ):
     "Leave to each process its share of every parameter: a group for each layer, and one for all the rest"
-    from torch.distributed.device_mesh import init_device_mesh # takes a second
-    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-    from transformers.modeling_layers import GradientCheckpointingLayer
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method # of some builds of torch
     if isinstance(model, FSDPModule): return
     warnings.filterwarnings('ignore', 'FSDP2-wrapped module') # returned logits that are a view; nothing writes to them
     mesh = init_device_mesh(device.type, (n_processes(),))

@@ -39,6 +39,10 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         residual_energies=False) # Energies are -log q of the towers plus what the network says
     folder, packed = 'electric', True
 
+    @property
+    def residual(self): # older files do not name it
+        return self.config.arguments.get('residual_energies', False)
+
     def step(self, mb): # write noise into the text, and tell which tokens are noise
         noise, mb = self.choose_noise(mb)
         how = self.training, self.head_step
@@ -104,12 +108,6 @@ def noise_prob(
     else: n, c = (count_in_documents(o, mb.documents) for o in (noise_mask(mb), mb.candidates))
     c = c.clamp(min=1)
     return n/c if duplicates=='distinct' else 1-(1-1/c)**n
-
-# %% ../../nbs/method/07_electric.ipynb #ae704b1b
-@patch(as_prop=True)
-def residual(self:NoiseContrastiveEstimation)->bool:
-    "Whether the network only adds to what the towers say; older files do not name it"
-    return self.config.arguments.get('residual_energies', False)
 
 # %% ../../nbs/method/07_electric.ipynb #8bb4690d
 @patch

@@ -339,15 +339,6 @@ def mask_at(self:MaskTokens,
     starts, full = self.word_starts, self.no_padding
     return mask_examples(ids, segment_a_length, *how, rand, starts, lengths, full)
 
-# %% ../../nbs/method/01_masking.ipynb #83c13327
-@patch
-def random_of_evaluation(self:MaskTokens,
-    ids:Tensor, # Token ids of this process, (bs, sl)
-)->KeyedRandom:
-    "Uniform numbers for the examples of a held-out batch, the same in every evaluation"
-    first = getattr(self.dl, 'first', 0)
-    return KeyedRandom(self.seed, 1, self.iter, first=first, device=ids.device)
-
 # %% ../../nbs/method/01_masking.ipynb #3376eada
 @patch
 def mask_held_out(self:MaskTokens,
@@ -355,8 +346,10 @@ def mask_held_out(self:MaskTokens,
     segment_a_length:Tensor|None=None, # As for `mask_examples`
     lengths:Tensor|None=None, # As for `mask_examples`
 )->MaskedBatch:
-    "Mask a held-out batch, at a rate of its own"
-    how = self.special_ids, EVAL_MASK_PROB, self.duplicates, self.random_of_evaluation(ids)
+    "Mask a held-out batch at a rate of its own, in every evaluation alike"
+    first = getattr(self.dl, 'first', 0)
+    rand = KeyedRandom(self.seed, 1, self.iter, first=first, device=ids.device)
+    how = self.special_ids, EVAL_MASK_PROB, self.duplicates, rand
     return mask_examples(ids, segment_a_length, *how, None, lengths, self.no_padding)
 
 # %% ../../nbs/method/01_masking.ipynb #03918d19

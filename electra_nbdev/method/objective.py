@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/objective.html.md"""
 
 # %% auto #0
 __all__ = ['ObjectiveConfig', 'Objective', 'StepOutput', 'tie_networks', 'share_embeddings', 'DisentangledEmbedding',
-           'disentangle', 'new_generator', 'new_discriminator', 'with_own_ties', 'shared_parameters', 'step_loss',
-           'ObjectiveStep', 'check_callbacks']
+           'disentangle', 'new_generator', 'new_discriminator', 'with_own_ties', 'step_loss', 'ObjectiveStep',
+           'check_callbacks']
 
 # %% ../../nbs/method/05_objective.ipynb #4a38ea96
 from dataclasses import dataclass
@@ -70,9 +70,13 @@ class Objective(PreTrainedModel):
         tie_networks(self.generator, self.discriminator, config.tie)
         self.register_buffer('run_fraction', torch.zeros(())) # from 0 to 1 in a run
         self.build()
-        self._tied_weights_keys = shared_parameters(self)
+        shared = find_tied_parameters(self)
+        self._tied_weights_keys = {name: first for first,*others in shared for name in others}
         self.post_init()
         self.all_tied_weights_keys = dict(self._tied_weights_keys) # and not those of the networks
+
+    def build(self): "Make and initialise parameters beside the two networks, in a subclass"
+    def _init_weights(self, module): "The networks have been initialised"
 
 # %% ../../nbs/method/05_objective.ipynb #99036255
 @dataclass
@@ -92,16 +96,6 @@ def __init_subclass__(cls:Objective, **kwargs):
     super(Objective, cls).__init_subclass__(**kwargs)
     cls.arguments = super(cls, cls).arguments | vars(cls).get('arguments', {})
     if 'step' in vars(cls): cls.packed = vars(cls).get('packed', False)
-
-# %% ../../nbs/method/05_objective.ipynb #205f859c
-@patch
-def build(self:Objective):
-    "Parameters beside the two networks; a subclass makes and initialises them here"
-
-# %% ../../nbs/method/05_objective.ipynb #b5c19910
-@patch
-def _init_weights(self:Objective, module):
-    "The networks have been initialised"
 
 # %% ../../nbs/method/05_objective.ipynb #07a27027
 @patch(as_prop=True)
@@ -303,13 +297,6 @@ def with_own_ties(
         part, _, attribute = name.rpartition('.')
         setattr(network.get_submodule(part), attribute, network.get_parameter(source))
     return network
-
-# %% ../../nbs/method/05_objective.ipynb #a6bc7966
-def shared_parameters(
-    model:nn.Module, # Of any kind
-)->dict: # {name: another name of the same parameter}
-    "What a model shares between its parts"
-    return {name: first for first,*others in find_tied_parameters(model) for name in others}
 
 # %% ../../nbs/method/05_objective.ipynb #b5af7e7e
 def step_loss(

@@ -119,7 +119,10 @@ class ElectraAdam(torch.optim.AdamW):
                 first = torch.full((), self.first_step, dtype=torch.float32, device=p.device)
                 zeros = dict(exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
                 self.state[p].update(step=first, **zeros)
-        groups, self.param_groups = self.param_groups, self.groups_of_step()
+        groups, self.param_groups = self.param_groups, joined_groups(self.param_groups)
+        if self.rates: # which a captured step reads when it is replayed
+            for g,rate in zip(self.param_groups, self.rates, strict=True):
+                g.update(lr=rate, capturable=True)
         try: return super().step(closure)
         finally: self.param_groups = groups
 
@@ -136,14 +139,6 @@ def joined_groups(
         rate, params = float(np.float32(some[0][1]['lr'])), [p for _,g in some for p in g['params']]
         return some[0][1] | dict(params=params, lr=rate, joined=tuple(i for i,_ in some))
     return [join(some) for some in same.values()]
-
-# %% ../../nbs/method/08_optimizer.ipynb #3050ecc5
-@patch
-def groups_of_step(self:ElectraAdam)->list:
-    "The groups that one step updates, with rates that a captured step reads when it is replayed"
-    groups = joined_groups(self.param_groups)
-    if self.rates is None: return groups
-    return [g | dict(lr=rate, capturable=True) for g,rate in zip(groups, self.rates, strict=True)]
 
 # %% ../../nbs/method/08_optimizer.ipynb #a0c98a96
 @patch
