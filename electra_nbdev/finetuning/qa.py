@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..engine.files import InputError, atomic_write
-from .recipe import FinetuneHParams, task_folder
+from .recipe import task_folder
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
 from .tables import QUESTIONS, is_question_table, read_table, refuse_columns

@@ -31,7 +31,7 @@ from ..data.tokenizer import text_backend
 from ..engine.files import InputError, atomic_write, check_choice
 from ..engine.rows import BadRows, text_lines
 from .questions import row_ends
-from .recipe import FinetuneHParams, task_folder
+from .recipe import task_folder
 from .tables import COLUMN_FORMS, from_hub, part_of, read_table, refuse_columns
 from .tasks import Feature, Task, completed, dense
 from ..method.generator import gather_positions
