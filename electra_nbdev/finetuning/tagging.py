@@ -387,13 +387,8 @@ def whole_rows(
     return rows
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #20b8f87a
-def official_rows(
-    pieces:list, # Ids of each word's pieces
-    head:list, # Ids before the text
-    tail:list, # Ids after it
-    max_length:int, # Tokens that fit
-)->list: # (ids, place of each word's first piece) of the one row
-    "A row that ends early (official: TaggingTask.featurize)"
+def official_rows(pieces:list, head:list, tail:list, max_length:int)->list:
+    "As `whole_rows`, but one row that ends early (official: TaggingTask.featurize)"
     ids, at = [], []
     for i,o in enumerate([head, *pieces, tail]):
         if len(pieces)+2+len(ids)+1>max_length: ids += tail; break
