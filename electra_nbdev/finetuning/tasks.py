@@ -315,9 +315,10 @@ def write_indexed(
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #b4c6b73d
 @patch
-def read(self:TextTask, path, skip_bad=False, rows=None,
+def read(self:TextTask, path, skip_bad=False,
     columns:tuple=(), # Of text and second text (or None), if they are not those in `columns` of the task
     names=None, # Of all columns of a file without a header
+    rows=None, # From `read_table`, if the file was read already
 )->list:
     "Texts to predict"
     columns = columns or self.columns
@@ -517,11 +518,11 @@ class GlueTask(TextTask):
     def read(self, path, skip_bad=False, rows=None)->list:
         "Texts of GLUE's own train, dev or test file (.tsv), or of a table with the names of the hub"
         o = LAYOUTS[self.name]
-        if Path(path).suffix!='.tsv': return super().read(path, skip_bad, rows)
+        if Path(path).suffix!='.tsv': return super().read(path, skip_bad, rows=rows)
         first = next((line.split('\t') for _,line in text_lines(path, BadRows(path, True))), [])
         is_row = len(first)==len(o.names) and not _row_problem(o, o.train, first)
         columns = o.own if set(o.own)<=set(first) else o.columns
-        return super().read(path, skip_bad, None, columns, o.names if is_row else None)
+        return super().read(path, skip_bad, columns, o.names if is_row else None)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #8c103be1
 def glue_task(
