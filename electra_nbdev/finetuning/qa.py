@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..engine.files import InputError, atomic_write
-from .recipe import FinetuneHParams, task_folder
+from .recipe import task_folder
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
 from .tables import QUESTIONS, is_question_table, read_table, refuse_columns
@@ -134,9 +134,16 @@ class QATask(Task):
         return replace(self, joint=hp.joint_prediction, classifier=hp.answerable_classifier,
                        from_start=hp.answerable_uses_start_logits, weight=hp.answerable_weight, beam=beam)
 
-    def head(self, width)->QAHead:
-        "A new head"
-        return QAHead(width, self.joint, self.classifier, self.from_start, self.beam)
+    def head(self, width): return QAHead(width, self.joint, self.classifier, self.from_start, self.beam)
+    def losses(self, out, target):
+        "Mean cross-entropy of start and end, plus the weighted loss of having no answer"
+        loss = sum(F.cross_entropy(out[o], target[o], reduction='none') for o in ('start', 'end'))/2
+        if not self.classifier: return loss
+        null = F.binary_cross_entropy_with_logits(out['null'], target['impossible'], reduction='none')
+        return loss + self.weight*null
+    def merge(self, trials):
+        "Mean probability of each answer, and the mean null score"
+        return [mean_spans(o, self.joint) for o in zip(*trials)]
 
 # %% ../../nbs/finetuning/37_qa.ipynb #f9952a46
 @patch
@@ -154,14 +161,6 @@ def features(self:QATask, examples, tok, hp)->Windows:
     windows = build_windows(examples, tok, hp)
     if len(windows): return windows
     raise InputError(f"{self.name}: no passage has a character that the tokenizer keeps; give at least one with text")
-
-# %% ../../nbs/finetuning/37_qa.ipynb #82d32a45
-@patch
-def losses(self:QATask, out, target)->Tensor:
-    "Mean cross-entropy of start and end, plus the weighted loss of having no answer"
-    loss = sum(F.cross_entropy(out[o], target[o], reduction='none') for o in ('start', 'end'))/2
-    if not self.classifier: return loss
-    return loss + self.weight*F.binary_cross_entropy_with_logits(out['null'], target['impossible'], reduction='none')
 
 # %% ../../nbs/finetuning/37_qa.ipynb #1c4e30d1
 def _say_silence(task, answers, hp):
@@ -413,12 +412,6 @@ def mean_spans(
     else: score = [(sum(v)+low*(n-len(v)))/n for v in scores.values()]
     i, j = np.array(list(scores) or np.zeros((0, 2)), np.int16).T
     return Spans(i, j, np.array(score, np.float32), float(np.mean([o.null for o in trials])))
-
-# %% ../../nbs/finetuning/37_qa.ipynb #2e047fc2
-@patch
-def merge(self:QATask, trials)->list:
-    "Mean probability of each answer, and the mean null score"
-    return [mean_spans(o, self.joint) for o in zip(*trials)]
 
 # %% ../../nbs/finetuning/37_qa.ipynb #cde4362e
 @patch

@@ -526,32 +526,24 @@ def build_windows(
 
 # %% ../../nbs/finetuning/36_questions.ipynb #638586ab
 @patch
-def of(self:Windows,
-    e:int, # Number of the question
-)->range: # Of windows
-    "Numbers of a question's windows"
+def of(self:Windows, e:int)->range:
+    "Numbers of the windows of question `e`"
     return range(*np.searchsorted(self.cuts[:,0], [e, e+1]).tolist())
 
 @patch
-def spans(self:Windows,
-    e:int, # Number of the question
-)->list: # (first token, number of tokens) of each
-    "Windows of a question"
+def spans(self:Windows, e:int)->list:
+    "(first token, number of tokens) of each window of question `e`"
     return [tuple(self.cuts[k,1:].tolist()) for k in self.of(e)]
 
 @patch
-def head(self:Windows,
-    e:int, # Number of the question
-)->int:
-    "Tokens of a row before the passage begins"
+def head(self:Windows, e:int)->int:
+    "Tokens of a row of question `e` before the passage begins"
     return int(self.facts[e,1])
 
 # %% ../../nbs/finetuning/36_questions.ipynb #31252918
 @patch
-def located(self:Windows,
-    e:int, # Number of the question
-)->list: # (first character, character after the last) of each token of its passage
-    "Where the tokens of a passage are in its text"
+def located(self:Windows, e:int)->list:
+    "(first character, character after the last) of each token of the passage of question `e`"
     passage = self.facts[e,2]
     if self.seen!=passage:
         self.seen = passage

@@ -73,9 +73,7 @@ def _check_arguments(self:FinetuneRequest):
 
 # %% ../../nbs/finetuning/35_request.ipynb #ffaab6a5
 @patch
-def _check_table(self:FinetuneRequest,
-    given:list, # Arguments about a table that were given
-):
+def _check_table(self:FinetuneRequest, given):
     "Refuse a table without its columns, and what only named tasks have"
     if lacking := [f'`{o}`' for o in ('text_column', 'label_column') if o not in given]:
         raise InputError(f"`csv` needs the names of its columns; give {' and '.join(lacking)}")
@@ -86,8 +84,8 @@ def _check_table(self:FinetuneRequest,
 
 # %% ../../nbs/finetuning/35_request.ipynb #a82b2f4e
 @patch
-def _networks(self:FinetuneRequest)->dict: # {name of a network: the tasks that it learns}
-    "What is to be trained"
+def _networks(self:FinetuneRequest)->dict:
+    "What is to be trained: {name of a network: the tasks that it learns}"
     tasks = self.task if isinstance(self.task, list|tuple) else [self.task] if self.task else []
     if self.csv: return {tasks[0] if tasks else Path(self.csv).stem: []}
     if not tasks: raise InputError(NO_TASK)
@@ -97,11 +95,8 @@ def _networks(self:FinetuneRequest)->dict: # {name of a network: the tasks that 
 
 # %% ../../nbs/finetuning/35_request.ipynb #144dea8d
 @patch
-def _job(self:FinetuneRequest,
-    networks:dict, # {folder: tasks}
-    together:Path|None, # Folder for the results of all networks
-): # `FinetuneJob`
-    "A job for networks, once recipe, model and folders were looked at"
+def _job(self:FinetuneRequest, networks, together):
+    "A job for {folder: tasks}, once recipe, model and folders were looked at; `together` is as in `FinetuneJob`"
     given = given_hparams(self.hparams, num_trials=self.trials, seed=self.seed,
                           write_test_outputs=self.predict_test or None, do_train=False if self.eval_only else None)
     given.pop('task_names', None) # of a recipe on disk
@@ -112,15 +107,12 @@ def _job(self:FinetuneRequest,
     for folder in networks:
         check_free(folder, 'trials', 'trial-*', 'evaluation.json')
         if training: check_trials(folder, self.recipe, **given)
-    return FinetuneJob(self.model, networks, together, self.recipe, given, self.data_dir, self.skip_bad_rows,
-                       dict(device=self.device, precision=self.precision, compile=self.compile))
+    return FinetuneJob(self, networks, together, given)
 
 # %% ../../nbs/finetuning/35_request.ipynb #54065346
 @patch
-def _table(self:FinetuneRequest,
-    name:str, # What the task is called
-)->dict: # For `task_of_texts`
-    "What the table of a task holds"
+def _table(self:FinetuneRequest, name)->dict:
+    "What the table of a task holds, for `task_of_texts`"
     columns = self.text_column, self.pair_column
     labels, examples = labelled_texts(name, self.csv, self.dev, None, *columns, self.label_column, self.regression,
                                       self.skip_bad_rows)
@@ -148,14 +140,10 @@ def _most_frequent(examples):
 @dataclass(frozen=True)
 class FinetuneJob:
     "A fine-tuning that was settled; nothing in it is asked again"
-    model:str|Path # Encoder to begin with, or a fine-tuned model to evaluate
+    asked:FinetuneRequest # Of which everything is checked
     networks:dict # {folder: the tasks that a network learns}
     together:Path|None # Folder for the results of all networks; None: each has only its own
-    preset:str # `official` or `paper`
     hparams:dict # Changes to the recipe
-    data_dir:str|Path|None # Where the data of named tasks are
-    skip_bad:bool # Leave unreadable rows out, and count them
-    how:dict # `device`, `precision`, `compile`
 
 # %% ../../nbs/finetuning/35_request.ipynb #0bc12104
 @patch
@@ -163,14 +151,16 @@ def run(self:FinetuneJob)->list: # `Trials` of each network; of an evaluation {t
     "Fine-tune, or evaluate; torch from here on"
     from electra_nbdev.finetuning.tasks import open_task, task_of_texts
     from electra_nbdev.finetuning.trials import evaluate_trials, train_networks
+    asked = self.asked
     def opened(task): # a name, what was read of a table, or a `Task`
-        if isinstance(task, str): return open_task(task, self.data_dir, self.skip_bad)
+        if isinstance(task, str): return open_task(task, asked.data_dir, asked.skip_bad_rows)
         return task_of_texts(**task) if isinstance(task, dict) else task
     networks = {k: [opened(o) for o in tasks] for k,tasks in self.networks.items()}
     if self.hparams.get('do_train') is not False:
-        return train_networks(self.model, networks, self.together, preset=self.preset, **self.how, **self.hparams)
+        return train_networks(asked.model, networks, self.together, preset=asked.recipe, device=asked.device,
+                              precision=asked.precision, compile=asked.compile, **self.hparams)
     changes = {k: v for k,v in self.hparams.items() if k in ('max_eval_rows', 'eval_batch_size')}
-    return [evaluate_trials(self.model, o, k, self.how['device'], **changes) for k,o in networks.items()]
+    return [evaluate_trials(asked.model, o, k, asked.device, **changes) for k,o in networks.items()]
 
 # %% ../../nbs/finetuning/35_request.ipynb #b892ab9d
 @patch

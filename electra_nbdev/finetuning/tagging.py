@@ -31,7 +31,7 @@ from ..data.tokenizer import text_backend
 from ..engine.files import InputError, atomic_write, check_choice
 from ..engine.rows import BadRows, text_lines
 from .questions import row_ends
-from .recipe import FinetuneHParams, task_folder
+from .recipe import task_folder
 from .tables import COLUMN_FORMS, from_hub, part_of, read_table, refuse_columns
 from .tasks import Feature, Task, completed, dense
 from ..method.generator import gather_positions
@@ -331,6 +331,18 @@ class TagTask(Task):
     source:object=None # From (split, hp) to a list of `TagExample`
     list_is_batch, writes_dev = False, True # a list of words is one sentence
 
+    def head(self, width): return TagHead(width, len(self.labels))
+    def losses(self, out, target):
+        "Cross-entropy of all words of a row together"
+        each = F.cross_entropy(out['logits'].float().transpose(1, 2), target['labels'], reduction='none')
+        return (each*target['mask']).sum(1)
+    def rows(self, out):
+        "Logits of the words of each row"
+        return [o[:n] for o,n in zip(out['logits'].float().cpu(), out['n'].tolist())]
+    def merge(self, trials):
+        "Mean probability of each label, as its logarithm"
+        return [torch.stack(o).softmax(-1).mean(0).log() for o in zip(*trials)]
+
 # %% ../../nbs/finetuning/38_tagging.ipynb #d0dc0a24
 def word_pieces(
     tok, # Tokenizer
@@ -375,13 +387,8 @@ def whole_rows(
     return rows
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #20b8f87a
-def official_rows(
-    pieces:list, # Ids of each word's pieces
-    head:list, # Ids before the text
-    tail:list, # Ids after it
-    max_length:int, # Tokens that fit
-)->list: # (ids, place of each word's first piece) of the one row
-    "A row that ends early (official: TaggingTask.featurize)"
+def official_rows(pieces:list, head:list, tail:list, max_length:int)->list:
+    "As `whole_rows`, but one row that ends early (official: TaggingTask.featurize)"
     ids, at = [], []
     for i,o in enumerate([head, *pieces, tail]):
         if len(pieces)+2+len(ids)+1>max_length: ids += tail; break
@@ -432,25 +439,6 @@ class TagHead(nn.Module):
         "A number for each label of each word"
         words = gather_positions(hidden, target['positions'])
         return dict(logits=self.dense(words), n=target['mask'].sum(1))
-
-# %% ../../nbs/finetuning/38_tagging.ipynb #5be2bd8f
-@patch
-def head(self:TagTask, width)->TagHead:
-    "A new head"
-    return TagHead(width, len(self.labels))
-
-# %% ../../nbs/finetuning/38_tagging.ipynb #ee04d3a9
-@patch
-def losses(self:TagTask, out, target)->Tensor:
-    "Cross-entropy of all words of a row together"
-    each = F.cross_entropy(out['logits'].float().transpose(1, 2), target['labels'], reduction='none')
-    return (each*target['mask']).sum(1)
-
-# %% ../../nbs/finetuning/38_tagging.ipynb #5ee0dc8a
-@patch
-def rows(self:TagTask, out)->list:
-    "Logits of the words of each row"
-    return [o[:n] for o,n in zip(out['logits'].float().cpu(), out['n'].tolist())]
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #aa5be65f
 @patch
@@ -591,12 +579,6 @@ def predicted(self:TagTask, features, outs)->list:
             phrases = tuple((kind, ' '.join(e.words[a:b+1])) for a,b,kind in spans_of(tags))
         predictions.append((e, TagPrediction(e.words, tuple(tags), tuple(probs.tolist()), phrases)))
     return predictions
-
-# %% ../../nbs/finetuning/38_tagging.ipynb #1f25fefa
-@patch
-def merge(self:TagTask, trials)->list:
-    "Mean probability of each label, as its logarithm"
-    return [torch.stack(o).softmax(-1).mean(0).log() for o in zip(*trials)]
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #857a61f0
 @patch

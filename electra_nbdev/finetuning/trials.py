@@ -93,17 +93,12 @@ class Trials:
         "Names of the tasks of the network"
         return list(self.first['metrics'])
 
-    def values(self,
-        task:str, # Name of a task
-        measure:str|None=None, # The one that counts if None
-    )->list:
-        "A number of each trial"
+    def values(self, task:str, measure:str|None=None)->list:
+        "A number of each trial for a task; without a measure the one that counts"
         return [o['metrics'][task][measure or self.main(task)] for o in self.records.values()]
 
-    def main(self,
-        task:str, # Name of a task
-    )->str:
-        "The measure that counts"
+    def main(self, task:str)->str:
+        "The measure that counts for a task"
         return next(iter(self.first['metrics'][task]))
 
 # %% ../../nbs/finetuning/34_trials.ipynb #15e83d44

@@ -91,10 +91,8 @@ def _names(given): return [*dict.fromkeys([given] if isinstance(given, str|Path)
 
 # %% ../../nbs/scoring/45_request.ipynb #4a8e8a89
 @patch
-def ways_of(self:ScoreJob,
-    model, # Its name
-)->tuple: # Names, the default first; empty for a model on the hub, which nobody has looked at
-    "By what a model scores; one that cannot do the job is refused"
+def ways_of(self:ScoreJob, model)->tuple:
+    "By what a model scores, the default first; empty on the hub; one that cannot do the job is refused"
     if str(model).startswith('hf:'): return ()
     ways = self.possible(model, ModelFolder(model).ways)
     for o in self.by:

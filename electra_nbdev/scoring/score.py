@@ -13,15 +13,12 @@ import math
 from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import groupby
-from pathlib import Path
 
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
-from ..data.tokenizer import (UNREAD, check_pieces, fingerprint, load_tokenizer, special_token_ids,
-                                          text_backend, warn_unknown, word_starts)
+from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, word_starts
 from ..engine.files import InputError
 from ..engine.models import device_of, max_input
 from ..networks.folder import ModelFolder

@@ -226,16 +226,13 @@ def line_contexts(
     context:str|None, # What stands before each of them, or a file with a line for each
 ): # One string for all texts, or a list
     "What the texts of a file are scored after"
-    if not context or not os.path.isfile(context): return _text_context(context) # a text may be too long for a name
-    found = [o for _,o in text_lines(context)]
-    if len(found)==texts.n: return found
-    raise InputError(f"{context} has {len(found):,} lines and {texts.path} {texts.n:,} texts; give a context for "
-                     "each, or one")
-
-# %% ../../nbs/scoring/40_score_files.ipynb #9a12e13e
-def _text_context(context):
-    "A context; what looks like the name of a file is refused"
-    if context and context.endswith(('.txt', '.tsv', '.csv', '.json', '.jsonl')) and len(context.split())==1:
+    if not context: return context
+    if os.path.isfile(context): # False of a text that is too long for a name
+        found = [o for _,o in text_lines(context)]
+        if len(found)==texts.n: return found
+        raise InputError(f"{context} has {len(found):,} lines and {texts.path} {texts.n:,} texts; give a context for "
+                         "each, or one")
+    if context.endswith(('.txt', '.tsv', '.csv', '.json', '.jsonl')) and len(context.split())==1:
         raise InputError(f"there is no file {context}; `context` is a text, or a file with a line for each")
     return context
 
