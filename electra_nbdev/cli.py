@@ -15,7 +15,10 @@ from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .engine.command import CONTINUES, Required, Several, SomeNames, command, list_fields
+from .data.text import Corpus
+from .data.tokenizer import train_vocab
+from .engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command,
+                                          list_fields)
 from .finetuning.recipe import finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
 from .networks.recipe import preset
@@ -34,8 +37,6 @@ def electra_vocab(
     format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Train a WordPiece vocabulary on a corpus"
-    from electra_nbdev.data.text import Corpus
-    from electra_nbdev.data.tokenizer import train_vocab
     tok = train_vocab(Corpus(corpus, field, format), out, vocab_size, lower_case, strip_accents, min_frequency)
     print(f"{len(tok):,} {'lower-cased ' if lower_case else ''}pieces in {out}")
     read = (['--field', field] if field!='text' else []) + (['--format', format] if format else [])
@@ -63,60 +64,15 @@ def electra_data(
     format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Build pre-training examples from a corpus; run again, it continues where it stopped"
-    from electra_nbdev.data.text import Corpus
-    corpus = Corpus(corpus, field, format)
-    rules = blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
-    _check_building(corpus, vocab, out, num_proc, max_length, *rules)
-    print(_counted(examples := _build(corpus, vocab, out, tasks, max_length, num_proc, rules), long_lines))
+    from electra_nbdev.data.examples import DataRequest, load_examples
+    job = DataRequest(Corpus(corpus, field, format), vocab, out, max_length, blank_lines_separate_docs, seed,
+                      skip_bad_rows, held_out, long_lines, pack, num_proc, tasks).settle()
+    if job.there: print(f'{out} is complete already', flush=True)
+    examples = load_examples(job.run(), facts=job.there)
+    print(as_flags(electra_data, examples.report()))
     how = '--preset', 'tiny', '--minutes', 10, '--out', 'runs/mine'
     print(_next('electra_pretrain', '--data', examples.path, *how))
     return examples
-
-# %% ../nbs/59_cli.ipynb #280f0421
-def _check_building(corpus, vocab, out, num_proc, *rules):
-    "Refuse rules that make no sense, a folder of other examples, and a corpus whose beginning cannot be read"
-    from electra_nbdev.data.examples import RULES, check_rules, refuse_others
-    from electra_nbdev.data.text import chunks
-    from electra_nbdev.data.tokenizer import vocab_place
-    vocab_place(vocab)
-    rules = dict(zip(RULES, rules))
-    check_rules(**rules, num_proc=num_proc)
-    first = chunks(corpus)[0]
-    refuse_others(Path(out), corpus, vocab, rules)
-    if rules['skip_bad_rows'] or first.kind=='hf': return # whose first row is read already
-    for o in first.lines(): return
-
-# %% ../nbs/59_cli.ipynb #253ae42d
-def _build(corpus, vocab, out, tasks, max_length, num_proc, rules):
-    "Examples, built in tasks if asked for"
-    from electra_nbdev.data.examples import build_examples, build_in_tasks, load_examples
-    if (Path(out)/'data.json').is_file(): print(f'{out} is complete already', flush=True)
-    if tasks is None: return load_examples(build_examples(corpus, vocab, out, max_length, num_proc, *rules))
-    return load_examples(build_in_tasks(corpus, vocab, out, tasks, num_proc, max_length, *rules))
-
-def _counted(examples, long_lines):
-    "What was read, built and held out, and why tokens are missing"
-    from electra_nbdev.data.examples import WHY_DROPPED, load_examples
-    n, kept = examples.counts, examples.path/'held_out'
-    why = {'dropped_tokens': f' ({WHY_DROPPED[long_lines]})'} if n['dropped_tokens'] else {}
-    told = ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in n.items()) + f' in {examples.path}'
-    told += f"\n{_padding(examples)}"
-    if not kept.is_dir(): return told
-    n = load_examples(kept).counts
-    few = ', which are few to measure on; --held-out takes a larger share' if n['examples']<_FEW else ''
-    return f"{told}\nheld out: {n['documents']:,} documents, {n['examples']:,} examples in {kept}{few}"
-
-_FEW = 100 # Examples
-
-# %% ../nbs/59_cli.ipynb #d0c5cl0d
-def _padding(examples):
-    "How much of the rows is padding, and how much --pack would leave where that is much"
-    from electra_nbdev.data.examples import packed_padding
-    told = f"{examples.padding:.1%} of the rows is padding"
-    if examples.packed or examples.padding<_MUCH: return told
-    return f"{told}; --pack, with another --out, leaves {packed_padding(examples.lengths(), examples.width):.1%}"
-
-_MUCH = .05 # Of the rows
 
 # %% ../nbs/59_cli.ipynb #49127a97
 @command(places='hparams data')
@@ -192,11 +148,10 @@ def summary(
                      f"and {m['auc_unigram']:.3f} on unigram replacements")
     own = [o for o in learn.model.columns if o.endswith('_loss') and o!='gen_loss']
     good = ', '.join([*found, *(f'{o} {m[o]:.3f}' for o in own if o in m)])
-    from electra_nbdev.pretraining.continue_pretraining import domain_report
-    from electra_nbdev.pretraining.monitor import outcome
-    bits = domain_report(rows) # of weights that are not new it was printed before
+    from electra_nbdev.pretraining import continue_pretraining, monitor
+    bits = continue_pretraining.domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"
-    if learnt := outcome(m): good += f"\n{learnt}"
+    if learnt := monitor.outcome(m): good += f"\n{learnt}"
     if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.n_updates} doubles the run"
     ask = '--show "A sentence of this text."' if learn.model.folder=='discriminator' else '--text FILE'
     if learn.model.folder in ('discriminator', 'electric'): ask += ', or electra_finetune'

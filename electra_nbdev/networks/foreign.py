@@ -447,11 +447,12 @@ def read_towers(
 # %% ../../nbs/networks/19_foreign.ipynb #f54a54e3
 def read_checkpoint(
     run:Path, # Folder of a run
+    recipe:dict, # Its hyper-parameters
 )->Weights:
     "The newest state of a run that is in training"
     tensors, state = newest_state(run)
-    w = Weights(str(run), tensors_of(tensors, 'model'), recipe=given_hparams(run/'hparams.json'),
-                moments=tensors_of(tensors, 'optimizer'), step=state['step'])
+    w = Weights(str(run), tensors_of(tensors, 'model'), recipe=recipe, moments=tensors_of(tensors, 'optimizer'),
+                step=state['step'])
     return with_tokenizer(w, [*saved_networks(run), run][0])
 
 # %% ../../nbs/networks/19_foreign.ipynb #28d66903

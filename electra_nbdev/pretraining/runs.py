@@ -22,9 +22,9 @@ from fastcore.basics import patch
 
 # %% ../../nbs/pretraining/24_runs.ipynb #03358d8c
 from ..data.examples import load_examples
-from ..data.tokenizer import watched
-from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, load_states, newest_state,
-                                             only_writer, rng_state, save_checkpoint, saved_networks, set_rng_state,
+from ..data.tokenizer import special_token_ids, watched
+from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, load_states, only_writer,
+                                             rng_state, save_checkpoint, saved_networks, set_rng_state,
                                              states_of, tensors_of)
 from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, remove_leftovers, suggest, versions
@@ -38,12 +38,12 @@ from ..method.objective import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .graph import CompileStep
 from .learner import (ElectraLearner, check_case, choose_precision, electra_learner,
-                                               evaluation_batches, open_examples, pretrain_dls, spare_threads,
-                                               steps_within, time_steps, with_special_ids)
+                                               open_examples, pretrain_dls, spare_threads, steps_within, time_steps)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_weights,
+from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_newest, load_weights,
                                           save_networks)
-from ..networks.recipe import PretrainHParams, kept_steps, save_hparams, shortened, with_steps
+from ..networks.recipe import (PretrainHParams, evaluation_batches, kept_steps, save_hparams, shortened,
+                                           with_special_ids, with_steps)
 
 # %% ../../nbs/pretraining/24_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -267,7 +267,8 @@ def data_files(
 # %% ../../nbs/pretraining/24_runs.ipynb #cb3ab943
 def train(
     job, # `PretrainJob`, which says what is trained, and where
-    model:Objective|None=None, # Networks to begin with; those of the job if None
+    begin, # From recipe, tokenizer and class of another objective to networks, None: new ones, and callbacks
+    model:Objective|None=None, # Networks to begin with; those of `begin` if None
     cbs=(), # Further callbacks
 )->ElectraLearner:
     "Train what is settled, or what is left of it"
@@ -278,8 +279,8 @@ def train(
     compiled = _compiled(asked.compile, asked.shard, asked.precision, device)
     train, held = open_examples(asked.data, job.hp, job.examples)
     _check_opened(job, train)
-    hp = with_special_ids(job.hp, train.tokenizer)
-    began, own = job.networks(hp, train.tokenizer, objective)
+    hp = with_special_ids(job.hp, special_token_ids(train.tokenizer))
+    began, own = begin(hp, train.tokenizer, objective)
     dls = pretrain_dls(train, held, hp, device)
     wait_for_all() # nothing is written before
     with nullcontext() if rank() else only_writer(out):
@@ -293,7 +294,7 @@ def train(
 def _check_opened(job, examples):
     "What only the opened examples tell"
     check_case(job.hp, examples, job.given)
-    if job.there and not job.asked.data: job.there.check_examples(examples.recipe)
+    if job.there and not job.asked.data: job.there.check_examples(examples.made)
 
 # %% ../../nbs/pretraining/24_runs.ipynb #ddd97b46
 def _compiled(compile, shard, precision, device):
@@ -472,11 +473,10 @@ def newest_metrics(
     objective=None, # Class of another objective than the recipe's, or FILE:CLASS
 )->dict: # Metrics, as in `10_metrics`
     "Metrics of the newest state of a run on held-out examples"
-    device, (tensors, _) = device_of(device), newest_state(run)
+    device = device_of(device)
+    model, _, counts = load_newest(run, hp, load_objective(objective))
     held = load_examples(facts.path, hp, facts) if facts else open_examples(None, hp)[1]
-    learn = electra_learner(pretrain_dls(held, held, hp, device), hp, counts=tensors['data/token_counts'],
-                            objective=load_objective(objective))
-    load_weights(dict(learn.model.named_parameters()), tensors_of(tensors, 'model'), run)
+    learn = electra_learner(pretrain_dls(held, held, hp, device), hp, model, counts=counts)
     learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)
     with progress_bars(learn, watched()): learn.validate()
     return learn.held_out
