@@ -93,7 +93,7 @@ def electra_plan(
     from electra_nbdev.pretraining.plan import make_plan
     found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price, gpus=gpus,
                       shard=shard)
-    print(found.report())
+    print(as_flags(electra_plan, found.report()))
     return found
 
 # %% ../nbs/59_cli.ipynb #9716de27

@@ -327,7 +327,7 @@ def read_hparams(
     "Hyper-parameters as a dict, from wherever the user keeps them"
     if src is None: return {}
     if isinstance(src, dict): return dict(src)
-    text, where = str(src), '--hparams'
+    text, where = str(src), '`hparams`'
     if not text.lstrip().startswith('{'):
         where = f"hparams file {src}"
         if not os.path.isfile(src):

@@ -168,7 +168,7 @@ def carried(
                          "leave `carry_optimizer` out")
     if vocab_list(tok)!=vocab_list(origin.tokenizer):
         raise InputError(f"the optimizer of {folder} belongs to its own vocabulary, the examples have another; leave "
-                         f"--carry-optimizer out, or build them with electra_data --vocab {folder}")
+                         f"`carry_optimizer` out, or build them with electra_data --vocab {folder}")
     return origin.moments
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8a70bb82
@@ -412,7 +412,7 @@ def _report_parts(origin, hp, model, carry_optimizer):
     "Tell, or refuse, what has no trained weights to begin with"
     folder, new = origin.folder, new_parts(origin, model)
     if not any(n.partition('.')[0] not in new for n,_ in model.named_parameters(remove_duplicate=False)):
-        raise InputError(f"{folder} has no weights for this recipe; keep its objective, or pre-train without --init")
+        raise InputError(f"{folder} has no weights for this recipe; keep its objective, or leave `init` out")
     if new and carry_optimizer:
         raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
                          "leave `carry_optimizer` out")

@@ -412,7 +412,7 @@ def report(self:RunPlan)->str: # Lines
             'FLOPs': f'{flops:.3g}, {each:.3g} a step{counted}',
             'memory': fits,
             'device': f'{d.name}, {d.rate:.3g} FLOPs a second, {how}{many}' if d.rate
-                      else f"{d.name}; `--measure` times it, `--device` names another: {', '.join(GPUS)}"}
+                      else f"{d.name}; `measure` times it, `device` names another: {', '.join(GPUS)}"}
     tokens = f'{hp.num_train_steps:,} steps of {hp.train_batch_size} x {hp.max_seq_length} tokens'
     rows['time'] = f'{time} for {tokens}' if d.rate else f'not known; {tokens}'
     if self.price is not None and d.rate: rows['cost'] = f'{self.gpus*self.price*self.hours:,.2f}'
