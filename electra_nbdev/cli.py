@@ -16,17 +16,23 @@ from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from .data.text import Corpus
-from .engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command, known_hparams,
+from electra_nbdev.data.text import Corpus
+<<<<<<< /tmp/tmplq8cc5rt
+from electra_nbdev.engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command, known_hparams,
                                           list_fields, umbrella)
-from .engine.files import InputError, check_new
-from .engine.models import check_missing
-from .finetuning.recipe import finetune_preset
-from .finetuning.request import FinetuneRequest, PredictRequest
-from .networks.folder import ModelFolder
-from .networks.hparams import ELSEWHERE, PretrainHParams
-from .networks.recipe import given_hparams, preset
-from .pretraining.request import PretrainRequest, evaluate_run
+from electra_nbdev.engine.files import InputError, check_new
+from electra_nbdev.engine.models import check_missing
+=======
+from electra_nbdev.data.tokenizer import train_vocab
+from electra_nbdev.engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command,
+                                          list_fields)
+>>>>>>> /tmp/tmp3fwmyz3p
+from electra_nbdev.finetuning.recipe import finetune_preset
+from electra_nbdev.finetuning.request import FinetuneRequest, PredictRequest
+from electra_nbdev.networks.folder import ModelFolder
+from electra_nbdev.networks.hparams import ELSEWHERE, PretrainHParams
+from electra_nbdev.networks.recipe import given_hparams, preset
+from electra_nbdev.pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -41,7 +47,6 @@ def electra_vocab(
     format:str=None, # text, jsonl, csv, tsv, parquet or arrow (default: what the names of the files say)
 ):
     "Train a WordPiece vocabulary on a corpus"
-    from electra_nbdev.data.tokenizer import train_vocab
     tok = train_vocab(Corpus(corpus, field, format), out, vocab_size, lower_case, strip_accents, min_frequency)
     print(f"{len(tok):,} {'lower-cased ' if lower_case else ''}pieces in {out}")
     read = (['--field', field] if field!='text' else []) + (['--format', format] if format else [])
@@ -98,7 +103,7 @@ def electra_plan(
     from electra_nbdev.pretraining.plan import make_plan
     found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price, gpus=gpus,
                       shard=shard)
-    print(found.report())
+    print(as_flags(electra_plan, found.report()))
     return found
 
 # %% ../nbs/59_cli.ipynb #9716de27
@@ -153,11 +158,10 @@ def summary(
                      f"and {m['auc_unigram']:.3f} on unigram replacements")
     own = [o for o in learn.model.columns if o.endswith('_loss') and o!='gen_loss']
     good = ', '.join([*found, *(f'{o} {m[o]:.3f}' for o in own if o in m)])
-    from electra_nbdev.pretraining.continue_pretraining import domain_report
-    from electra_nbdev.pretraining.monitor import outcome
-    bits = domain_report(rows) # of weights that are not new it was printed before
+    from electra_nbdev.pretraining import continue_pretraining, monitor
+    bits = continue_pretraining.domain_report(rows) # of weights that are not new it was printed before
     if bits and 'before' not in bits: good += f"\n{bits}"
-    if learnt := outcome(m): good += f"\n{learnt}"
+    if learnt := monitor.outcome(m): good += f"\n{learnt}"
     if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.n_updates} doubles the run"
     ask = '--show "A sentence of this text."' if learn.model.folder=='discriminator' else '--text FILE'
     if learn.model.folder in ('discriminator', 'electric'): ask += ', or electra_finetune'

@@ -8,7 +8,7 @@ from torch import nn
 
 from conftest import GOLDEN
 from electra_nbdev import cli
-from electra_nbdev.pretraining import plan
+from electra_nbdev.pretraining import count, plan
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import MemoryCounter, operations_counter
 from electra_nbdev.networks.build import build_networks
@@ -76,7 +76,7 @@ def test_formulas_equal_what_is_counted(name, change, gpu, bf16):
 def test_parameters_are_those_of_the_networks(name):
     for change in (dict(), dict(generator_layers=.5), dict(generator_hidden_size=.5), dict(vocab_size=100)):
         hp = preset(name, **change)
-        assert plan.has_formula(hp) and plan.parameters(hp)==plan.counted_parameters(hp)
+        assert plan.has_formula(hp) and plan.parameters(hp)==count.counted_parameters(hp)
 
 @pytest.mark.parametrize('change', [dict(electra_objective=False), dict(gdes=True), dict(uniform_generator=True),
     dict(two_tower_generator=True), dict(untied_generator=False), dict(temperature=2.), dict(generator_hidden_size=.7),
@@ -110,8 +110,8 @@ def test_moments_live_while_activations_do():
     hp = preset('tiny', length_schedule=(), max_seq_length=128, train_batch_size=16, eval_batch_size=1,
                 unigram_noise=0.)
     with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as first:
-        model = with_fast_steps(plan.fake_networks(hp), hp)
-        plan._fake_step(model, plan._fake_batch(hp, 16, 128), False)
+        model = with_fast_steps(count.fake_networks(hp), hp)
+        count._fake_step(model, count._fake_batch(hp, 16, 128), False)
     moments = 2*4*sum(p.numel() for p in model.parameters())
     assert plan.step_cost(hp).memory==pytest.approx(first.peak+moments, rel=.02)
 
@@ -140,7 +140,7 @@ def test_fake_networks_share_what_real_ones_share():
     from torch._subclasses.fake_tensor import FakeTensorMode
     for change in (dict(), dict(untied_generator=False), dict(two_tower_generator=True)):
         hp = preset('small', **change)
-        with FakeTensorMode(): fake = plan.fake_networks(hp)
+        with FakeTensorMode(): fake = count.fake_networks(hp)
         real = build_networks(hp)
         assert {n: p.shape for n,p in fake.named_parameters()}=={n: p.shape for n,p in real.named_parameters()}
         assert all(isinstance(p, nn.Parameter) for p in fake.parameters())
@@ -156,7 +156,7 @@ def test_a_gpu_that_is_too_small():
 def test_this_machine_without_a_measurement(capsys):
     found = cli.electra_plan('tiny', device='cpu')
     assert found.seconds!=found.seconds and found.memory>found.cost.memory
-    assert '`--measure` times it' in capsys.readouterr().out
+    assert '; --measure times it' in capsys.readouterr().out
 
 @pytest.mark.timing
 def test_measured(capsys):

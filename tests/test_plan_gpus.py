@@ -18,7 +18,8 @@ from electra_nbdev.engine.training import MemoryCounter
 from electra_nbdev.method import objective
 from electra_nbdev.method.optimizer import ElectraAdam
 from electra_nbdev.pretraining.learner import with_checkpointed_layers
-from electra_nbdev.pretraining.plan import _fake_batch, _fake_step, fake_networks, preset
+from electra_nbdev.pretraining.count import _fake_batch, _fake_step, fake_networks
+from electra_nbdev.networks.recipe import preset
 size, n, bs, sl, again = sys.argv[1], *map(int, sys.argv[2:])
 hp = preset(size, train_batch_size=bs, max_seq_length=sl, gradient_checkpointing=bool(again), unigram_noise=0.,
             model_hparam_overrides=dict(attention_probs_dropout_prob=0.))

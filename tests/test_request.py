@@ -1,5 +1,5 @@
 "What was asked is settled once: each file is read once, and the recipe is checked once."
-import builtins, io, os
+import builtins, io, os, subprocess, sys
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -78,3 +78,8 @@ def test_examples_are_settled_once(made, monkeypatch, out):
     electra_data(made/'tales.txt', made/'vocab', made/out, 16, held_out=.1)
     read = {k.removeprefix(f'{made}/'): n for k,n in found.read.items()}
     assert (read[f'{out}/data.json'], read[f'{out}/held_out/data.json'])==(1, 1), read
+
+def test_commands_load_what_a_refusal_needs():
+    "Arrays, tables, bars and networks are loaded where they are needed"
+    code = "import electra_nbdev.cli, sys; print({'numpy', 'pyarrow', 'fasthtml', 'torch'} & sys.modules.keys())"
+    assert subprocess.check_output([sys.executable, '-c', code], text=True)=='set()\n'

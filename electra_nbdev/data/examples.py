@@ -354,13 +354,14 @@ def example_differences(
     return found
 
 # %% ../../nbs/data/14_examples.ipynb #0c5e5d7e
+_OLDER = dict(long_lines='official', pack=False) # Rules of versions that did not write them down
+
 @patch
 def refuse_other(self:ExampleFacts,
     recipe:dict, # What is asked for; what it does not name is not compared
 ):
     "Refuse to build other examples into their folder"
-    there = dict(long_lines='official', pack=False) | self.recipe # as in older versions
-    if diff := example_differences(there, recipe):
+    if diff := example_differences(_OLDER | self.recipe, recipe):
         raise InputError(f"{self.path} holds examples of another recipe: {'; '.join(diff)}. "
                          "Choose another folder, or delete this one")
 
@@ -368,6 +369,15 @@ def _read_there(out):
     "`ExampleFacts` of what a folder holds already, if it does; other things are refused"
     check_free(out, 'examples', 'data.json')
     return example_facts(out) if (out/'data.json').is_file() else None
+
+# %% ../../nbs/data/14_examples.ipynb #da7a000a
+@patch
+def differences(self:ExampleFacts,
+    known:dict, # Recipe of other examples
+)->list: # Of str
+    "What differs from other examples, in words"
+    known = _OLDER | known
+    return example_differences(known, dict.fromkeys(known) | _OLDER | self.recipe)
 
 # %% ../../nbs/data/14_examples.ipynb #b9b8ebe7
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from unicodedata import normalize
 
 from fastcore.imports import IN_NOTEBOOK
 from fastcore.parallel import parallel
-from fastprogress.fastprogress import progress_bar
 from tokenizers import Tokenizer, normalizers
 from tokenizers.trainers import WordPieceTrainer
 
@@ -392,7 +391,10 @@ def no_bars():
 def _documents(corpus):
     "The documents of a corpus, with a bar of its chunks"
     parts = chunks(corpus)
-    for c in progress_bar(parts, leave=False) if watched() else parts: yield from c.documents()
+    if watched():
+        from fastprogress.fastprogress import progress_bar # loads a web server
+        parts = progress_bar(parts, leave=False)
+    for c in parts: yield from c.documents()
 
 # %% ../../nbs/data/13_tokenizer.ipynb #eb840320
 def _normal(tok, text): return normalize('NFC', tok.backend_tokenizer.normalizer.normalize_str(text))

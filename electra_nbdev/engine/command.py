@@ -112,6 +112,7 @@ def _parsed(f, few, renamed):
     found = vars(found)
     return {k: v for k,v in found.items() if k in signature(f).parameters}
 
+# %% ../../nbs/engine/98_command.ipynb #886c61c2
 def _unknown(arg, own):
     "What is wrong with an argument that no flag takes; `own` are the names of the command's own"
     flags = [o.replace('_', '-') for o in own]

@@ -15,8 +15,6 @@ from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 
-import pyarrow as pa
-
 from .files import InputError, one_line, suggest
 
 # %% ../../nbs/engine/90_rows.ipynb #85034e1b
@@ -38,9 +36,13 @@ def file_blocks(
     block:int=2**20, # Bytes that are read at a time
 ): # Yields `bytes`
     "The text of a file as bytes, in blocks"
-    with open(path, 'rb') if kind=='plain' else pa.input_stream(str(path), compression=kind) as f:
+    with open(path, 'rb') if kind=='plain' else _unpacked(path, kind) as f:
         if start: f.seek(start)
         while found := f.read(block if end is None else min(block, end-f.tell())): yield found
+
+def _unpacked(path, kind):
+    import pyarrow as pa # which plain files do not need
+    return pa.input_stream(str(path), compression=kind)
 
 # %% ../../nbs/engine/90_rows.ipynb #d2568a8e
 _LONGEST = 2**24 # Bytes of a line
@@ -213,6 +215,7 @@ def column_texts(
     end:int|None=None, # Row group after the last
 ): # Yields `str`, or None where the cell is empty
     "Texts in a column"
+    import pyarrow as pa
     try:
         if form=='parquet': batches = _parquet_batches(path, field, start, end)
         else: batches = _arrow_batches(path, field)
@@ -234,6 +237,7 @@ def _parquet_batches(path, field, start, end):
 # %% ../../nbs/engine/90_rows.ipynb #0c085b9b
 def _arrow_batches(path, field):
     "Of a stream, as `datasets` writes it, or of a file, as Feather is"
+    import pyarrow as pa
     with pa.memory_map(str(path)) as f:
         file = f.read(6)==b'ARROW1'
         f.seek(0)
@@ -246,9 +250,8 @@ def _check_text(path, schema, field):
     "Refuse a file without that column of text"
     if field not in schema.names: raise InputError(f'{path} {lacking(field, schema.names)}')
     kind = schema.field(field).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    texts = pa.string(), pa.large_string(), pa.string_view(), pa.null()
-    if kind not in texts:
+    kind = str(kind.value_type if str(kind).startswith('dictionary<') else kind)
+    if kind not in ('string', 'large_string', 'string_view', 'null'):
         raise InputError(f"{path}: the column `{field}` holds {kind}, not text; name another with `field`")
 
 # %% ../../nbs/engine/90_rows.ipynb #920d4143

@@ -221,10 +221,9 @@ def task_named(
 # %% ../../nbs/finetuning/30_recipe.ipynb #6b8383c8
 def _prepared(encoder, hp):
     "An encoder with the fast paths that it has"
-    from transformers import ElectraModel
     from electra_nbdev.engine.fast import with_packed_dropout, with_unread_masks
     from electra_nbdev.method.generator import official_init_
-    if not isinstance(encoder, ElectraModel): return with_unread_masks(encoder)
+    if encoder.config.model_type!='electra': return with_unread_masks(encoder)
     if hp.from_scratch: official_init_(encoder, encoder.config.initializer_range)
     return with_packed_dropout(encoder)
 

@@ -85,28 +85,20 @@ def settled(self:Task, hp)->Task:
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #9d225c33
 @patch
-def examples(self:Task,
-    split:str, # `train`, or one of the splits of the task
-    hp:FinetuneHParams, # Recipe
-): # A sequence of examples
-    "Examples of a split, from the task's source"
+def examples(self:Task, split:str, hp:FinetuneHParams):
+    "A sequence of examples of a split, from the task's source"
     return self.source(split, hp)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #6b4c957c
 @patch
-def collate(self:Task,
-    targets:list, # Of the sequences of a batch
-    width:int, # Tokens of the batch
-): # A tensor, or a dict of tensors
-    "Targets of a batch"
+def collate(self:Task, targets:list, width:int):
+    "Targets of a batch of `width` tokens: a tensor, or a dict of tensors"
     return torch.tensor(targets)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #7a72ab51
 @patch
-def rows(self:Task,
-    out:Tensor, # Outputs of the head, (n, ...)
-)->list:
-    "Outputs of a batch, taken apart"
+def rows(self:Task, out:Tensor)->list:
+    "Outputs of a batch, (n, ...), taken apart"
     return list(out.float().cpu())
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #81705406
@@ -154,6 +146,22 @@ class TextTask(Task):
     dev:tuple=('dev',) # Splits to evaluate on; the first counts
     test:tuple=('test',) # Splits to predict
     source:object=field(default=None, repr=False) # From (split, hp) to a list of `TextExample`
+
+    def head(self, width): return TextHead(width, len(self.labels or [0]))
+    def losses(self, out, target):
+        "Cross-entropy, or squared error"
+        if self.labels: return F.cross_entropy(out.float(), target, reduction='none')
+        return (out[:,0].float() - target)**2
+    def activation(self, out:Tensor)->Tensor:
+        "Probabilities, or numbers on the scale of the labels: what `get_preds` returns"
+        return out.float().softmax(-1) if self.labels else self.scale*out[:,0].float()
+    def decodes(self, preds:Tensor)->Tensor:
+        "The most probable classes, or the numbers"
+        return preds.argmax(-1) if self.labels else preds
+    def decode(self, outs:list)->list:
+        "Classes by name, or numbers"
+        if self.labels: return [self.labels[int(o.argmax())] for o in outs]
+        return [self.scale*float(o[0]) for o in outs]
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #deaec1f1
 def shares(
@@ -222,35 +230,6 @@ class TextHead(nn.Module):
         "A number for each class"
         return self.dense(self.dropout(hidden[:,0]))
 
-# %% ../../nbs/finetuning/32_tasks.ipynb #1e2135ee
-@patch
-def head(self:TextTask, width)->TextHead:
-    "A new head"
-    return TextHead(width, len(self.labels or [0]))
-
-# %% ../../nbs/finetuning/32_tasks.ipynb #c08322a6
-@patch
-def losses(self:TextTask, out, target)->Tensor:
-    "Cross-entropy, or squared error"
-    if self.labels: return F.cross_entropy(out.float(), target, reduction='none')
-    return (out[:,0].float() - target)**2
-
-# %% ../../nbs/finetuning/32_tasks.ipynb #c944e143
-@patch
-def activation(self:TextTask,
-    out:Tensor, # Outputs of the head, (n, n_out)
-)->Tensor: # (n, classes), or (n,)
-    "Probabilities, or numbers on the scale of the labels: what `get_preds` returns"
-    return out.float().softmax(-1) if self.labels else self.scale*out[:,0].float()
-
-# %% ../../nbs/finetuning/32_tasks.ipynb #42976451
-@patch
-def decodes(self:TextTask,
-    preds:Tensor, # From `activation`
-)->Tensor: # (n,)
-    "The most probable classes, or the numbers"
-    return preds.argmax(-1) if self.labels else preds
-
 # %% ../../nbs/finetuning/32_tasks.ipynb #24910461
 def _correlation(f):
     "In percent, 0 where one side is constant"
@@ -264,15 +243,6 @@ MEASURES = dict(accuracy=_percent(accuracy_score), f1=_percent(f1_score, zero_di
                 macro_f1=_percent(f1_score, average='macro', zero_division=0), matthews=_percent(matthews_corrcoef),
                 pearson=_correlation(pearsonr), spearman=_correlation(spearmanr),
                 mse=lambda y,p: float(np.mean((np.array(y)-np.array(p))**2)))
-
-# %% ../../nbs/finetuning/32_tasks.ipynb #6746c2b0
-@patch
-def decode(self:TextTask,
-    outs:list, # Head outputs, one for each feature
-)->list: # Classes by name, or numbers
-    "Predictions"
-    if self.labels: return [self.labels[int(o.argmax())] for o in outs]
-    return [self.scale*float(o[0]) for o in outs]
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #bd939faa
 @patch
@@ -345,9 +315,10 @@ def write_indexed(
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #b4c6b73d
 @patch
-def read(self:TextTask, path, skip_bad=False, rows=None,
+def read(self:TextTask, path, skip_bad=False,
     columns:tuple=(), # Of text and second text (or None), if they are not those in `columns` of the task
     names=None, # Of all columns of a file without a header
+    rows=None, # From `read_table`, if the file was read already
 )->list:
     "Texts to predict"
     columns = columns or self.columns
@@ -547,11 +518,11 @@ class GlueTask(TextTask):
     def read(self, path, skip_bad=False, rows=None)->list:
         "Texts of GLUE's own train, dev or test file (.tsv), or of a table with the names of the hub"
         o = LAYOUTS[self.name]
-        if Path(path).suffix!='.tsv': return super().read(path, skip_bad, rows)
+        if Path(path).suffix!='.tsv': return super().read(path, skip_bad, rows=rows)
         first = next((line.split('\t') for _,line in text_lines(path, BadRows(path, True))), [])
         is_row = len(first)==len(o.names) and not _row_problem(o, o.train, first)
         columns = o.own if set(o.own)<=set(first) else o.columns
-        return super().read(path, skip_bad, None, columns, o.names if is_row else None)
+        return super().read(path, skip_bad, columns, o.names if is_row else None)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #8c103be1
 def glue_task(

@@ -9,8 +9,7 @@ __all__ = ['SCOPES', 'SLOTS', 'TYPES', 'Weights', 'unit_of', 'with_tokenizer', '
            'drop_copies', 'generator_facts', 'disc_sizes', 'recipe_of', 'fill', 'prepare_missing', 'Pretrained',
            'assemble', 'our_name', 'official_name', 'moments_of', 'head_name', 'heads_by_task', 'from_official',
            'read_npz', 'read_towers', 'read_checkpoint', 'read_body', 'read_task', 'read_part', 'of_run', 'joined',
-           'take', 'varint', 'message', 'masked_crc', 'block', 'pairs', 'Entry', 'read_index', 'read_tensor',
-           'read_bundle', 'read_tensorflow']
+           'varint', 'masked_crc', 'Entry', 'read_index', 'read_tensor', 'read_bundle', 'read_tensorflow']
 
 # %% ../../nbs/networks/19_foreign.ipynb #55ec84d6
 import math, re, zipfile
@@ -228,19 +227,15 @@ def prepare_missing(
     gen = has_encoder(w.tensors, 'generator.electra') or has_encoder(w.tensors, 'generator.ltr')
     if disc and gen or w.recipe: return
     if missing=='fresh':
-        if not disc: _check_own_embeddings(w)
+        sizes = {} if disc else sizes_of(w.tensors, 'generator.electra')
+        width, emb = (sizes.get(o) for o in ('hidden_size', 'embedding_size'))
+        if emb!=width: # a generator keeps embeddings of its own only if they are as wide as it is
+            raise InputError(f"{w.where}: the generator is {width} wide and its embeddings {emb}; such embeddings can "
+                             "only be shared, so leave `missing` at embeddings")
         w.recipe.update(untied_generator=True, untied_generator_embeddings=True)
     elif not disc:
         for o in [o for o in w.tensors if o.startswith('generator.electra.embeddings.')]:
             w.tensors['discriminator'+o.removeprefix('generator')] = w.tensors.pop(o)
-
-def _check_own_embeddings(w):
-    "A generator keeps embeddings of its own only if they are as wide as it is"
-    sizes = sizes_of(w.tensors, 'generator.electra')
-    width, emb = sizes['hidden_size'], sizes['embedding_size']
-    if emb!=width:
-        raise InputError(f"{w.where}: the generator is {width} wide and its embeddings {emb}; such embeddings can only "
-                         "be shared, so leave `missing` at embeddings")
 
 # %% ../../nbs/networks/19_foreign.ipynb #d0b01481
 @dataclass(kw_only=True)
@@ -514,10 +509,7 @@ def joined(
     return replace(a, where=str(where))
 
 # %% ../../nbs/networks/19_foreign.ipynb #6fcc2b1d
-def take(
-    f:BytesIO, # Bytes, and a position in them
-    n:int, # How many
-)->bytes:
+def _take(f, n):
     "The next bytes, which have to be there"
     data = f.read(n)
     if len(data)<n: raise ValueError(f"{n} bytes are asked for, {len(data)} are left")
@@ -530,23 +522,21 @@ def varint(
     "The whole number at the position, of any length"
     n = 0
     for shift in range(0, 64, 7):
-        byte = take(f, 1)[0]
+        byte = _take(f, 1)[0]
         n |= (byte&127) << shift
         if byte<128: return n
     raise ValueError("a number of more than 64 bits")
 
 # %% ../../nbs/networks/19_foreign.ipynb #bfba8395
-def message(
-    buf:bytes, # A message of protocol buffers
-)->dict: # {number of a field: list of its values, ints or bytes}
-    "Fields of a message"
+def _message(buf):
+    "{number of a field: list of its values, ints or bytes} of a message of protocol buffers"
     f, found = BytesIO(buf), {}
     while f.tell()<len(buf):
         key = varint(f)
         kind = key&7
         if kind==0: value = varint(f)
-        elif kind==2: value = take(f, varint(f))
-        elif kind==5: value = int.from_bytes(take(f, 4), 'little')
+        elif kind==2: value = _take(f, varint(f))
+        elif kind==5: value = int.from_bytes(_take(f, 4), 'little')
         else: raise ValueError(f"a field of kind {kind}")
         found.setdefault(key>>3, []).append(value)
     return found
@@ -563,31 +553,25 @@ def masked_crc(
     return ((crc>>15 | crc<<17) + 0xa282ead8) & 0xffffffff
 
 # %% ../../nbs/networks/19_foreign.ipynb #b19f9133
-def block(
-    buf:bytes, # The whole table
-    start:int, # Where the block begins
-    size:int, # Its bytes
-)->dict: # {key: value}
-    "Keys and values of a block"
+def _block(buf, start, size):
+    "{key: value} of a block of a table"
     f = BytesIO(buf)
     f.seek(start)
-    body, kind, crc = take(f, size), take(f, 1), take(f, 4)
+    body, kind, crc = _take(f, size), _take(f, 1), _take(f, 4)
     if masked_crc(body+kind)!=int.from_bytes(crc, 'little'): raise ValueError("a block does not match its checksum")
     if kind!=b'\0': raise ValueError("a block is compressed, which TensorFlow does not do")
-    return dict(pairs(body))
+    return dict(_pairs(body))
 
 # %% ../../nbs/networks/19_foreign.ipynb #0254a8da
-def pairs(
-    body:bytes, # Of a block
-): # Yields (key, value)
-    "Keys and values, the common beginnings filled in"
+def _pairs(body):
+    "Keys and values of a block, the common beginnings filled in"
     f, key, end = BytesIO(body), b'', len(body) - 4*(int.from_bytes(body[-4:], 'little')+1)
     if end<0: raise ValueError("a block has more points to start from than bytes")
     while f.tell()<end:
         shared, rest, size = varint(f), varint(f), varint(f)
         if shared>len(key): raise ValueError("a key shares more than its neighbour has")
-        key = key[:shared] + take(f, rest)
-        yield key, take(f, size)
+        key = key[:shared] + _take(f, rest)
+        yield key, _take(f, size)
 
 # %% ../../nbs/networks/19_foreign.ipynb #d2e99cc3
 @dataclass
@@ -602,12 +586,9 @@ class Entry:
     sliced:bool # Stored in parts, under other names
 
     @classmethod
-    def read(cls,
-        value:bytes, # A message
-    ): # `Entry`
-        "From its message"
-        f = {k: v[-1] for k,v in message(value).items()}
-        dims = [message(o).get(1, [0])[-1] for o in message(f.get(2, b'')).get(2, [])]
+    def read(cls, value):
+        f = {k: v[-1] for k,v in _message(value).items()}
+        dims = [_message(o).get(1, [0])[-1] for o in _message(f.get(2, b'')).get(2, [])]
         kind, *places = (f.get(i, 0) for i in (1, 3, 4, 5, 6))
         if not all(isinstance(o, int) for o in (*dims, kind, *places)): raise ValueError("bytes where a number belongs")
         return cls(kind, dims, *places, 7 in f)
@@ -622,7 +603,7 @@ def read_index(
 )->tuple[dict,int]: # {name: Entry}, and how many data files there are
     "The index of a checkpoint"
     buf = path.read_bytes() if path.stat().st_size<_LARGEST else b''
-    def next_block(f): return block(buf, varint(f), varint(f))
+    def next_block(f): return _block(buf, varint(f), varint(f))
     try:
         foot = BytesIO(buf[-48:])
         if len(buf)<48 or int.from_bytes(buf[-8:], 'little')!=_MAGIC:
@@ -630,7 +611,7 @@ def read_index(
         varint(foot), varint(foot) # of another block, which is empty
         found = {}
         for at in next_block(foot).values(): found |= next_block(BytesIO(at))
-        head = {k: v[-1] for k,v in message(found.pop(b'')).items()}
+        head = {k: v[-1] for k,v in _message(found.pop(b'')).items()}
         if head.get(2): raise ValueError("its numbers are big-endian")
         return {k.decode(): Entry.read(v) for k,v in found.items()}, head.get(1, 0)
     except InputError: raise # google-crc32c is missing

@@ -7,12 +7,14 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset', 'known_values', 'recipe_values', 'lengths_for',
            'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart', 'with_steps',
-           'restarted', 'kept_steps', 'shortened', 'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways',
-           'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
-           'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
+           'restarted', 'kept_steps', 'held_out_batches', 'evaluation_batches', 'most_steps', 'shortened',
+           'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways', 'tie_of', 'is_plain', 'still_valid',
+           'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
+           'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/17_recipe.ipynb #3ea6dc45
 import json, math, os
+from bisect import bisect_right
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -193,6 +195,37 @@ def kept_steps(
     sane = (o for o in values['keep_checkpoints_at'] if fits(o, (float,)) and 0<o<2**53)
     return {round(o*values['num_train_steps']) if o<=1 else int(o) for o in sane}
 
+# %% ../../nbs/networks/17_recipe.ipynb #68a6dad9
+def held_out_batches(
+    n_updates:int, # Updates of the interval before the evaluation
+    last:bool, # Whether the run ends with it
+    n_batches:int, # Held-out batches that there are, or that the recipe asks for
+)->int:
+    "How many batches an evaluation reads: the last one is the result, the others take little time"
+    return n_batches if last else min(n_batches, max(2, n_updates//10))
+
+# %% ../../nbs/networks/17_recipe.ipynb #68a6dae0
+def evaluation_batches(
+    hp:PretrainHParams, # Recipe
+    available:float=math.inf, # Held-out batches that there are
+)->int:
+    "How many held-out batches all evaluations of a run read"
+    every, n = hp.save_checkpoints_steps, min(hp.num_eval_steps, available)
+    before = math.ceil(hp.num_train_steps/every)-1
+    return before*held_out_batches(every, False, n) + n
+
+# %% ../../nbs/networks/17_recipe.ipynb #68a6dae1
+def most_steps(
+    hp:PretrainHParams, # Recipe
+    seconds:float, # How long training may take, evaluations included
+    step:float, # Seconds of an update
+    evaluated:float, # Seconds of a held-out batch
+    available:float=math.inf, # Held-out batches that there are
+)->int: # 0 if not even one step fits
+    "How many steps fit with their evaluations"
+    def cost(n): return n*step + evaluated*evaluation_batches(with_steps(hp, n), available)
+    return bisect_right(range(1, 2**40), seconds, key=cost)
+
 # %% ../../nbs/networks/17_recipe.ipynb #90158e46
 FEW = 6_000_000 # Tokens
 
@@ -294,7 +327,7 @@ def read_hparams(
     "Hyper-parameters as a dict, from wherever the user keeps them"
     if src is None: return {}
     if isinstance(src, dict): return dict(src)
-    text, where = str(src), '--hparams'
+    text, where = str(src), '`hparams`'
     if not text.lstrip().startswith('{'):
         where = f"hparams file {src}"
         if not os.path.isfile(src):

@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/continue_pretrai
 # %% auto #0
 __all__ = ['AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'CarryMoments', 'carried', 'spell', 'old_rows',
            'of_vocabulary', 'new_parts', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte', 'unigram_bits',
-           'held_out_texts', 'DomainBits', 'domain_report', 'begin_with']
+           'held_out_texts', 'DomainBits', 'domain_report', 'begin_with', 'pretrain']
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #cba3e1ca
 import math, warnings
@@ -31,6 +31,7 @@ from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
 from ..networks.folder import ModelFolder, open_pretrained
 from .monitor import JSONLLogger, rounded
+from .runs import train
 from ..networks.build import body_config, build_networks, objective_of
 from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, recipe_values, still_valid,
                                            tie_of)
@@ -167,7 +168,7 @@ def carried(
                          "leave `carry_optimizer` out")
     if vocab_list(tok)!=vocab_list(origin.tokenizer):
         raise InputError(f"the optimizer of {folder} belongs to its own vocabulary, the examples have another; leave "
-                         f"--carry-optimizer out, or build them with electra_data --vocab {folder}")
+                         f"`carry_optimizer` out, or build them with electra_data --vocab {folder}")
     return origin.moments
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8a70bb82
@@ -411,7 +412,7 @@ def _report_parts(origin, hp, model, carry_optimizer):
     "Tell, or refuse, what has no trained weights to begin with"
     folder, new = origin.folder, new_parts(origin, model)
     if not any(n.partition('.')[0] not in new for n,_ in model.named_parameters(remove_duplicate=False)):
-        raise InputError(f"{folder} has no weights for this recipe; keep its objective, or pre-train without --init")
+        raise InputError(f"{folder} has no weights for this recipe; keep its objective, or leave `init` out")
     if new and carry_optimizer:
         raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
                          "leave `carry_optimizer` out")
@@ -446,3 +447,17 @@ def begin_with(
     model = graft(origin, hp, rows, objective)
     _report_parts(origin, hp, model, carry_optimizer)
     return model, cbs
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #316895b8
+def pretrain(
+    job, # `PretrainJob`
+    model:Objective|None=None, # Networks of one's own to begin with
+    cbs=(), # Further callbacks
+): # `ElectraLearner`
+    "Train what is settled, from new or from trained weights"
+    def begin(hp, tok, objective):
+        if not job.origin: return None, [DomainBits()]
+        return begin_with(job.origin, hp, tok, job.asked.carry_optimizer, objective)
+    learn = train(job, begin, model, cbs)
+    if job.origin and not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
+    return learn

@@ -7,25 +7,25 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/plan.html.md"""
 # %% auto #0
 __all__ = ['LOGITS', 'GPU_LOGITS', 'LARGE', 'CHUNK', 'KEPT', 'CONTEXT', 'LIBRARIES', 'GPUS', 'UTILISATION', 'LAUNCHES', 'LEAST',
            'Body', 'bodies', 'parameters', 'paper_flops', 'dropout', 'step_flops', 'kept', 'StepCost', 'step_memory',
-           'has_formula', 'fake_networks', 'counted_parameters', 'shared_memory', 'step_cost', 'run_cost', 'resident',
-           'process_memory', 'Device', 'named_device', 'this_device', 'measured_device', 'RunPlan', 'plan_run',
-           'seconds_of', 'recipe_within', 'make_plan']
+           'has_formula', 'shared_memory', 'step_cost', 'run_cost', 'process_memory', 'Device', 'named_device',
+           'this_device', 'measured_device', 'RunPlan', 'plan_run', 'seconds_of', 'recipe_within', 'make_plan',
+           'facts_of']
 
 # %% ../../nbs/pretraining/26_plan.ipynb #d28135a2
 import json, math, re, sys
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 from fastcore.basics import patch
 
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_precision, device_of
-from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, differences, for_examples,
-                                           given_hparams, is_plain, preset, read_hparams, recipe_values, tie_of,
-                                           with_steps)
+from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, differences,
+                                           evaluation_batches, for_examples, given_hparams, is_plain, most_steps,
+                                           preset, read_hparams, recipe_values, tie_of, with_steps)
 
 # %% ../../nbs/pretraining/26_plan.ipynb #72ba1a6c
 class Body(NamedTuple):
@@ -141,7 +141,8 @@ def step_memory(
     bf16:bool=False, # Half precision
 )->tuple: # As in `StepCost`
     "Most bytes of a step, and of the large tensors of an evaluation"
-    (disc, gen), counts, k, V = bodies(hp), parameters(hp), max(1, hp.max_predictions(s)), hp.vocab_size
+    (disc, gen), counts, V = bodies(hp), parameters(hp), hp.vocab_size
+    k = max(1, hp.max_predictions(s))
     number, e, at_a_time = 2 if bf16 else 4, gen.embedding, _at_a_time(k*V, gpu)
     copies = 18 if bf16 else 20 # bytes of a logit
     logits = 12*k*V*min(n, at_a_time) if gpu else copies*CHUNK*V
@@ -187,96 +188,22 @@ def _configuration(hp):
     from electra_nbdev.networks.build import body_config # loads torch
     return body_config(hp)
 
-# %% ../../nbs/pretraining/26_plan.ipynb #881b87da
-def _on_meta(hp):
-    "Networks of a recipe that have shapes and no weights"
-    import torch # which a formula does not need
-    from electra_nbdev.networks.build import build_networks
-    with torch.device('meta'): return build_networks(hp)
-
-def fake_networks(
-    hp:PretrainHParams, # Recipe
-): # `Objective`; call it under `FakeTensorMode`
-    "Networks of a recipe with weights that take no memory, shared where the real ones are"
-    import torch
-    from torch import nn
-    model, fake = _on_meta(hp), {}
-    for module in model.modules():
-        for store in (module._parameters, module._buffers):
-            for name,o in store.items():
-                if o is None: continue
-                if id(o) not in fake:
-                    new = torch.zeros(o.shape, dtype=o.dtype)
-                    fake[id(o)] = nn.Parameter(new) if isinstance(o, nn.Parameter) else new
-                store[name] = fake[id(o)]
-    return model.train()
-
-def counted_parameters(
-    hp:PretrainHParams, # Recipe
-)->dict: # As from `parameters`
-    "Weights of networks that take no memory"
-    model = _on_meta(hp)
-    def numbers(net): return sum(o.numel() for o in net.parameters()) if net is not None else 0
-    return dict(generator=numbers(model.generator), discriminator=numbers(model.discriminator), both=numbers(model))
-
-# %% ../../nbs/pretraining/26_plan.ipynb #26d3e948
-def _fake_batch(hp, n, length):
-    "A masked batch of full examples"
-    import torch
-    from electra_nbdev.method.masking import MaskedBatch
-    def ids(*shape): return torch.zeros(shape, dtype=torch.int64)
-    k = max(1, hp.max_predictions(length))
-    every = torch.ones(n, length, dtype=torch.bool)
-    return MaskedBatch(ids(n, length), None, ids(n, length), ids(n, length), ids(n, k), ids(n, k),
-                       torch.zeros(n, k), every, torch.zeros(n, k))
-
-def _fake_step(model, mb, bf16, training=True):
-    "Forward pass of a batch, in training with its backward pass"
-    import torch
-    with torch.autocast('cpu', torch.bfloat16, enabled=bf16): loss = model(*mb).loss
-    if training: loss.backward()
-
 # %% ../../nbs/pretraining/26_plan.ipynb #56f1d5de
 _ANY = dict(train_batch_size=1, grad_accumulation=1, num_train_steps=9, num_warmup_steps=1, save_checkpoints_steps=1)
 _costs = {}
 
-def _fake_cost(hp, n, *how):
+def _fake_cost(hp, n, length, gpu, bf16, shard=False):
     "FLOPs and memory of the second update with a batch of `n` sequences; asked once"
-    key = repr(replace(hp, **_ANY)), n, *how
-    if key not in _costs: _costs[key] = _one_fake_cost(hp, n, *how)
+    from electra_nbdev.pretraining.count import count_step # loads torch, which a formula does not need
+    key = repr(replace(hp, **_ANY)), n, length, gpu, bf16, shard
+    if key not in _costs: _costs[key] = StepCost(*count_step(hp, n, length, gpu, bf16, shard, LARGE))
     return _costs[key]
 
-# %% ../../nbs/pretraining/26_plan.ipynb #159f257b
-def _one_fake_cost(hp, n, length, gpu, bf16, shard=False):
-    import torch
-    from unittest import mock
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from electra_nbdev.pretraining.learner import with_checkpointed_layers, with_fast_steps
-    from electra_nbdev.engine.training import MemoryCounter, operations_counter
-    from electra_nbdev.method import generator
-    from electra_nbdev.method.optimizer import ElectraAdam
-    if gpu: # attention there keeps no weights, which on a CPU is so without dropout
-        hp = replace(hp, model_hparam_overrides=hp.model_hparam_overrides | dict(attention_probs_dropout_prob=0.))
-    hp = replace(hp, whole_words=False, unigram_noise=0., unigram_noise_until=None) # which need a text
-    operations, held = operations_counter(), generator.GPU_LOGITS if gpu else generator.LOGITS
-    fake, parts = FakeTensorMode(allow_non_fake_inputs=True), mock.patch.object(generator, 'LOGITS', held)
-    with fake, parts, MemoryCounter() as memory:
-        model = with_checkpointed_layers(fake_networks(hp), hp)
-        if not gpu: model = with_fast_steps(model, hp)
-        opt, before = ElectraAdam(model.parameters()), memory.now
-        if shard: # each gradient leaves at once
-            for p in model.parameters(): p.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))
-        for mode in (operations, nullcontext()): # the moments are there from the second update on
-            memory.peak = memory.now # while operations are counted, layers that are computed again stay
-            with mode: _fake_step(model, _fake_batch(hp, n, length), bf16)
-            opt.step()
-            opt.zero_grad()
-        training, large = memory.peak, MemoryCounter(LARGE)
-        with large, torch.no_grad(): # and an evaluation
-            _fake_step(model.eval(), _fake_batch(hp, hp.eval_batch_size, length), bf16, training=False)
-    flops = operations.get_total_flops()
-    if shard: return StepCost(flops, training-before)
-    return StepCost(flops, memory.peak) if gpu else StepCost(flops, max(training, memory.peak-large.peak), large.peak)
+def _sizes(hp):
+    "How many weights there are, by formula or counted"
+    if has_formula(hp): return parameters(hp)
+    from electra_nbdev.pretraining.count import counted_parameters # likewise
+    return counted_parameters(hp)
 
 # %% ../../nbs/pretraining/26_plan.ipynb #3f5d6863
 def shared_memory(
@@ -285,12 +212,9 @@ def shared_memory(
     shard:bool, # And weights, gradients and moments
 )->int: # Bytes
     "What a GPU holds on account of the others; with shards, the weights and moments of its own too"
-    if not shard: return 4*(parameters(hp) if has_formula(hp) else counted_parameters(hp))['both']
-    from transformers.modeling_layers import GradientCheckpointingLayer
-    model = _on_meta(hp)
-    def numbers(o): return sum(p.numel() for p in o.parameters())
-    layers, every = [numbers(o) for o in model.modules() if isinstance(o, GradientCheckpointingLayer)], numbers(model)
-    rest, layer = every-sum(layers), max(layers, default=0)
+    if not shard: return 4*_sizes(hp)['both']
+    from electra_nbdev.pretraining.count import gathered_parameters # loads torch
+    every, rest, layer = gathered_parameters(hp)
     return 4*(3*-(-every//gpus) + rest + 4*layer)
 
 # %% ../../nbs/pretraining/26_plan.ipynb #a2e3e570
@@ -332,11 +256,6 @@ CONTEXT = 2**29 # Bytes of a GPU's context, assumed
 
 LIBRARIES = .9*2**30 # Bytes of a process that has loaded them, on a CPU
 
-def resident()->int:
-    "Bytes of this process"
-    import psutil
-    return psutil.Process().memory_info().rss
-
 def process_memory(
     cost:StepCost, # From `step_cost` or `run_cost`
     libraries:float=0., # Bytes of the process before it trains; 0 on a GPU
@@ -377,9 +296,10 @@ def this_device(
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
 )->Device:
     "A device of this machine, without its rate"
-    if device=='cpu' or device is None and not _may_have_gpu(): return Device('cpu', _memory_of_machine(), gpu=False)
+    here = psutil.virtual_memory().total
+    if device=='cpu' or device is None and not _may_have_gpu(): return Device('cpu', here, gpu=False)
     device = device_of(device)
-    if device.type!='cuda': return Device(str(device), _memory_of_machine(), gpu=device.type!='cpu')
+    if device.type!='cuda': return Device(str(device), here, gpu=device.type!='cpu')
     import torch
     return Device(str(device), torch.cuda.get_device_properties(device).total_memory)
 
@@ -387,10 +307,6 @@ def _may_have_gpu():
     "Whether it is worth while to load torch, which takes a second, and ask"
     if sys.platform!='linux': return True
     return any(next(Path('/dev').glob(o), None) for o in ('nvidia*', 'kfd', 'dri', 'dxg'))
-
-def _memory_of_machine():
-    import psutil
-    return psutil.virtual_memory().total
 
 # %% ../../nbs/pretraining/26_plan.ipynb #8d9da39b
 def measured_device(
@@ -401,27 +317,13 @@ def measured_device(
     seconds:float=30., # Of the last measurement and those of smaller batches, about
 )->Device:
     "The rate of this machine on some steps of the recipe, in small batches where the recipe's are slow"
-    from electra_nbdev.engine.training import precision_callbacks
-    from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.networks.build import build_networks
-    from electra_nbdev.pretraining.learner import open_examples, pretrain_dls, sample_examples, time_steps
+    from electra_nbdev.pretraining.count import time_recipe # loads torch
     here, device = this_device(device), device_of(device)
-    gpu, bf16 = device.type!='cpu', precision=='bf16'
-    examples = open_examples(facts.path, hp, facts) if facts else [load_examples(o) for o in sample_examples(hp)]
-    small = replace(hp, vocab_size=examples[0].recipe['vocab_size'], train_batch_size=min(4, hp.train_batch_size),
-                    eval_batch_size=min(16, hp.eval_batch_size), grad_accumulation=1)
-    build_networks(small) # loads what a training needs
-    libraries = 0. if gpu else resident()
-    cbs = precision_callbacks(precision, device)
-    def timed(n): return time_steps(small, pretrain_dls(*examples, small, device), cbs, n)
-    step = timed(4)[0]
-    while small.train_batch_size<hp.train_batch_size and 20*step<seconds:
-        small = replace(small, train_batch_size=min(2*small.train_batch_size, hp.train_batch_size))
-        step = timed(4)[0]
-    step, evaluated = timed(max(4, int(seconds/3/step)))
-    rate = run_cost(replace(small, num_train_steps=1), gpu=gpu, bf16=bf16).flops/step
+    small, step, evaluated, before = time_recipe(hp, facts, device, precision, seconds)
+    gpu = device.type!='cpu'
+    rate = run_cost(replace(small, num_train_steps=1), gpu=gpu, bf16=precision=='bf16').flops/step
     evaluated *= hp.eval_batch_size/small.eval_batch_size
-    return here._replace(rate=rate, evaluated=evaluated, libraries=libraries, measured=True)
+    return here._replace(rate=rate, evaluated=evaluated, libraries=0. if gpu else before, measured=True)
 
 # %% ../../nbs/pretraining/26_plan.ipynb #e00403d7
 @dataclass
@@ -444,7 +346,6 @@ class RunPlan:
         "Seconds of the run with its evaluations"
         seconds = self.hp.num_train_steps*self.step
         if not self.device.evaluated: return seconds # not known
-        from electra_nbdev.pretraining.learner import evaluation_batches
         return seconds + evaluation_batches(self.hp)*self.device.evaluated
 
     @property
@@ -465,7 +366,7 @@ def plan_run(
     _check_gpus(hp, device, gpus, shard)
     half = precision in ('bf16', 'fp16') or precision is None and device.gpu
     how = dict(gpus=gpus, shard=shard, gpu=device.gpu, bf16=half)
-    cost, sizes = run_cost(hp, **how), parameters(hp) if has_formula(hp) else counted_parameters(hp)
+    cost, sizes = run_cost(hp, **how), _sizes(hp)
     libraries = 0. if device.gpu else device.libraries or LIBRARIES
     step = max(cost.flops/hp.num_train_steps/(gpus*device.rate), device.least) if device.rate else math.nan
     memory = process_memory(cost, libraries)
@@ -511,7 +412,7 @@ def report(self:RunPlan)->str: # Lines
             'FLOPs': f'{flops:.3g}, {each:.3g} a step{counted}',
             'memory': fits,
             'device': f'{d.name}, {d.rate:.3g} FLOPs a second, {how}{many}' if d.rate
-                      else f"{d.name}; `--measure` times it, `--device` names another: {', '.join(GPUS)}"}
+                      else f"{d.name}; `measure` times it, `device` names another: {', '.join(GPUS)}"}
     tokens = f'{hp.num_train_steps:,} steps of {hp.train_batch_size} x {hp.max_seq_length} tokens'
     rows['time'] = f'{time} for {tokens}' if d.rate else f'not known; {tokens}'
     if self.price is not None and d.rate: rows['cost'] = f'{self.gpus*self.price*self.hours:,.2f}'
@@ -562,7 +463,6 @@ def recipe_within(
 def _most_steps(hp, seconds, plan):
     "How many steps fit, with their evaluations where the time of these is known"
     if not plan.device.evaluated: return int(seconds//plan.step)
-    from electra_nbdev.pretraining.learner import most_steps
     return most_steps(hp, seconds, plan.step, plan.device.evaluated)
 
 # %% ../../nbs/pretraining/26_plan.ipynb #703b1f88
@@ -579,17 +479,13 @@ def make_plan(
     seconds, device = seconds_of(budget) if budget is not None else None, device and device.lower()
     _check_plan(device, measure, seconds, name or hparams or data, how.get('precision'))
     if not 0<=(how.get('price') or 0)<math.inf: raise InputError(f"`price` is {how['price']}; give 0 or more")
-    facts = _facts(data)
+    facts = facts_of(data)
     known = {}
     def place(hp):
         if device in GPUS: return named_device(device, hp)
         if not measure: return this_device(device)
-        from electra_nbdev.engine.training import print_line
-        from electra_nbdev.pretraining.learner import spare_threads
-        spare_threads(hp)
         size = hp.model_size if hp.model_size=='tiny' or not budget else 'small' # is measured for larger ones as well
         if size not in known:
-            print_line(f'Timing steps of {size} ...')
             here = measured_device(preset(size) if budget else hp, facts, device, how.get('precision'))
             known[size] = here._replace(libraries=min(o.libraries for o in (here, *known.values()))) # of the first
         return known[size]
@@ -598,8 +494,10 @@ def make_plan(
     return plan_run(hp, place(hp), **how)
 
 # %% ../../nbs/pretraining/26_plan.ipynb #bf61bf8b
-def _facts(data):
-    "What examples were made of, if any are named"
+def facts_of(
+    data, # Folder of examples; None: the embedded sample
+): # `ExampleFacts` or None
+    "What examples were made of"
     if not data: return None
     from electra_nbdev.data.examples import example_facts # takes a quarter of a second
     return example_facts(data)

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/request.html.md"
 
 # %% auto #0
 __all__ = ['LENGTH', 'FREE', 'SPECIAL', 'PretrainRequest', 'name_of', 'RunFacts', 'read_run', 'PretrainJob', 'run_folder',
-           'facts_of', 'run_pretraining', 'continue_pretraining', 'evaluate_run']
+           'run_pretraining', 'continue_pretraining', 'evaluate_run']
 
 # %% ../../nbs/pretraining/28_request.ipynb #757d22c1
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from ..networks.folder import ModelFolder
 from ..networks.recipe import (SHORT_RUN, PretrainHParams, check_width, for_examples, for_restart,
                                            for_steps, given_hparams, kept_steps, known_values, preset, read_hparams,
                                            recipe_values)
+from .plan import facts_of
 
 # %% ../../nbs/pretraining/28_request.ipynb #fedac01c
 @dataclass(frozen=True)
@@ -126,16 +127,13 @@ def check_objective(self:RunFacts,
 # %% ../../nbs/pretraining/28_request.ipynb #926de184
 @patch
 def check_examples(self:RunFacts,
-    made_of:dict|None, # What the examples were made of; None: the embedded sample
+    examples, # `ExampleFacts`; None: the embedded sample
 ):
     "Refuse other examples than those that a run began with; one that was converted knows none"
-    if made_of is None: return self.check_sample()
-    from electra_nbdev.data.examples import example_differences # takes a quarter of a second
-    a, b = (dict(long_lines='official', pack=False) | o for o in (self.data, made_of)) # as in older versions
-    if not self.data or a==b: return
-    raise InputError(f"{self.folder} was trained on other examples: "
-                     f"{'; '.join(example_differences(a, dict.fromkeys(a)|b))}. "
-                     "Choose another `out`, or give the examples it began with")
+    if examples is None: return self.check_sample()
+    if self.data and (diff := examples.differences(self.data)):
+        raise InputError(f"{self.folder} was trained on other examples: {'; '.join(diff)}. "
+                         "Choose another `out`, or give the examples it began with")
 
 # %% ../../nbs/pretraining/28_request.ipynb #407da643
 @patch
@@ -292,7 +290,7 @@ def settle(self:PretrainRequest)->PretrainJob:
     made_of = examples and examples.recipe
     if there:
         there.check_objective(name)
-        there.check_examples(made_of)
+        there.check_examples(examples)
     origin, init = self.begin(there)
     given, values = tuple(said) or tuple(self.given), self.recipe(said, there, origin, made_of)
     if there: values = there.continued(values, given, self.minutes is not None, self.extend)
@@ -309,15 +307,6 @@ def run_folder(
     "Where a run is written"
     return Path(out) if out else Path('runs')/file_name(name, 'hparam `model_name`')
 
-# %% ../../nbs/pretraining/28_request.ipynb #11baeb48
-def facts_of(
-    data, # Folder of examples; None: the embedded sample
-): # `ExampleFacts` or None
-    "What examples were made of"
-    if not data: return None
-    from electra_nbdev.data.examples import example_facts # takes a quarter of a second
-    return example_facts(data)
-
 # %% ../../nbs/pretraining/28_request.ipynb #987d982e
 @patch
 def run(self:PretrainJob,
@@ -325,23 +314,8 @@ def run(self:PretrainJob,
     cbs=(), # Further callbacks
 ): # `ElectraLearner`
     "Train what is settled, or what is left of it"
-    from electra_nbdev.pretraining.continue_pretraining import domain_report
-    from electra_nbdev.pretraining.runs import print_line, train
-    learn = train(self, model, cbs)
-    if self.origin and not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
-    return learn
-
-# %% ../../nbs/pretraining/28_request.ipynb #a20f4b01
-@patch
-def networks(self:PretrainJob,
-    hp:PretrainHParams, # Recipe, with the special tokens of the examples
-    tok, # Tokenizer of the examples
-    objective, # Class of another objective, or None
-)->tuple: # `Objective`, None: new networks; callbacks
-    "What a training begins with"
-    from electra_nbdev.pretraining.continue_pretraining import DomainBits, begin_with
-    if not self.origin: return None, [DomainBits()]
-    return begin_with(self.origin, hp, tok, self.asked.carry_optimizer, objective)
+    from electra_nbdev.pretraining.continue_pretraining import pretrain # loads torch
+    return pretrain(self, model, cbs)
 
 # %% ../../nbs/pretraining/28_request.ipynb #e55634a0
 def run_pretraining(

@@ -38,13 +38,12 @@ from ..method.objective import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .graph import CompileStep
 from .learner import (ElectraLearner, check_case, choose_precision, electra_learner,
-                                               evaluation_batches, open_examples, pretrain_dls, spare_threads,
-                                               steps_within, time_steps)
+                                               open_examples, pretrain_dls, spare_threads, steps_within, time_steps)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_newest, load_weights,
                                           save_networks)
-from ..networks.recipe import (PretrainHParams, kept_steps, save_hparams, shortened, with_special_ids,
-                                           with_steps)
+from ..networks.recipe import (PretrainHParams, evaluation_batches, kept_steps, save_hparams, shortened,
+                                           with_special_ids, with_steps)
 
 # %% ../../nbs/pretraining/24_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -268,7 +267,8 @@ def data_files(
 # %% ../../nbs/pretraining/24_runs.ipynb #cb3ab943
 def train(
     job, # `PretrainJob`, which says what is trained, and where
-    model:Objective|None=None, # Networks to begin with; those of the job if None
+    begin, # From recipe, tokenizer and class of another objective to networks, None: new ones, and callbacks
+    model:Objective|None=None, # Networks to begin with; those of `begin` if None
     cbs=(), # Further callbacks
 )->ElectraLearner:
     "Train what is settled, or what is left of it"
@@ -280,7 +280,7 @@ def train(
     train, held = open_examples(asked.data, job.hp, job.examples)
     _check_opened(job, train)
     hp = with_special_ids(job.hp, special_token_ids(train.tokenizer))
-    began, own = job.networks(hp, train.tokenizer, objective)
+    began, own = begin(hp, train.tokenizer, objective)
     dls = pretrain_dls(train, held, hp, device)
     wait_for_all() # nothing is written before
     with nullcontext() if rank() else only_writer(out):
@@ -294,7 +294,7 @@ def train(
 def _check_opened(job, examples):
     "What only the opened examples tell"
     check_case(job.hp, examples, job.given)
-    if job.there and not job.asked.data: job.there.check_examples(examples.recipe)
+    if job.there and not job.asked.data: job.there.check_examples(examples.made)
 
 # %% ../../nbs/pretraining/24_runs.ipynb #ddd97b46
 def _compiled(compile, shard, precision, device):

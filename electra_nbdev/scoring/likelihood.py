@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 import torch
@@ -24,11 +23,9 @@ import torch.nn.functional as F
 from fastcore.basics import chunked
 from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #52433e87
-from ..data.tokenizer import (UNREAD, check_pieces, special_token_ids, text_backend, warn_unknown,
-                                          watched)
+from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, watched
 from ..engine.fast import with_unread_masks
 from ..engine.files import InputError, atomic_file, build_lock, check_choice
 from ..engine.models import device_of, max_input
