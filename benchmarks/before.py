@@ -64,7 +64,7 @@ def finetuning():
     dls = ft.finetune_dls(tasks, dict(sst=rows), dict(sst=rows[:32]), tok, hp, device='cpu')
     cfg = ElectraConfig(vocab_size=VOCAB, embedding_size=128, hidden_size=256, num_attention_heads=4,
                         intermediate_size=1024)
-    with_packed_dropout = module('engine.fast_cpu').with_packed_dropout
+    with_packed_dropout = module('engine.fast').with_packed_dropout
     times = step_times()
     learn = ft.finetune_learner(dls, with_packed_dropout(ElectraModel(cfg)), hp, cbs=[times])
     learn.remove_cb(learn.task_metrics)

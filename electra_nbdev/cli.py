@@ -16,23 +16,18 @@ from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
-from electra_nbdev.data.text import Corpus
-<<<<<<< /tmp/tmplq8cc5rt
-from electra_nbdev.engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command, known_hparams,
+from .data.text import Corpus
+from .data.tokenizer import train_vocab
+from .engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command, known_hparams,
                                           list_fields, umbrella)
-from electra_nbdev.engine.files import InputError, check_new
-from electra_nbdev.engine.models import check_missing
-=======
-from electra_nbdev.data.tokenizer import train_vocab
-from electra_nbdev.engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command,
-                                          list_fields)
->>>>>>> /tmp/tmp3fwmyz3p
-from electra_nbdev.finetuning.recipe import finetune_preset
-from electra_nbdev.finetuning.request import FinetuneRequest, PredictRequest
-from electra_nbdev.networks.folder import ModelFolder
-from electra_nbdev.networks.hparams import ELSEWHERE, PretrainHParams
-from electra_nbdev.networks.recipe import given_hparams, preset
-from electra_nbdev.pretraining.request import PretrainRequest, evaluate_run
+from .engine.files import InputError, check_new
+from .engine.models import check_missing
+from .finetuning.recipe import finetune_preset
+from .finetuning.request import FinetuneRequest, PredictRequest
+from .networks.folder import ModelFolder
+from .networks.hparams import ELSEWHERE, PretrainHParams
+from .networks.recipe import given_hparams, preset
+from .pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
