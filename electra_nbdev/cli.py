@@ -183,7 +183,17 @@ def electra_evaluate(
         data = held
     found = evaluate_run(run, data, device, objective)
     for k,v in found.items(): print(f'{k:28}{v:.4f}')
+    if (Path(run)/'discriminator').is_dir() and not objective: _measure_right_sentences(run, data, device)
     return found
+
+def _measure_right_sentences(run, data, device):
+    "Measure how high words of right sentences get, which `electra_score --show` compares with"
+    from electra_nbdev.networks.recipe import load_hparams
+    from electra_nbdev.data.examples import load_examples, sample_examples
+    from electra_nbdev.scoring.score import measure_right_sentences
+    held = data or sample_examples(load_hparams(Path(run)/'hparams.json'))[1]
+    if n := measure_right_sentences(run, load_examples(held), device):
+        print(f'Words that are higher than in {n} right sentences of it will be flagged by electra_score --show')
 
 # %% ../nbs/59_cli.ipynb #93be96c3
 @command(places='text pairs surprisal nbest weights model vocab device', less='use --device cpu, or give shorter lines')

@@ -48,6 +48,7 @@ class RightSentences:
         "Share of right sentences in which no word of this kind is as high"
         return max(0, bisect_right(getattr(self, kind), p)-1)/200
 
+# %% ../../nbs/scoring/41_score.ipynb #51a40012
 def kind_of(
     word:str, # As it stands in the text
     n:int, # Pieces
@@ -316,11 +317,14 @@ def right_sentences(
         ids, groups, spans = words_of(bare.tokenizer, text)
         probs = replaced_probs(bare, ids)
         kinds = [kind_of(text[a:b], len(g)) for (a,b),g in zip(spans, groups)]
-        for k,found in tops.items(): found.append(max([probs[g].max().item() for g,o in zip(groups, kinds) if o==k], default=0.))
+        for k,found in tops.items():
+            own = [probs[g].max().item() for g,o in zip(groups, kinds) if o==k]
+            found.append(max(own, default=0.))
     steps = torch.linspace(0, 1, 201, dtype=torch.float64)
     def quantiles(o): return [round(v, 4) for v in torch.tensor(o, dtype=torch.float64).quantile(steps).tolist()]
     return RightSentences(**{k: quantiles(o) for k,o in tops.items()})
 
+# %% ../../nbs/scoring/41_score.ipynb #51a40016
 def read_right_sentences(
     source:ModelFolder, # Where the discriminator is
 )->RightSentences|None: # None: they were not measured
@@ -342,6 +346,7 @@ def sentences_of(
             if len(found)>=n: return [*found][:n]
     return [*found]
 
+# %% ../../nbs/scoring/41_score.ipynb #51a40018
 def measure_right_sentences(
     run, # Folder of a finished run with a discriminator
     examples, # Held-out `Examples`
