@@ -1,7 +1,5 @@
 "What is asked of scoring and of a conversion is settled without torch, and a file is opened once"
-import builtins, io, json, os, subprocess, sys
-from collections import Counter
-from pathlib import Path
+import json, subprocess, sys
 
 import pytest
 
@@ -9,6 +7,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.request import JOBS, OPTIONS, ScoreRequest
 from electra_nbdev.sharing.request import ConvertRequest
 from make import electric_runs
+from terminal import files_read
 
 CHOICES = [dict(text='the ___ sat.', choices=['cat', 'mat'], answer='cat')]
 WEIGHTS = dict(weight=1., bonus=0., by='towers', model='0', scored=False)
@@ -38,14 +37,9 @@ assert 'torch' not in sys.modules"""
 @pytest.mark.parametrize('name', ASKED)
 def test_a_file_is_opened_once(name, home, monkeypatch):
     "Texts twice, for what they look like and for every row, since a large file is not held in memory"
-    opened = Counter()
-    def counted(path, *args, real=builtins.open, **kwargs):
-        if isinstance(path, str|os.PathLike): opened[Path(path).name] += 1
-        return real(path, *args, **kwargs)
+    read = files_read(home, monkeypatch)
     monkeypatch.chdir(home)
-    for o in (builtins, io): monkeypatch.setattr(o, 'open', counted)
     ScoreRequest(**ASKED[name], model='electric').settle()
-    read = {k: n for k,n in opened.items() if (home/k).is_file() or (home/'pairs'/k).is_file()}
     texts = {'lines.txt'} if name in ('text', 'surprisal') else set()
     assert read=={k: 1+(k in texts) for k in read} and read.keys()>=texts
     given = {o for o in ASKED[name].values() if isinstance(o, str) and (home/o).is_file()}
@@ -58,15 +52,3 @@ def test_an_option_without_effect_is_refused(option, home, monkeypatch):
     for job in set(JOBS)-set(OPTIONS[option]):
         with pytest.raises(InputError, match=f'`{job}` takes no `{option}`'):
             ScoreRequest(**ASKED[job] | {option: 'w.json'}, model='electric').settle()
-
-CONVERT = dict(private=(dict(private=True), '`push`'), int8=(dict(int8=True), 'add `onnx`'),
-               npz=(dict(onnx=True, out='c.npz'), 'writes a folder'),
-               push=(dict(push='me/mine', out='c.npz'), 'uploads a folder'),
-               card=(dict(onnx=True, license='mit'), 'leave these out'), three=(dict(src=['electric']*3), '3 names'))
-
-@pytest.mark.parametrize('name', CONVERT)
-def test_a_conversion_is_refused(name, home, monkeypatch):
-    asked, why = CONVERT[name]
-    monkeypatch.chdir(home)
-    with pytest.raises(InputError, match=why): ConvertRequest(**dict(src='electric', out='c') | asked).settle()
-    assert not list(home.glob('c*.npz')) and not (home/'c').exists()
