@@ -177,7 +177,7 @@ def test_the_official_area_needs_no_row_for_each_threshold():
     "200 thresholds times all tokens of an evaluation would be gigabytes"
     labels, probs = torch.arange(20_000)%7==0, torch.rand(20_000)
     with Largest() as most: auc_200(labels, probs)
-    assert most.n==40_000 # in float64
+    assert 20_000<=most.n<=40_000 # one for each token, of at most eight bytes
 
 class Overflow(Callback):
     "Gradients of some batches are infinite, as in half precision"
