@@ -4,6 +4,8 @@ from functools import partial
 import numpy as np
 import torch
 from fastai.callback.core import Callback
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 def weights(learn): return {k: v.detach().clone() for k,v in learn.model.named_parameters()}
 def moved(learn, before): return {k for k,v in learn.model.named_parameters() if not torch.equal(v, before[k])}
@@ -21,10 +23,34 @@ class Norms(Callback):
     def before_fit(self): self.seen = []
     def after_step(self): self.seen.append(float(self.learn.grad_norm))
 
+class StopAt(Callback):
+    "Stop after an update: as a signal does, or as where the power is cut"
+    order = 99
+    def __init__(self, update, at_once=False): self.update, self.at_once = update, at_once
+    def after_batch(self):
+        if not self.training or self.learn.n_updates!=self.update: return
+        if self.at_once: raise KeyboardInterrupt
+        self.learn.stop_on_signal.came = 15
+
+class Largest(TorchDispatchMode):
+    "The most memory that a tensor takes while this is on, in numbers of four bytes"
+    n = 0
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **kwargs or {})
+        for o in tree_leaves(out):
+            if isinstance(o, torch.Tensor): self.n = max(self.n, o.untyped_storage().nbytes()//4)
+        return out
+
 class Interrupt(Callback):
     "Stop in the third batch, as Ctrl-C does"
     def after_batch(self):
         if self.training and self.train_iter==2: raise KeyboardInterrupt
+
+def quiet(learn):
+    "Without bars and tables"
+    if hasattr(learn, 'progress'): learn.remove_cb(learn.progress)
+    learn.logger = lambda *o: None
+    return learn
 
 def remove(learn, kind):
     "Take the callbacks of a kind off a learner"

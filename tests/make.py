@@ -1,23 +1,26 @@
 "What the tests read and train: texts, task files, small recipes, models and runs, all of them quickly made"
-import json
+import gzip, json, shutil
 
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.implementations import ByteLevelBPETokenizer
-from transformers import (BertConfig, DebertaV2Config, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining,
-                          ModernBertConfig, PreTrainedTokenizerFast, RobertaConfig, RobertaModel, RobertaTokenizer)
+from transformers import (BertConfig, DebertaV2Config, DebertaV2Tokenizer, ElectraConfig, ElectraForMaskedLM,
+                          ElectraForPreTraining, ModernBertConfig, PreTrainedTokenizerFast, RobertaConfig,
+                          RobertaModel, RobertaTokenizer)
 
 from conftest import GOLDEN
 from electra_nbdev.data.examples import build_examples
 from electra_nbdev.data.tokenizer import fingerprint, load_tokenizer, train_vocab, wordpiece
+from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner, save_model
+from electra_nbdev.finetuning.recipe import open_model, settle_recipe
 from electra_nbdev.method.masking import MaskCollator
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.pretraining import runs
 from official import SPECIAL_IDS
-from terminal import typed
+from terminal import worked
 
 def write(path, data):
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
@@ -45,6 +48,9 @@ VARIANTS = {'separate': dict(untied_generator=True, untied_generator_embeddings=
             'disallow_correct': dict(disallow_correct=True), 'temperature': dict(temperature=2.),
             'gdes': dict(untied_generator=True, gdes=True), 'unigram noise': dict(unigram_noise=.5),
             'Electric, unigram noise': ELECTRIC | dict(unigram_noise=.5)}
+RUN_VARIANTS = VARIANTS | {'Electric untied': ELECTRIC | dict(untied_generator_embeddings=True),
+                           'length schedule': dict(length_schedule=((8, .5), (16, .5))),
+                           'official AUC': dict(count_padding=True)} # What the runs of `made` can be
 BERT = dict(model_type='bert', hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
             max_position_embeddings=64) # A body that is no ELECTRA
 ALL_VARIANTS = VARIANTS | {'another body': dict(untied_generator=True, body=BERT, model_hparam_overrides={})}
@@ -98,14 +104,11 @@ def home(tmp_path_factory):
     (d/'tales.txt').write_text(tales())
     for line in ('electra_vocab --corpus tales.txt --out vocab --vocab-size 120',
                  'electra_data --corpus tales.txt --vocab vocab --out examples --max-length 16 --held-out 0.1'):
-        said = typed(line, d)
-        assert said.code==0, said.err
+        worked(line, d)
     recipe = RECIPE | dict(vocab_size=len((d/'vocab/vocab.txt').read_text().splitlines()))
     (d/'recipe.json').write_text(json.dumps(recipe))
     line = 'electra_pretrain --data examples --hparams recipe.json --steps 20 --out run --device cpu'
-    said = typed(line, d, curves=True)
-    assert said.code==0, said.err
-    (d/'.said').write_text(said.out)
+    (d/'.said').write_text(worked(line, d, curves=True).out)
     return d
 
 # Vocabularies and runs that nobody trained
@@ -117,22 +120,45 @@ def pieces(names):
     "A tokenizer with these pieces"
     return wordpiece({o: i for i,o in enumerate(names)})
 
+def byte_level(texts, special, size=300):
+    "Byte-level BPE with these special tokens, of the library `tokenizers`"
+    tok = Tokenizer(models.BPE(unk_token='<unk>' if '<unk>' in special else None))
+    tok.pre_tokenizer, tok.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tok.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False,
+                                                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return tok
+
 def bpe(texts):
     "A byte-level BPE tokenizer with the special tokens of RoBERTa's family"
-    tok = Tokenizer(models.BPE(unk_token='<unk>'))
-    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     special = ['<pad>', '<unk>', '<s>', '</s>', '<mask>']
-    tok.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False,
-                                                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     names = dict(zip(('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token'), special))
-    return PreTrainedTokenizerFast(tokenizer_object=tok, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=byte_level(texts, special), **names)
+
+def unigram(texts, special, unk, size):
+    "Pieces of a Unigram model of the library `tokenizers`, with their scores"
+    tok = Tokenizer(models.Unigram())
+    tok.pre_tokenizer, tok.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tok.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=size, special_tokens=special, unk_token=unk,
+                                                           show_progress=False))
+    return [tuple(o) for o in json.loads(tok.to_str())['model']['vocab']]
+
+def roberta_tokenizer(texts):
+    made = json.loads(byte_level(texts, ['<s>', '<pad>', '</s>', '<unk>', '<mask>'], 400).to_str())['model']
+    return RobertaTokenizer(vocab=made['vocab'], merges=[tuple(o) for o in made['merges']])
+
+def deberta_tokenizer(texts, size=300):
+    return DebertaV2Tokenizer(vocab=unigram(texts, ['[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]'], '[UNK]', size))
+
+def save_run(d, model, hp, tok=None, **facts):
+    "Networks and recipe as training leaves them"
+    save_networks(model, hp, d, tok)
+    save_hparams(hp, d/'hparams.json', data=dict(tokenizer=fingerprint(tok)) if tok else {}, **facts)
 
 def run_folder(d, tok, **recipe):
-    "A run as training leaves it, with random weights; gives the networks and the recipe"
+    "A run with random weights; gives the networks and the recipe"
     hp = preset('tiny', **dict(vocab_size=len(tok), max_seq_length=16, length_schedule=()) | recipe)
     model = build_networks(hp).eval()
-    save_networks(model, hp, d, tok)
-    save_hparams(hp, d/'hparams.json', data=dict(tokenizer=fingerprint(tok)))
+    save_run(d, model, hp, tok)
     return model, hp
 
 def biased_run(d, **recipe):
@@ -142,8 +168,7 @@ def biased_run(d, **recipe):
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())), alpha=.02)
-    save_networks(model, hp, d)
-    save_hparams(hp, d/'hparams.json', data={})
+    save_run(d, model, hp)
     return model.eval(), hp
 
 def plain_logits(d):
@@ -256,6 +281,43 @@ def paragraph(i, v2, n=30):
 def squad(n, v2=False, first=0):
     paragraphs = [paragraph(i, v2) for i in range(first, first+n)]
     return dict(version='x', data=[dict(title='t', paragraphs=paragraphs)])
+
+def mrqa(n, first=0):
+    "Lines of MRQA with those questions"
+    lines = [dict(header=dict(dataset='x'))]
+    for p in (paragraph(i, False) for i in range(first, first+n)):
+        p['qas'] = [dict(qid=q['id'], question=q['question'], answers=[a['text'] for a in q['answers']],
+                         detected_answers=[detected(a) for a in q['answers'][:1]]) for q in p['qas']]
+        lines.append(p)
+    return '\n'.join(map(json.dumps, lines))
+
+def detected(a): return dict(text=a['text'], char_spans=[[a['answer_start'], a['answer_start']+len(a['text'])-1]])
+
+def task_files(d):
+    "Files of GLUE, of chunking, and of questions in three forms"
+    glue_files(d)
+    for o in ('chunk', 'squad', 'SQuAD-v1.1', 'NewsQA'): (d/o).mkdir()
+    for split,n in (('train', 32), ('dev', 9), ('test', 5)): write(d/f'chunk/{split}.txt', tagged(n))
+    for split,n,first in (('train', 16, 0), ('dev', 8, 40), ('test', 3, 80)):
+        write(d/f'squad/{split}.json', json.dumps(squad(n, True, first)))
+        write(d/f'SQuAD-v1.1/{split}.json', json.dumps(squad(n, False, first)))
+        write(d/f'NewsQA/{split}.jsonl.gz', gzip.compress(mrqa(n, first).encode()))
+
+def odd_data(d, file, data):
+    "The folder `odd`: a copy of `data` in which one file, whatever its ending was, is another"
+    path = d/'odd'/file
+    shutil.rmtree(d/'odd', ignore_errors=True)
+    shutil.copytree(d/'data', d/'odd')
+    for o in path.parent.glob(f"{path.name.split('.')[0]}.*"): o.unlink()
+    write(path, data if isinstance(data, str|bytes) else json.dumps(data))
+
+def untrained(task, model, folder):
+    "A model of a task that was not trained, on disk"
+    encoder, tok = open_model(model)
+    hp, none = settle_recipe(encoder, tok, [task.name], max_seq_length=32), {task.name: []}
+    dls = finetune_dls({task.name: task}, none, none, tok, hp, 'cpu')
+    save_model(finetune_learner(dls, encoder, hp), folder)
+    return folder
 
 @pytest.fixture
 def table():

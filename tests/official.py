@@ -10,8 +10,10 @@ from fastai.basics import DataLoader, DataLoaders, Learner
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from torch import tensor
+from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
+from electra_nbdev.finetuning.finetune import TaskNetwork
 from electra_nbdev.method import electric, generator, masking
 from electra_nbdev.method.discriminator import IGNORE, corrupt, disc_nll
 from electra_nbdev.method.objective import step_loss
@@ -227,3 +229,38 @@ def check_discriminator(seen, want, tol=1e-4):
 def check_training(seen, variant, want, rtol=1e-3, slack=1e-8):
     check_gradients(seen.grads, load(f'pretrain/{variant}.grads'), want['global_norm_dense'], variant, rtol, slack)
     close(seen.norm, want['global_norm_dense'], rtol=rtol)
+
+# Networks of tasks
+
+def task_parameter(official, layers={}):
+    "Name in `TaskNetwork`, and whether the matrix is transposed; `layers` are our names of those of a head"
+    if official.startswith('task_specific/'):
+        _, name, layer, kind = official.split('/')
+        return f"heads.{name}.{layers.get(layer, layer)}.{'weight' if kind=='kernel' else 'bias'}", kind=='kernel'
+    name, transposed = our_name(official)
+    return name.replace('discriminator.electra.', 'encoder.'), transposed
+
+def task_network(tasks, heads, layers={}):
+    "The network of the official runs, with these values of its heads by their official names"
+    shared, base = info('finetune/heads')['_shared'], pretrain_vars('electra_base')
+    model = TaskNetwork(ElectraModel(ElectraConfig(**shared['model_hparam_overrides'], embedding_size=16)), tasks)
+    params = dict(model.named_parameters())
+    with torch.no_grad():
+        for official,v in ({o: base[o] for o in shared['encoder_variables_in_creation_order']} | heads).items():
+            name, transposed = task_parameter(official, layers)
+            params.pop(name).copy_(torch.from_numpy(v.T if transposed else v))
+    assert not params, f'not set: {sorted(params)}'
+    return model
+
+def check_task_gradients(model, arrays, norm, layers={}, least=1e-4):
+    "All that a backward pass has left, each by its own size, and the norm of all"
+    params, squares, seen = dict(model.named_parameters()), 0., 0
+    for k,want in arrays.items():
+        if not k.startswith('grad/'): continue
+        name, transposed = task_parameter(k[5:], layers)
+        got = params[name].grad.numpy()
+        got, scale = got.T if transposed else got, max(np.abs(want).max(), least)
+        np.testing.assert_allclose(got/scale, want/scale, rtol=0, atol=1e-3, err_msg=k)
+        squares, seen = squares+float((got.astype(float)**2).sum()), seen+1
+    assert seen==len(params)
+    np.testing.assert_allclose(squares**.5, norm, rtol=1e-4)

@@ -1,5 +1,6 @@
 "Commands as a user types them, what they say, and what happens to them meanwhile"
-import os, runpy, shlex, subprocess, sys
+import builtins, io, os, runpy, shlex, subprocess, sys
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,12 @@ def typed(line, cwd, setup=None, curves=False):
     out.unlink(); err.unlink()
     return said
 
+def worked(line, cwd, setup=None, curves=False):
+    "What a command says that has to work"
+    said = typed(line, cwd, setup, curves)
+    assert said.code==0, said
+    return said
+
 def at(step, signum):
     "For `typed`: a process that sends itself a signal after a step"
     def setup():
@@ -58,14 +65,37 @@ def at(step, signum):
         CountUpdates.after_step = after_step
     return setup
 
-def bad(home, line, *words, setup=None):
-    before = sorted(str(o) for o in home.rglob('*'))
-    said = typed(line, home, setup)
-    lines = [o for o in said.err.splitlines() if o.strip()]
-    assert said.code==2, said
-    assert lines and lines[-1].startswith(f"{line.split()[0]}: ") and 'Traceback' not in said.err, said.err
-    for o in words: assert o in lines[-1], lines[-1]
-    assert sorted(str(o) for o in home.rglob('*'))==before
+def files_of(folder):
+    "{path: content} of all files in a folder"
+    files = [o for o in sorted(Path(folder).rglob('*')) if o.is_file()]
+    return {o.relative_to(folder).as_posix(): o.read_bytes() for o in files}
+
+def files_read(folder, monkeypatch):
+    "{path: how often it was opened for reading} of files in a folder, from now on"
+    found = Counter()
+    def note(path, mode='r', *_):
+        writes = mode & (os.O_WRONLY|os.O_RDWR) if isinstance(mode, int) else set(mode) & set('wax+')
+        if writes or not isinstance(path, str|os.PathLike): return
+        path = Path(path).absolute()
+        if path.is_relative_to(folder) and path.is_file(): found[path.relative_to(folder).as_posix()] += 1
+    def watch(owner, name):
+        def f(*args, was=getattr(owner, name), **kwargs):
+            note(*args)
+            return was(*args, **kwargs)
+        monkeypatch.setattr(owner, name, f)
+    for owner in (builtins, os, io): watch(owner, 'open') # that of `io` is of `Path`
+    return found
+
+def bad(home, line, *words, setup=None, run=None):
+    "A command refuses: exit code 2 and one line, after notes; nothing is written, and nothing is changed but locks"
+    def found(): return sorted(home.rglob('*')), {k: v for k,v in files_of(home).items() if Path(k).name!='.lock'}
+    before = found()
+    said = run(line, home) if run else typed(line, home, setup)
+    *notes, last = [o for o in said.err.splitlines() if o.strip()] or ['']
+    assert said.code==2 and last.startswith(f'{line.split()[0]}: ') and 'Traceback' not in said.err, said
+    assert all(o.startswith('Note: ') for o in notes), said
+    for o in words: assert o in last, last
+    assert found()==before
 
 def small_disk(): # as a full disk: no file may grow past 2,000 bytes
     import signal
@@ -77,26 +107,25 @@ ALONE = """
 import runpy, shlex, sys
 class Refused:
     def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] in ('torch', 'transformers', 'fastai', 'datasets'): raise RuntimeError(name)
+        if name.split('.')[0] in ('torch', 'transformers', 'fastai', 'datasets', 'pandas'): raise RuntimeError(name)
 sys.meta_path.insert(0, Refused())
 sys.argv = shlex.split(sys.argv[1])
 runpy.run_path(sys.argv[0], run_name='__main__')
 """
 
 def alone(line, cwd):
-    "A command in a process of its own, in which torch, transformers, fastai and datasets cannot be imported"
+    "A command in a process of its own, in which what takes long to import cannot be imported"
     name, _, rest = line.partition(' ')
-    return subprocess.run([sys.executable, '-c', ALONE, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True,
+    done = subprocess.run([sys.executable, '-c', ALONE, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True,
                           text=True)
+    return Said(done.returncode, done.stdout, done.stderr)
 
 def processor_seconds(line, cwd):
-    "Of a command, whatever runs beside it; the least of three"
-    def once():
-        before = os.times()
-        alone(line, cwd)
-        after = os.times()
-        return after.children_user+after.children_system - before.children_user-before.children_system
-    return min(once() for _ in range(3))
+    "Of a command, whatever runs beside it"
+    before = os.times()
+    alone(line, cwd)
+    after = os.times()
+    return after.children_user+after.children_system - before.children_user-before.children_system
 
 def convert_cli(**kw):
     "`electra_convert` as its command calls it"

@@ -5,8 +5,9 @@ import pytest, torch
 from safetensors.torch import load_file
 
 from electra_nbdev.data.tokenizer import load_tokenizer
-from electra_nbdev.networks.build import build_networks, load_networks, save_networks
-from electra_nbdev.networks.recipe import load_hparams, preset, save_hparams
+from electra_nbdev.networks.build import build_networks, load_networks
+from electra_nbdev.networks.recipe import load_hparams, preset
+from make import save_run
 
 import baby
 
@@ -64,8 +65,7 @@ def test_electra_goes_on_from_the_masked_language_model(tmp_path, monkeypatch):
     monkeypatch.setattr(baby, 'PROGRESS', tmp_path)
     masked, hp = baby.place('masked', 'sentences-again'), preset('tiny', **baby.recipe('masked', baby.LAST_PASS))
     before = build_networks(hp)
-    save_networks(before, hp, masked, load_tokenizer('tiny'))
-    save_hparams(hp, masked/'hparams.json')
+    save_run(masked, before, hp, load_tokenizer('tiny'))
     typed = []
     monkeypatch.setattr(baby, 'load_examples', lambda path: range(48_000))
     monkeypatch.setattr(baby, 'run', lambda line, **hparams: typed.append((line.split(), hparams)))
@@ -85,8 +85,7 @@ def test_electra_goes_on_from_the_masked_language_model(tmp_path, monkeypatch):
 def test_a_shipped_model_names_no_place_of_a_machine(tmp_path):
     "And its weights are in half precision"
     hp, run = preset('tiny'), tmp_path/'run'
-    save_networks(build_networks(hp), hp, run, load_tokenizer('tiny'))
-    save_hparams(hp, run/'hparams.json', init=dict(folder=str(tmp_path/'before')))
+    save_run(run, build_networks(hp), hp, load_tokenizer('tiny'), init=dict(folder=str(tmp_path/'before')))
     (run/'history.jsonl').write_text('')
     baby.ship(run, 'a-model', tmp_path)
     found = tmp_path/'a-model/hparams.json'
@@ -99,8 +98,7 @@ def test_a_shipped_model_names_no_place_of_a_machine(tmp_path):
 def test_a_new_discriminator_leaves_the_generator_as_it_is(name, tmp_path, capfd):
     hp = preset('tiny', **baby.OBJECTIVES[name], initializer_range=.02)
     run = tmp_path/'run'
-    save_networks(build_networks(hp), hp, run, load_tokenizer('tiny'))
-    save_hparams(hp, run/'hparams.json')
+    save_run(run, build_networks(hp), hp, load_tokenizer('tiny'))
     fresh = baby.fresh_discriminator(run, tmp_path/'fresh')
     old, new = (load_networks(o, load_hparams(o/'hparams.json')) for o in (run, fresh))
     assert all(torch.equal(p, q) for p,q in zip(old.generator.parameters(), new.generator.parameters()))

@@ -5,18 +5,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
-from fastai.callback.core import Callback
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.learner import Learner
 from fastai.torch_core import no_random
-from tokenizers import Tokenizer, decoders, models
-from tokenizers.pre_tokenizers import ByteLevel, Metaspace
-from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import (AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig,
-                          DebertaV2Tokenizer, ElectraForPreTraining, RobertaConfig, RobertaTokenizer)
+                          ElectraForPreTraining, RobertaConfig)
 
 from electra_nbdev.cli import electra_pretrain
 from electra_nbdev.pretraining.continue_pretraining import Origin, open_origin
@@ -32,7 +28,8 @@ from electra_nbdev.pretrain import (ClipNorm, LinearWarmupDecay, MaskTokens, Rep
 from electra_nbdev.engine.models import body_of
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
-from make import CONFIGS, SIZE
+from learners import StopAt
+from make import CONFIGS, SIZE, deberta_tokenizer, roberta_tokenizer
 
 SEGMENTS = dict(bert=True, deberta=False, modernbert=False, electra=True)
 
@@ -134,12 +131,6 @@ def test_a_generator_of_another_body(data, body):
 
 # Runs
 
-class Stop(Callback):
-    "Break off like a power cut"
-    order = 99
-    def after_batch(self):
-        if self.training and self.learn.n_updates==6: raise KeyboardInterrupt
-
 def opened(cls, folder):
     "A network that `transformers` opens, without a weight missing or left over"
     model, info = cls.from_pretrained(folder, output_loading_info=True)
@@ -149,7 +140,7 @@ def opened(cls, folder):
 @bodies
 def test_a_run_of_a_body(data, body, tmp_path):
     out, hp = tmp_path/'run', recipe(data, body)
-    with pytest.raises(KeyboardInterrupt): run_pretraining(data, out, hp, device='cpu', cbs=[Stop()])
+    with pytest.raises(KeyboardInterrupt): run_pretraining(data, out, hp, device='cpu', cbs=[StopAt(6, at_once=True)])
     assert latest_checkpoint(out).name=='step-00000004'
     learn = run_pretraining(data, out, hp, device='cpu')
     assert learn.n_updates==8
@@ -228,7 +219,7 @@ def test_the_command_takes_a_folder(data, tmp_path, capsys):
         import electra_nbdev.pretraining.runs as runs
         real = runs.electra_learner
         try:
-            runs.electra_learner = lambda *a, cbs=(), **kw: real(*a, cbs=[*cbs, Stop()], **kw)
+            runs.electra_learner = lambda *a, cbs=(), **kw: real(*a, cbs=[*cbs, StopAt(6, at_once=True)], **kw)
             electra_pretrain(**how, out=str(tmp_path/'run'), body=str(body), steps=8)
         finally: runs.electra_learner = real
     learn = electra_pretrain(**how, out=str(tmp_path/'run'), body=str(body), steps=8)
@@ -275,27 +266,13 @@ def body_of_type(data, kind): return build_networks(replace(recipe(data, 'bert')
 
 # Other tokenizers
 
-def bpe(text):
-    tok = Tokenizer(models.BPE())
-    tok.pre_tokenizer, tok.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    tok.train_from_iterator(lines(),
-                            BpeTrainer(vocab_size=300, special_tokens=['<s>', '<pad>', '</s>', '<unk>', '<mask>'],
-                                                initial_alphabet=ByteLevel.alphabet(), show_progress=False))
-    made = json.loads(tok.to_str())['model']
-    return RobertaTokenizer(vocab=made['vocab'], merges=[tuple(o) for o in made['merges']])
-
-def unigram(text):
-    tok = Tokenizer(models.Unigram())
-    tok.pre_tokenizer, tok.decoder = Metaspace(), decoders.Metaspace()
-    special = ['[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]']
-    trainer = UnigramTrainer(vocab_size=120, special_tokens=special, unk_token='[UNK]', show_progress=False)
-    tok.train_from_iterator(lines(), trainer)
-    return DebertaV2Tokenizer(vocab=[tuple(o) for o in json.loads(tok.to_str())['model']['vocab']])
+def bpe(): return roberta_tokenizer(lines())
+def unigram(): return deberta_tokenizer(lines(), 120)
 
 @pytest.mark.parametrize('make', [bpe, unigram], ids=lambda o: o.__name__)
 def test_a_body_with_its_own_tokenizer(text, make, tmp_path):
     "Padding is not 0 in every vocabulary: the networks get the special tokens of the examples"
-    make(text).save_pretrained(tmp_path/'tok')
+    make().save_pretrained(tmp_path/'tok')
     folder = build_examples(text, tmp_path/'tok', tmp_path/'examples', max_length=16, held_out=.2)
     examples = load_examples(folder)
     ids = special_token_ids(examples.tokenizer)
@@ -309,7 +286,7 @@ def test_a_body_with_its_own_tokenizer(text, make, tmp_path):
     assert load_scorer(tmp_path/'run', device='cpu')('the dog of the house') is not None
 
 def test_weights_with_a_byte_level_vocabulary_begin_another_run(text, tmp_path):
-    bpe(text).save_pretrained(tmp_path/'tok')
+    bpe().save_pretrained(tmp_path/'tok')
     folder = build_examples(text, tmp_path/'tok', tmp_path/'examples', max_length=16, held_out=.2)
     few = dict(num_train_steps=2, num_warmup_steps=1, train_batch_size=4, num_eval_steps=1)
     hp = match_examples(preset('tiny', **few), load_examples(folder), few)

@@ -11,7 +11,7 @@ from electra_nbdev.data import examples
 from electra_nbdev.cli import electra_data
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.examples import DataJob, ExampleTasks, build_examples, build_in_tasks
-from terminal import typed
+from terminal import files_of, typed
 
 VOCAB = GOLDEN/'vocab.txt'
 WORDS = [o for o in VOCAB.read_text(encoding='utf-8').split() if o.isalpha()]
@@ -19,10 +19,6 @@ RULES = dict(max_length=64, held_out=.2)
 N = 9 # Chunks
 
 logger.disable('datatrove')
-
-def files_of(folder):
-    found = [o for o in sorted(folder.rglob('*')) if o.is_file()]
-    return {o.relative_to(folder).as_posix(): o.read_bytes() for o in found}
 
 def shards_of(work): return {k: v for k,v in files_of(work).items() if k.startswith(('train/', 'held_out/'))}
 

@@ -1,7 +1,6 @@
 "Bodies compiled in place: no graph break, few versions, the same numbers, files that do not know of it"
 import pytest
 import torch
-from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.torch_core import no_random
 from packaging.version import Version
@@ -22,6 +21,7 @@ from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.networks.build import build_networks, load_networks
 from electra_nbdev.pretraining.request import run_pretraining
 from electra_nbdev.finetuning.request import run_trials
+from learners import StopAt
 from official import SPECIAL_IDS, loaders
 from make import CONFIGS, SHORT, VARIANTS, electra_folder, glue_files, home, made, no_curves, small_recipe
 from terminal import bad
@@ -89,11 +89,6 @@ def strict(monkeypatch, module):
     def callbacks(wanted, device, kind=CompileBodies, **how): return [kind(**how | STRICT)] if wanted else []
     monkeypatch.setattr(module, 'compile_callbacks', callbacks)
 
-class Signal(Callback):
-    "As on a signal, after four updates"
-    def after_batch(self):
-        if self.training and self.n_updates==4: self.learn.stop_on_signal.came = 15
-
 def test_a_compiled_run_is_a_run(monkeypatch, made, tmp_path, capsys):
     "Continued it is bit-exact; without compiling, or with it from then on, it says so; files have their names"
     strict(monkeypatch, runs)
@@ -107,7 +102,7 @@ def test_a_compiled_run_is_a_run(monkeypatch, made, tmp_path, capsys):
     assert hasattr(run('whole', True)[0], 'compile_step')
     for before,after in ((True, True), (True, False), (False, True)):
         out = f'{before}-{after}'
-        assert run(out, before, Signal())[0].stopped
+        assert run(out, before, StopAt(4))[0].stopped
         learn, said = run(out, after)
         assert learn.n_updates==hp.num_train_steps and hasattr(learn, 'compile_step')==after
         a, b = tensors('whole'), tensors(out)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, bits_per_byte,
@@ -24,7 +23,7 @@ from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.optimizer import warmup_decay
 from electra_nbdev.data.tokenizer import SPECIALS
 from make import home, tales, pieces
-from terminal import at, bad, typed
+from terminal import at, bad, typed, worked
 
 def continued(data='examples', **changes):
     hparams = json.dumps(dict(save_checkpoints_steps=4, **changes))
@@ -41,8 +40,7 @@ def weights(run):
 @pytest.fixture(scope='module')
 def began(home):
     "A run that began with another's weights"
-    said = typed(f'{CONTINUE} --out began', home)
-    assert said.code==0, said.err
+    said = worked(f'{CONTINUE} --out began', home)
     return home, said.out
 
 def test_a_run_from_a_run(began):
@@ -108,10 +106,6 @@ def test_back_from_a_masked_language_model(home):
     assert said.code==0 and 'begins with new weights' not in said.out, said
     bad(home, continued(electra_objective=True).replace('--init run', '--init mlm') + ' --out r9', 'no discriminator')
 
-def test_a_sum_of_embeddings_does_not_become_a_difference(home):
-    "With gdes the old table would be added to the generator's"
-    bad(home, continued(untied_generator=True, gdes=True) + ' --out r9', '`gdes` is False', 'leave it')
-
 def test_killed_equals_never_stopped(began):
     home, _ = began
     assert typed(f'{CONTINUE} --out killed', home, at(2, signal.SIGKILL)).code==-9 # before the first checkpoint
@@ -136,8 +130,7 @@ def test_other_weights_are_refused(began):
 
 def test_carried_moments(home):
     "With a rate of 0 only moments move, and they go on from where the old run left them"
-    said = typed(f'{continued(learning_rate=0., weight_decay_rate=0.)} --carry-optimizer --out carried', home)
-    assert said.code==0, said.err
+    worked(f'{continued(learning_rate=0., weight_decay_rate=0.)} --carry-optimizer --out carried', home)
     old, new = weights(home/'run'), weights(home/'carried')
     for k in (o for o in old if o.startswith('model/')): assert torch.equal(old[k], new[k]), k
     for k in (o for o in old if o.endswith('exp_avg_sq')): assert (new[k]>=old[k]*.999**12*(1-1e-5)).all(), k
@@ -146,36 +139,6 @@ def test_recipe_is_inherited(home):
     origin = open_origin(home/'run')
     assert origin.recipe()==replace(origin.hp, length_schedule=(), learning_rate=origin.hp.learning_rate/4)
     assert origin.recipe('small').disc_weight==50 and origin.recipe('small').untied_generator is False
-
-LAYERS = '{"model_hparam_overrides": {"num_hidden_layers": 5}}'
-BAD = {'--init nowhere': ('nowhere',),
-       '--init vocab': ('no model', 'vocab'),
-       '--init tales.txt': ('tales.txt',),
-       '--init damaged': ('damaged',),
-       '--init mute': ('mute', 'vocabulary'),
-       '--init other': ('other', 'bert', 'electra'),
-       f"--init run --hparams '{LAYERS}'": ('num_hidden_layers', '2', '5'),
-       '--carry-optimizer': ('--init',),
-       '--init tiny --carry-optimizer': ('no checkpoint',),
-       '--init run --preset tinny': ('Did you mean `tiny`',)}
-
-@pytest.mark.parametrize('flags', BAD)
-def test_bad_beginnings(home, flags):
-    for name in ('damaged', 'mute'): shutil.copytree(home/'run', home/name, dirs_exist_ok=True)
-    (home/'damaged/discriminator/model.safetensors').write_bytes(b'nonsense')
-    for name in ('tokenizer*', 'vocab.txt'):
-        for o in (home/'mute').glob(f'*/{name}'): o.unlink()
-    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16,
-                        vocab_size=120)
-    BertForMaskedLM(config).save_pretrained(home/'other')
-    bad(home, f'electra_pretrain {flags} --data examples --steps 4 --device cpu --out r9', *BAD[flags])
-
-def test_rows_longer_than_the_weights_know(home):
-    assert typed('electra_data --corpus tales.txt --vocab vocab --out long --max-length 160', home).code==0
-    bad(home, 'electra_pretrain --init run --data long --steps 4 --device cpu --out r9', '160', '128', '--max-length')
-
-def test_out_folder_that_is_something_else(home):
-    bad(home, f'{CONTINUE} --out vocab', 'something else')
 
 UNTIED = dict(untied_generator=True, untied_generator_embeddings=True)
 ELECTRIC = dict(electra_objective=False, electric_objective=True, two_tower_generator=True, untied_generator=True)
@@ -224,8 +187,8 @@ def test_energies_of_another_kind_begin_with_a_new_last_layer():
 def test_half_a_model(home):
     "A discriminator alone, as a hub would give it: the generator's head is made, and the user is told"
     shutil.copytree(home/'run/discriminator', home/'alone', dirs_exist_ok=True)
-    said = typed('electra_pretrain --init alone --data examples --preset tiny --steps 2 --device cpu --out whole', home)
-    assert said.code==0, said.err
+    line = 'electra_pretrain --init alone --data examples --preset tiny --steps 2 --device cpu --out whole'
+    said = worked(line, home)
     assert 'made    generator' in said.out and 'Beginning with the weights of alone' in said.out
     assert (home/'whole/generator/model.safetensors').is_file()
 
@@ -250,8 +213,7 @@ def domain(run):
     return found
 
 def test_another_vocabulary(spanish):
-    said = typed(f'{OTHER} --out otro', spanish)
-    assert said.code==0, said.err
+    said = worked(f'{OTHER} --out otro', spanish)
     bits = 'Held-out text under the generator, bits per byte: '
     for o in ('pieces keep their rows', 'composed', bits): assert o in said.out
     found = domain(spanish/'otro')
@@ -280,9 +242,8 @@ def test_killed_while_only_embeddings_learn(spanish):
 def test_embeddings_learn_first_then_everything(spanish):
     "Saved after the last update of the embeddings alone, and at the end"
     hparams = json.dumps(dict(save_checkpoints_steps=6, embeddings_only_steps=6))
-    said = typed("electra_pretrain --init run --data ejemplos --steps 8 --device cpu --out primero "
+    worked("electra_pretrain --init run --data ejemplos --steps 8 --device cpu --out primero "
                  f"--hparams '{hparams}'", spanish)
-    assert said.code==0, said.err
     origin, tok = open_origin(spanish/'run'), open_origin(spanish/'primero').tokenizer
     hp = origin.recipe(hparams=dict(vocab_size=len(tok)))
     was = dict(graft(origin, hp, old_rows(origin.tokenizer, tok)).named_parameters())
@@ -327,7 +288,7 @@ def test_an_optimizer_of_other_weights_is_not_carried(home, tmp_path):
 @pytest.fixture
 def tiny(): return open_origin('tiny')
 
-def test_the_model_of_the_package(tiny, tmp_path):
+def test_the_model_of_the_package(tiny):
     assert (tiny.hp.num_train_steps, len(tiny.tokenizer), tiny.report, tiny.continued)==(30_000, 4000, '', True)
     assert tiny.model.discriminator.config.num_hidden_layers==3
     there, asked = architecture(tiny.hp), architecture(preset('tiny'))
@@ -335,8 +296,6 @@ def test_the_model_of_the_package(tiny, tmp_path):
     with pytest.raises(InputError, match='no checkpoint'): carried(tiny, tiny.tokenizer)
     with pytest.raises(InputError, match='own vocabulary'):
         carried(replace(tiny, moments=dict(x=torch.zeros(1))), vocabulary(*SPECIALS))
-    with pytest.raises(InputError, match='holds no model'): open_origin(tmp_path)
-    with pytest.raises(InputError, match='there is no folder nowhere'): open_origin('nowhere')
 
 def test_fingerprint_of_weights(tiny):
     first, elsewhere = tiny.facts(), open_origin(shipped('tiny'))
@@ -353,8 +312,6 @@ def test_recipe_of_the_user(tiny):
     assert tiny.recipe('small').learning_rate==preset('small').learning_rate/4
     assert tiny.recipe('small', {'learning_rate': 3e-4}).learning_rate==3e-4
     assert architecture(tiny.recipe('base'))==architecture(tiny.hp)
-    with pytest.raises(InputError, match='num_hidden_layers is 3, asked for 12'):
-        tiny.recipe(hparams={'model_hparam_overrides': {'num_hidden_layers': 12}})
     with pytest.raises(InputError, match='Did you mean `mask_prob`'): tiny.recipe(hparams={'mask_probs': .2})
 
 def test_new_parts(tiny):

@@ -28,7 +28,7 @@ from electra_nbdev.pretrain import (ClipNorm, ElectraLearner, LinearWarmupDecay,
                                     electra_optimizer, load_examples, param_groups, preset, step_loss, train_vocab)
 from electra_nbdev.data.tokenizer import special_token_ids
 from official import seen_ids
-from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
+from learners import Interrupt, Norms, Watch, assert_swept, moved, quiet, remove, weights
 
 DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, embedding_size=16, intermediate_size=64,
             max_position_embeddings=32,
@@ -107,12 +107,6 @@ def of_recipe(examples, dls=None, cbs=(), **kw):
 
 KINDS = dict(stock=stock, ordinary=ordinary, recipe=of_recipe)
 OURS = dict(ordinary=ordinary, recipe=of_recipe)
-
-def quiet(learn):
-    "Without bars and tables"
-    if hasattr(learn, 'progress'): learn.remove_cb(learn.progress)
-    learn.logger = lambda *o: None
-    return learn
 
 @pytest.fixture(params=KINDS)
 def make(request, examples):

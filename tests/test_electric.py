@@ -18,11 +18,12 @@ from electra_nbdev.method.generator import gather_positions
 from electra_nbdev.method.masking import Inputs, MaskedBatch, SpecialTokenIds, make_inputs, mask_batch
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.networks.build import build_networks, load_networks, save_networks
-from electra_nbdev.networks.recipe import preset, save_hparams
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
+from learners import Largest
 from official import Seen, loaders, one_step
-from make import pieces
+from make import pieces, save_run
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
 ELECTRIC = dict(electra_objective=False, electric_objective=True)
@@ -142,8 +143,7 @@ def test_residual_energies_begin_as_those_of_the_towers(tmp_path):
     ids = rows(hp)[0]
     inputs = ids, ids>0, torch.zeros_like(ids)
     with torch.no_grad(): close(model.text_logits(*inputs), model.generator.text_nll(Inputs(*inputs)))
-    save_networks(model, hp, tmp_path, tokenizer_of(50))
-    save_hparams(hp, tmp_path/'hparams.json')
+    save_run(tmp_path, model, hp, tokenizer_of(50))
     score = {o: load_likelihood(str(tmp_path), o, device='cpu') for o in ('energies', 'towers')}
     text = ' '.join(score['towers'].tokenizer.convert_ids_to_tokens([7, 9, 30, 11]))
     def scores(by): return tensor(pseudo_log_likelihood(score[by], [text])[0]['scores'])
@@ -209,18 +209,10 @@ def test_noise_of_a_mixture():
 
 def test_vocabulary_sized_tensors_stay_small():
     "No tensor of a step is as large as the scores of all positions"
-    from torch.utils._python_dispatch import TorchDispatchMode
     hp = recipe(vocab_size=4000, max_seq_length=64)
     learn = electra_learner(loaders(rows(hp, (64,)*8)), hp, special_ids=SPECIAL_IDS)
-    class Largest(TorchDispatchMode):
-        most = 0
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **kwargs or {})
-            for o in out if isinstance(out, (tuple, list)) else [out]:
-                if torch.is_tensor(o): self.most = max(self.most, o.untyped_storage().nbytes()//4)
-            return out
     with Largest() as seen, learn.no_bar(), learn.no_logging(): learn.fit(1)
-    assert 4000*64 <= seen.most <= 8*64*hp.vocab_size/4 # a chunk, in float64 where it is sampled from
+    assert 4000*64 <= seen.n <= 8*64*hp.vocab_size/4 # a chunk, in float64 where it is sampled from
 
 def test_folders(tmp_path):
     hp = recipe(untied_generator_embeddings=True)
@@ -240,7 +232,6 @@ def test_towers_under_eager_attention_are_refused():
 
 def test_residual_energies_have_no_official_form(tmp_path):
     hp = recipe(**RESIDUAL)
-    save_networks(build_networks(hp), hp, tmp_path/'run', tokenizer_of(50))
-    save_hparams(hp, tmp_path/'run/hparams.json')
+    save_run(tmp_path/'run', build_networks(hp), hp, tokenizer_of(50))
     with pytest.raises(InputError, match='has residual energies'):
         convert_weights(tmp_path/'run', tmp_path/'official.npz')

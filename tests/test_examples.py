@@ -6,7 +6,6 @@ import numpy as np, pytest
 from datasets import Dataset, load_from_disk
 from fastcore.test import test_close as close
 
-from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.examples import (ExampleBuilder, Examples, _features, _write_arrow, build_examples, examples_of,
                                          load_examples)
 from electra_nbdev.networks.recipe import preset
@@ -108,8 +107,6 @@ def reference(tmp_path_factory):
 def again(d, **kw):
     return build_examples(d/'reference.txt', d/'vocab', d/'examples', **dict(max_length=64, held_out=.1) | kw)
 
-def refused(match): return pytest.raises(InputError, match=match)
-
 def test_files_of_a_build(reference):
     assert sorted(o.name for o in (reference/'examples').iterdir())==['data-00000-of-00001.arrow', 'data.json',
         'dataset_info.json', 'held_out', 'state.json', 'token_counts.safetensors', 'vocab']
@@ -125,17 +122,11 @@ def test_the_official_rule_drops_two_fifths(reference):
     counts = load_examples(path).counts
     assert .3<counts['dropped_tokens']/(counts['dropped_tokens']+counts['tokens'])<.5
 
-def test_the_same_call_changes_nothing(reference, tmp_path):
+def test_the_same_call_changes_nothing(reference):
     def changed(): return (reference/'examples/data.json').stat().st_mtime_ns
     was = changed()
     again(reference)
     assert changed()==was
-    with refused('max_length is 64 there and 32 here'): again(reference, max_length=32)
-    with refused('something else than examples'):
-        build_examples(reference/'reference.txt', reference/'vocab', reference/'vocab')
-    (tmp_path/'latin.txt').write_bytes('El niño\n'.encode('latin1'))
-    with refused('line 1'): build_examples(tmp_path/'latin.txt', reference/'vocab', tmp_path/'spanish')
-    assert not [o.name for o in tmp_path.iterdir() if 'spanish' in o.name]
 
 def test_a_batch_is_what_the_dataset_holds(reference):
     ex, ds = Examples(reference/'examples'), load_from_disk(reference/'examples')
@@ -156,10 +147,7 @@ def test_padding_depends_on_the_length_of_documents(reference):
     long, short = (1 - o.lengths().mean()/o.width for o in map(Examples, (reference/'examples', mails)))
     assert long<.05<.1<short
 
-def test_a_recipe_that_does_not_fit(reference):
-    def hp(**kw): return preset('tiny', **dict(vocab_size=2000, max_seq_length=64) | kw)
-    train, valid = (load_examples(reference/'examples'/o, hp()) for o in ('', 'held_out'))
+def test_a_recipe_that_fits(reference):
+    hp = preset('tiny', vocab_size=2000, max_seq_length=64)
+    train, valid = (load_examples(reference/'examples'/o, hp) for o in ('', 'held_out'))
     assert 0<len(valid)<len(train)/5
-    with refused('have vocab_size'): load_examples(reference/'examples', hp(vocab_size=30522))
-    with refused('have max_seq_length 64, the recipe asks for 128'): train.check(hp(max_seq_length=128))
-    with refused('electra_data'): load_examples(reference)

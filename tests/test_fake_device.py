@@ -1,5 +1,5 @@
 "All that computes, on a pretended GPU: no reading on the host, no copy between devices, no float64, no large tensor"
-import json, weakref
+import weakref
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
@@ -44,7 +44,7 @@ from electra_nbdev.finetuning.finetune import read_rows
 from official import SPECIAL_IDS, loaders
 from fake_device import (GPU, Batches, HostCopy, Watch, counted_kernels, learner, pretended_gpu, put, tensors, to_gpu,
                          train)
-from make import ALL_VARIANTS, ONE_LAYER, electra_folder, glue_files, small_recipe, squad, tagged
+from make import ALL_VARIANTS, ONE_LAYER, electra_folder, small_recipe, task_files
 
 pytestmark = pytest.mark.skipif(Version(torch.__version__).release<(2, 13),
                                 reason="older versions of torch look for a driver")
@@ -243,22 +243,18 @@ def test_likelihoods_stay_on_the_gpu(monkeypatch, how, padded):
 TASKS = dict(cola=glue_task, sts=glue_task, squad=qa_task, chunk=chunk_task)
 
 @pytest.fixture(scope='module')
-def task_files(tmp_path_factory):
+def tasks_of(tmp_path_factory):
     "A few rows of a class, a number, questions and tags, and an encoder"
     d = tmp_path_factory.mktemp('tasks')
-    glue_files(d)
-    for o in ('squad', 'chunk'): (d/o).mkdir()
-    for split in ('train', 'dev'):
-        (d/f'squad/{split}.json').write_text(json.dumps(squad(8, True)))
-        (d/f'chunk/{split}.txt').write_text(tagged(8))
+    task_files(d)
     electra_folder(d/'model')
     return d
 
-def task_learner(task_files, names, cbs=()):
+def task_learner(tasks_of, names, cbs=()):
     "A learner of tasks on the CPU"
     hp = FinetuneHParams(max_seq_length=32, train_batch_size=8)
-    encoder, tok = open_model(task_files/'model')
-    tasks = {o: TASKS[o](o, task_files) for o in names.split('+')}
+    encoder, tok = open_model(tasks_of/'model')
+    tasks = {o: TASKS[o](o, tasks_of) for o in names.split('+')}
     rows = read_rows(tasks, tok, hp)
     return finetune_learner(finetune_dls(tasks, rows['train'], rows['dev'], tok, hp, 'cpu'), encoder, hp, cbs=cbs)
 
@@ -266,9 +262,9 @@ def to(device, tree): return tree_map_only(torch.Tensor, lambda o: o.to(device),
 
 @pytest.mark.parametrize('precision', ['fp32', 'bf16'])
 @pytest.mark.parametrize('names', [*TASKS, 'cola+sts+squad+chunk'])
-def test_tasks_do_not_stop_the_gpu(task_files, names, precision):
+def test_tasks_do_not_stop_the_gpu(tasks_of, names, precision):
     "A step with its optimizer, and an evaluation's pass"
-    learn = task_learner(task_files, names, [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)])
+    learn = task_learner(tasks_of, names, [] if precision=='fp32' else [DeviceMixedPrecision(AMPMode.BF16)])
     batch = next(iter(learn.dls.valid))
     with pretended_gpu(copies=100) as watch:
         on_gpu = to(GPU, batch)
@@ -278,9 +274,9 @@ def test_tasks_do_not_stop_the_gpu(task_files, names, precision):
     assert learn.n_updates==2 and torch.float64 not in watch.dtypes()
     assert (torch.bfloat16 in watch.dtypes())==(precision=='bf16')
 
-def test_batches_of_tasks_are_copied_without_waiting(monkeypatch, task_files):
+def test_batches_of_tasks_are_copied_without_waiting(monkeypatch, tasks_of):
     "From pinned memory, with tags and answers; fastai's own copy finds nothing to do. Not by the workers of a loader"
-    dl, pinned = task_learner(task_files, 'cola+squad+chunk').dls.train, []
+    dl, pinned = task_learner(tasks_of, 'cola+squad+chunk').dls.train, []
     batch, _ = found = dl.one_batch()
     monkeypatch.setattr(torch.Tensor, 'pin_memory', lambda self: pinned.append(1) or self)
     monkeypatch.setattr(finetune, 'task_batch', lambda *args: found)
@@ -293,14 +289,14 @@ def test_batches_of_tasks_are_copied_without_waiting(monkeypatch, task_files):
     assert dl.create_batch([0])[0] is batch
 
 @pytest.mark.parametrize('kind', ['pre-training', 'fine-tuning'])
-def test_an_update_is_fused(monkeypatch, task_files, kind):
+def test_an_update_is_fused(monkeypatch, tasks_of, kind):
     "One kernel for the groups that share rate and decay, on the CPU and on a GPU"
     fused, calls = torch._fused_adamw_, []
     def step(params, *args, **kwargs):
         calls.append((len(params), {o.device.type for o in params}))
         return fused(params, *args, **kwargs)
     monkeypatch.setattr(torch, '_fused_adamw_', step)
-    learn = learner('tied') if kind=='pre-training' else task_learner(task_files, 'cola')
+    learn = learner('tied') if kind=='pre-training' else task_learner(tasks_of, 'cola')
     with learn.no_bar(): train(learn, 1)
     groups = [(len(o['params']), {'cpu'}) for o in joined_groups(learn.opt.opt.param_groups)]
     assert calls==groups and len(groups)<len(learn.opt.opt.param_groups)

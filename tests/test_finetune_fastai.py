@@ -28,7 +28,7 @@ from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders,
                                                open_encoder, save_model, text_task)
 from electra_nbdev.method.optimizer import ClipNorm, LinearWarmupDecay
 from electra_nbdev.finetuning.finetune import read_rows
-from learners import Interrupt, Norms, Watch, assert_swept, moved, remove, weights
+from learners import Interrupt, Norms, Watch, assert_swept, moved, quiet, remove, weights
 from make import DIMS, NO_DROPOUT, table, wordpiece_model
 
 BODY, TOP = (f'encoder.encoder.layer.{i}.output.dense.weight' for i in (0, 1))
@@ -47,10 +47,7 @@ def dls(model, table, tmp_path, monkeypatch):
 
 @pytest.fixture
 def learn(dls):
-    with no_random(0): learn = electra_classifier(dls)
-    learn.remove_cb(learn.progress) if hasattr(learn, 'progress') else None
-    learn.logger = lambda *o: None
-    return learn
+    with no_random(0): return quiet(electra_classifier(dls))
 
 def test_a_classifier_has_the_network_of_its_batches(dls, model):
     "Another network of as many pieces may have another vocabulary"

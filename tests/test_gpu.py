@@ -16,8 +16,8 @@ from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_class
 from electra_nbdev.pretraining.graph import CompileStep
 from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
 from electra_nbdev.scoring.score import load_scorer, score_tokens
-from learners import Dtypes
-from make import NARROW, VARIANTS, made, no_curves
+from learners import Dtypes, StopAt
+from make import NARROW, RUN_VARIANTS, made, no_curves
 
 GPU = os.environ.get('ELECTRA_TEST_DEVICE', 'cuda')
 if GPU not in devices():
@@ -34,12 +34,12 @@ def fast(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 @pytest.mark.parametrize('precision', PRECISIONS)
-@pytest.mark.parametrize('name', VARIANTS)
+@pytest.mark.parametrize('name', RUN_VARIANTS)
 def test_a_step_of_every_variant(made, tmp_path, name, precision):
     "Everything is on the GPU, both networks multiply in the precision, all weights move and stay finite float32"
     d, hp = made
     hp = replace(hp, model_hparam_overrides=NARROW, num_train_steps=4, save_checkpoints_steps=4, num_warmup_steps=1,
-                 **dict(untied_generator=True) | VARIANTS[name])
+                 **dict(untied_generator=True) | RUN_VARIANTS[name])
     begin = {}
     class Begin(Callback):
         def before_fit(self): begin.update({n: p.detach().clone() for n,p in self.model.named_parameters()})
@@ -78,9 +78,6 @@ def test_a_stopped_run_continues(made, tmp_path, capsys, precision):
 def test_a_replayed_run_is_the_eager_run(made, tmp_path, capsys, precision):
     "Forward pass, backward pass, clipping and update as one CUDA graph: the same bits, also after a restart"
     d, hp = made
-    class Tell(Callback):
-        def after_batch(self):
-            if self.training and self.learn.n_updates==5: self.learn.stop_on_signal.came = 15
     def run(out, *cbs): return run_pretraining(d/'examples', tmp_path/out, hp, device=GPU, precision=precision, cbs=cbs)
     def graph(): return CompileStep(backend='eager', dynamic=False)
     os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
@@ -88,7 +85,7 @@ def test_a_replayed_run_is_the_eager_run(made, tmp_path, capsys, precision):
     try:
         run('eager')
         run('graph', graph())
-        assert run('stopped', graph(), Tell()).stopped
+        assert run('stopped', graph(), StopAt(5)).stopped
         run('stopped', graph())
     finally: torch.use_deterministic_algorithms(False)
     if GPU!='cpu': assert 'not replayed' not in (said := capsys.readouterr().out), said

@@ -21,6 +21,7 @@ from electra_nbdev.pretraining import runs
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.pretraining.request import run_pretraining
 from official import SPECIAL_IDS, loaders
+from learners import StopAt
 from tape import Tape
 from make import CONFIGS, ONE_LAYER, VARIANTS, made, no_curves, small_recipe
 
@@ -233,11 +234,6 @@ def test_a_step_that_cannot_be_captured_runs_on(capsys):
     assert capsys.readouterr().out.count('The update cannot be replayed as a CUDA graph (RuntimeError')==1
     assert_same(learn, run())
 
-class Signal(Callback):
-    "As on a signal, after five updates"
-    def after_batch(self):
-        if self.training and self.n_updates==5: self.learn.stop_on_signal.came = 15
-
 @pytest.mark.parametrize('half', [False, True], ids=['fp32', 'bf16'])
 def test_a_replayed_run_continues(monkeypatch, made, tmp_path, half):
     "Bit for bit, though the first steps after the start are not replayed"
@@ -249,7 +245,7 @@ def test_a_replayed_run_continues(monkeypatch, made, tmp_path, half):
         return run_pretraining(d/'examples', tmp_path/out, hp, device='cpu', compile=True, cbs=[*amp, *cbs])
     def tensors(out): return load_checkpoint(latest_checkpoint(tmp_path/out))[0]
     run('whole')
-    assert run('stopped', Signal()).stopped
+    assert run('stopped', StopAt(5)).stopped
     learn = run('stopped')
     assert learn.n_updates==hp.num_train_steps and learn.compile_step.taken.steps
     a, b = tensors('whole'), tensors('stopped')

@@ -168,11 +168,6 @@ def test_an_upload_that_fails_loses_nothing(hub, run, tmp_path, capsys):
     assert 'out is written, but not uploaded' in err and "`hf upload me/mine out --exclude 'checkpoints/*'`" in err
     assert (tmp_path/'out/README.md').is_file() and not hub.repos['me/mine']
 
-def test_flags_that_contradict(hub, run, capsys):
-    assert 'give one in place of the .npz' in said_of(capsys, src=[run], dst='out.npz', push='me/mine')
-    assert 'name it with --push' in said_of(capsys, src=[run], dst='out', private=True)
-    assert not hub.repos
-
 def test_no_such_model(hub, capsys):
     "For every command that opens one"
     for f in (load_scorer, open_model, open_pretrained):

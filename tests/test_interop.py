@@ -299,13 +299,6 @@ def test_command(tmp_path, capsys):
     convert_cli(src=[str(tmp_path/'run'/'discriminator'), str(tmp_path/'run'/'generator')], dst=str(tmp_path/'out'))
     said = capsys.readouterr().out
     assert 'made    nothing' in said and said.rstrip().endswith(f"In {tmp_path/'out'}")
-    for src,dst,kw,words in (('run', 'out', {}, 'exists already'), ('nowhere', 'new', {}, 'there is no'),
-                             ('run', 'new', dict(missing='some'), 'missing is'),
-                             ('run', 'new', dict(hparams='{"x": 1}'), 'no hparam')):
-        with pytest.raises(SystemExit, match='2'): convert_cli(src=[str(tmp_path/src)], dst=str(tmp_path/dst), **kw)
-        err = capsys.readouterr().err
-        assert err.startswith('electra_convert: ') and words in err and err.count('\n')==1
-        assert not (tmp_path/'new').exists() and sorted(o.name for o in tmp_path.iterdir())==['out', 'run']
 
 def test_embeddings_narrower_than_their_generator_are_shared(tmp_path):
     sizes = dict(vocab_size=20, embedding_size=16, hidden_size=64, intermediate_size=256)

@@ -22,11 +22,11 @@ from electra_nbdev.scoring.ranking import (accuracies, apply_weights, choice_sco
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights,
                                                weights_path)
-from electra_nbdev.networks.build import build_networks, save_networks
-from electra_nbdev.networks.recipe import preset, save_hparams
-from electra_nbdev.data.tokenizer import fingerprint, save_tokenizer
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import preset
+from electra_nbdev.data.tokenizer import save_tokenizer
 from terminal import typed
-from make import LINES, TOY, WORD_ORDER, electric_runs, pieces
+from make import LINES, TOY, WORD_ORDER, electric_runs, pieces, save_run
 
 TOK = pieces(TOY)
 @pytest.fixture(scope='module')
@@ -66,30 +66,28 @@ def test_references_in_another_form_are_named(tmp_path, capsys):
 
 SCRAMBLED = 'dog', 'ship', 'captain', 'storm', 'house', 'river', 'road'
 
-@pytest.mark.parametrize('scale', [None, 1e-3, 1e3])
-def test_chance_never_harms(scale):
-    "A model whose likelihoods mean nothing: the first hypotheses are kept, whatever the size of the scores"
-    rng = np.random.default_rng(0)
-    lists, rows = [], []
+def scrambled(seed, scale, share, log_p):
+    "What re-ranking makes of 200 lists, whose first hypothesis is right in a share of them, by likelihoods"
+    rng, lists, rows = np.random.default_rng(seed), [], []
     for i in range(200):
         ref = f'the {rng.choice(SCRAMBLED)} and the {rng.choice(SCRAMBLED)} {i}'
-        hyps = [ref, f'{ref} the', ref[4:]] if rng.random()<.6 else [f'{ref} the', ref, ref[4:]]
+        hyps = [ref, f'{ref} the', ref[4:]] if rng.random()<share else [f'{ref} the', ref, ref[4:]]
         lists.append(NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
-        rows.append([dict(score=-10+8*rng.normal(), tokens=h.split()) for h in hyps])
-    chosen, how, found = rerank(lists, rows)
+        rows.append([dict(score=log_p(rng.normal(), h==ref), tokens=h.split()) for h in hyps])
+    return lists, *rerank(lists, rows)
+
+SCALES = pytest.mark.parametrize('scale', [None, 1e-3, 1e3]) # The size of the scores of the ASR system
+
+@SCALES
+def test_chance_never_harms(scale):
+    "A model whose likelihoods mean nothing: the first hypotheses are kept"
+    _, chosen, how, found = scrambled(0, scale, .6, lambda noise, right: -10+8*noise)
     assert set(chosen)=={0} and how==(0., 0.) and found['change'][1]<=0<=found['change'][2]
 
-@pytest.mark.parametrize('scale', [None, 1e-3, 1e3])
+@SCALES
 def test_knowledge_helps(scale):
-    "Likelihoods that lower the right one by less than noise: gained whatever the size of the scores"
-    rng = np.random.default_rng(1)
-    lists, rows = [], []
-    for i in range(200):
-        ref = f'the {rng.choice(SCRAMBLED)} and the {rng.choice(SCRAMBLED)} {i}'
-        hyps = [ref, f'{ref} the', ref[4:]] if rng.random()<.5 else [f'{ref} the', ref, ref[4:]]
-        lists.append(NBest(ref, hyps, None if scale is None else [scale*-o for o in (1., 1.2, 1.9)]))
-        rows.append([dict(score=-30+6*(h==ref)+rng.normal(), tokens=h.split()) for h in hyps])
-    chosen, how, found = rerank(lists, rows)
+    "Likelihoods that lower the right one by less than noise"
+    lists, chosen, how, found = scrambled(1, scale, .5, lambda noise, right: -30+6*right+noise)
     assert how[0]>0 and found['change'][2]<0 and sum(l.hypotheses[i]==l.reference for l,i in zip(lists, chosen))>150
 
 def test_pairs(home, model):
@@ -115,27 +113,6 @@ def test_choices(home):
     said = typed('electra_score --choices choices.jsonl --model tt --by discriminator --out chosen.jsonl', home)
     assert said.code==0 and '50.0 % right' in said.out and 'of 2 texts' in said.out, said
     assert [json.loads(o)['answer'] for o in (home/'chosen.jsonl').read_text().splitlines()]==['cat', 'mat']
-
-BAD = {"--choices 'the cat' --candidates a b": '0 blanks', "--choices 'the ___'": 'no file',
-       f"--choices '{'the cat sat on ___ . '*30}'": 'no file',
-       "--choices 'the ___' --candidates a b --by discriminator": 'allowed: towers, energies',
-       "--choices 'the ___' --candidates a b --by towers --model tiny": 'allowed: generator, p-replaced, pll',
-       '--text lines.txt --candidates a': 'leave out --candidates', '--choices bad.jsonl': 'line 1',
-       f"--text '{'the cat '*60}'": 'where there is nothing',
-       '--text nowhere.txt': 'nowhere.txt', '--pairs bad.jsonl': 'line 2', '--pairs empty': 'where there is nothing',
-       '--nbest bad.json': 'item 2', '--nbest lines.txt': 'allowed: .json', '--pairs lines.txt': 'an odd number',
-       '--text lines.txt --by passes': 'towers, energies',
-       '--text lines.txt --model lines.txt': 'no folder', '--show cat': 'electra_objective is false'}
-
-@pytest.mark.parametrize('flags', BAD)
-def test_bad_input(home, flags):
-    before = sorted(home.rglob('*'))
-    model = '' if '--model' in flags else '--model electric'
-    out = '' if '--show' in flags or '--candidates' in flags else '--out never.jsonl'
-    said = typed(f'electra_score {flags} {model} {out}', home)
-    lines = [o for o in said.err.splitlines() if o.strip()]
-    assert said.code==2 and len(lines)==1 and lines[0].startswith('electra_score: ') and BAD[flags] in lines[0], said
-    assert sorted(home.rglob('*'))==before
 
 ODDITIES = ['the', 'Cat', ' ', 'mathematics', '[MASK]', 'é', '.', 'mat ']
 ANY = st.one_of(st.text(max_size=20), st.lists(st.sampled_from(ODDITIES), max_size=40).map(''.join))
@@ -231,8 +208,9 @@ def folders(nets, mlm, tmp_path_factory):
     "Finished runs, the same in training, a masked language model and an empty folder"
     d = tmp_path_factory.mktemp('opened')
     for k,(hp,o) in nets.items():
-        save_networks(o, hp, d/k, TOK)
-        for run in (d/k, d/'busy'/k): save_hparams(hp, run/'hparams.json', data=dict(tokenizer=fingerprint(TOK)))
+        save_run(d/k, o, hp, TOK)
+        (d/'busy'/k).mkdir(parents=True)
+        shutil.copy(d/k/'hparams.json', d/'busy'/k)
         save_checkpoint(d/'busy'/k, 30, {f'model/{n}': p for n,p in o.named_parameters()}, dict(step=30))
     save_tokenizer(TOK, d/'vocab')
     mlm.save_pretrained(d/'mlm')
@@ -311,9 +289,6 @@ def test_accuracies_of_known_pairs(toy, tmp_path):
     found = accuracies(rows)
     assert found.accuracy.tolist()==[50, 100, 75, 75] and found.pairs['all pairs']==2 # a tie is half right
     close(found.low.tolist()[:3], [5.5, 20.7, 19.8], .1) # Wilson: (k + z²/2 ∓ z√(k(n-k)/n + z²/4))/(n+z²)
-    (tmp_path/'b.jsonl').write_text('{"sentence_good": "The mat."}')
-    with pytest.raises(InputError, match='line 1 has no `sentence_bad`, which BLiMP has'): read_pairs(tmp_path)
-    with pytest.raises(InputError, match='nothing at'): read_pairs(tmp_path/'nowhere')
 
 REF, NEAR, FAR = 'the cat sat on the mat', 'the cat mat on the mat', 'the cat sat'
 
@@ -389,25 +364,7 @@ def test_a_text_beside_hypotheses_is_no_reference(tmp_path):
     found, = read_nbest(written(tmp_path/'a.jsonl', dict(text='a b', hypotheses=['a b', 'a'])))
     assert found.reference is None
 
-BAD_LISTS = {'[{"output": "a"}]': r'has no hypotheses among its fields \(output\)',
-             '[{"guesses": ["a"], "utt": 1}]': r'fields \(guesses, utt\); they have to be a list called hyp',
-             '[{"hypotheses": [{"words": "a", "cost": 1}]}]': r'fields \(hypotheses, words, cost\).*with rec_text, hyp',
-             '[{"input": ["a"], "output": "a"}, {"input": ["a"]}]': 'item 2, has no reference, and others have',
-             '[{"input": ["a"], "reference": 7}]': 'a reference that is no text: 7',
-             '{"beams": [["a", "b"]]}': 'no numbers',
-             '[]': 'is empty', '{': 'is not JSON',
-             '[{"input": ["a"], "output": "a", "scores": ["x"]}]': 'no numbers',
-             '[{"input": ["a"], "output": "a", "scores": [1, 2]}]': '2 scores for 1'}
-
-@pytest.mark.parametrize('content', BAD_LISTS)
-def test_lists_that_cannot_be_read(content, tmp_path):
-    with pytest.raises(InputError, match=BAD_LISTS[content]): read_nbest(written(tmp_path/'bad.json', content))
-
 def test_lines_of_a_table_belong_together_by_id_or_reference(tmp_path):
-    with pytest.raises(InputError, match='id or reference.*it has text, score'):
-        read_nbest(written(tmp_path/'a.tsv', 'text\tscore\na\t1\n'))
-    with pytest.raises(InputError, match='line 3 has neither id nor reference'):
-        read_nbest(written(tmp_path/'b.tsv', 'id\ttext\n1\ta\n\tb\n'))
     found = read_nbest(written(tmp_path/'c.tsv', 'id\ttext\tscore\n1\ta\t1\n1\tb\t2\n2\ta\t1\n'))
     assert found==[NBest(None, ['a', 'b'], [1., 2.], '1'), NBest(None, ['a'], [1.], '2')]
 
@@ -470,29 +427,6 @@ def test_weights_of_nothing_gained_keep_the_order(home, tuned):
     assert said.code==0 and 'the weights keep the first hypotheses' in said.out, said
     assert [o.split('\t')[1] for o in said.out.splitlines()[1:]]==firsts
 
-SPOILED = dict(model=dict(model='0'*16), other=dict(weight='1'), minus=dict(weight=-1.), odd=dict(bonus=math.nan),
-               flag=dict(scored=1))
-REFUSED = {'new.jsonl': 'no references, so no weights can be tuned', 'plain.jsonl': 'with --weights',
-           'new.jsonl --weights model.json': 'another model', 'new.jsonl --weights other.json': 'no weights (weight',
-           'new.jsonl --weights minus.json': 'weight -1.0', 'new.jsonl --weights odd.json': 'bonus nan',
-           'new.jsonl --weights flag.json': 'no weights (scored', 'new.jsonl --weights torn.json': 'is no JSON',
-           'new.jsonl --weights nowhere.json': 'nowhere.json', 'new.jsonl --weights lists.json': 'instead of an object',
-           'new.jsonl --weights tuned.weights.json --by energy': 'give --by towers',
-           'new.jsonl --weights tuned.weights.json --model tiny': 'another model',
-           'plain.jsonl --weights tuned.weights.json': 'these have none',
-           'new.jsonl --weights tuned.weights.json --text lines.txt': '--text and --nbest came'}
-
-@pytest.mark.parametrize('flags', REFUSED)
-def test_weights_that_do_not_belong(home, tuned, flags):
-    for name,o in SPOILED.items(): (home/f'{name}.json').write_text(json.dumps(tuned | o))
-    (home/'torn.json').write_text((home/'tuned.weights.json').read_text()[:40])
-    before = sorted(home.rglob('*'))
-    model = '' if '--model' in flags else '--model electric'
-    said = typed(f'electra_score --nbest {flags} {model} --out no.jsonl', home)
-    lines = [o for o in said.err.splitlines() if o.strip()]
-    assert said.code==2 and len(lines)==1 and REFUSED[flags] in lines[0], said
-    assert sorted(home.rglob('*'))==before
-
 def test_weights_follow_the_network_not_its_folder(home, tuned):
     "A moved run is the same model; one with a changed weight is another"
     shutil.copytree(home/'electric', home/'moved')
@@ -504,10 +438,6 @@ def test_weights_follow_the_network_not_its_folder(home, tuned):
     weights.write_bytes(raw)
     said = typed(f'{line} moved', home, knowing)
     assert said.code==2 and 'another model' in said.err, said
-
-def test_weights_are_for_lists(home):
-    said = typed('electra_score --text lines.txt --weights lists.json --model electric', home)
-    assert said.code==2 and 'leave out --weights' in said.err, said
 
 def test_references_are_needed_for_nothing_else(toy, tmp_path, monkeypatch):
     "Without them no word error rates, so no jiwer"
@@ -526,7 +456,6 @@ def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path, capsys):
     assert [(r['text'], r['score']) for r in rows]==[('The mat.', -3.), ('', None), ('The cat sat.', -6.)]
     assert capsys.readouterr().out.splitlines()==['-3.000\tThe mat.', '\t', '-6.000\tThe cat sat.']
     (tmp_path/'bad.txt').write_bytes(b'good\n\xff\n')
-    with pytest.raises(InputError, match='line 2: byte 1 is not UTF-8'): TextFile(tmp_path/'bad.txt')
     texts.path = tmp_path/'bad.txt' # which changed after it was looked through
     with pytest.raises(InputError, match='line 2'): score_text(toy, texts, tmp_path/'bad.jsonl')
     assert sorted(o.name for o in tmp_path.iterdir())==['bad.txt', 'in.txt', 'out.jsonl']
@@ -538,14 +467,12 @@ def test_a_file_of_lists_gives_a_row_for_each(toy, tmp_path):
     assert table.loc['reranked'].tolist()==[0., 0., 0.]
 
 def test_odd_files(tmp_path):
-    "A byte order mark in an n-best list, fields that are long, and a file without pairs"
+    "A byte order mark in an n-best list, and fields that are long"
     lists = [dict(reference='a cat', hypotheses=['a cat', 'a hat'])]
     (tmp_path/'mark.json').write_text(json.dumps(lists), encoding='utf-8-sig')
     assert read_nbest(tmp_path/'mark.json')[0].hypotheses==['a cat', 'a hat']
     (tmp_path/'long.tsv').write_text(f'reference\thypothesis\na cat\t{"a "*100_000}\n')
     assert len(read_nbest(tmp_path/'long.tsv')[0].hypotheses[0])>=199_999
-    (tmp_path/'empty.jsonl').write_text('')
-    with pytest.raises(InputError, match='has no pairs'): read_pairs(tmp_path/'empty.jsonl')
 
 def test_long_work_has_a_progress_bar_where_somebody_watches(monkeypatch):
     "Of the batches, and with the same scores"

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fastai.callback.core import Callback
 from torch._dynamo.utils import counters
 from transformers import AutoModel
 
@@ -19,7 +18,7 @@ from electra_nbdev.method.objective import Objective, StepOutput
 from electra_nbdev.pretraining.learner import electra_learner, give_counts, open_examples, pretrain_dls
 from electra_nbdev.pretraining.runs import load_objective
 from official import SPECIAL_IDS
-from learners import same_weights
+from learners import StopAt, same_weights
 from make import ALL_VARIANTS, NO_DROPOUT, SMALL, VARIANTS, batch
 
 KIND = {o: NoiseContrastiveEstimation for o in VARIANTS if 'Electric' in o} | dict(BERT=MaskedLanguageModel)
@@ -125,6 +124,7 @@ class Counted(ReplacedTokenDetection):
         return out
 class Other: pass
 '''
+CUT = StopAt(5, at_once=True) # In the middle of an interval
 FEW = dict(save_checkpoints_steps=4, num_warmup_steps=1, num_eval_steps=1, iterations_per_loop=2)
 
 @pytest.fixture(scope='module')
@@ -133,11 +133,6 @@ def mine(tmp_path_factory):
     path.write_text(MINE)
     return path
 
-class Stop(Callback):
-    "Stop as a signal would, in the middle of an interval"
-    def after_step(self):
-        if self.learn.n_updates==5: raise KeyboardInterrupt
-
 def run(out, mine, cbs=(), **kw):
     hp = preset('tiny', num_train_steps=8, **FEW | kw)
     return run_pretraining(None, out, hp, device='cpu', cbs=cbs, objective=load_objective(f'{mine}:Counted'))
@@ -145,7 +140,7 @@ def run(out, mine, cbs=(), **kw):
 def test_a_run_of_ones_own_objective(tmp_path, mine):
     "Interrupted it goes on to the same weights; its loss learns, is in the history, and is evaluated"
     whole = run(tmp_path/'whole', mine)
-    with pytest.raises(KeyboardInterrupt): run(tmp_path/'run', mine, [Stop()])
+    with pytest.raises(KeyboardInterrupt): run(tmp_path/'run', mine, [CUT])
     learn = run(tmp_path/'run', mine)
     same_weights(whole.model, learn.model)
     assert learn.model.number.item()!=0
@@ -182,7 +177,7 @@ def test_arguments_stand_beside_those_of_the_base_and_the_recipe_counts(tmp_path
                   "--hparams '{\"disc_weight\": 1.0}' sets it"]
 
 def test_a_class_that_has_changed_since_a_run_began_is_said(tmp_path, mine, capsys):
-    with pytest.raises(KeyboardInterrupt): run(tmp_path/'run', mine, [Stop()])
+    with pytest.raises(KeyboardInterrupt): run(tmp_path/'run', mine, [CUT])
     (tmp_path/'mine.py').write_text(MINE.replace('number=.1', 'number=.2'))
     run(tmp_path/'run', tmp_path/'mine.py')
     assert 'the class Counted has changed since the run began' in capsys.readouterr().out

@@ -9,12 +9,10 @@ from onnxruntime import InferenceSession
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.method.masking import SpecialTokenIds
-from electra_nbdev.networks.build import build_networks, save_networks
-from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.sharing.convert import OPSET, write_onnx
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.scoring.score import load_scorer, replaced_probs, words_of
-from make import pieces
+from make import pieces, run_folder
 
 SENTENCE = 'He opened the because and walked into the room.'
 
@@ -64,13 +62,9 @@ def test_a_body_of_bert(tmp_path):
     "And one with another number of words than positions"
     body = dict(model_type='bert', hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
                 max_position_embeddings=32)
-    hp = preset('tiny', body=body, model_hparam_overrides={}, vocab_size=100, max_seq_length=32, length_schedule=(),
-                untied_generator=True)
-    model = build_networks(hp).eval()
     tok = pieces('[PAD] [UNK] [CLS] [SEP] [MASK]'.split()+[f'w{i}' for i in range(95)])
-    (tmp_path/'run').mkdir()
-    save_networks(model, hp, tmp_path/'run', tok)
-    save_hparams(hp, tmp_path/'run'/'hparams.json')
+    model, _ = run_folder(tmp_path/'run', tok, body=body, model_hparam_overrides={}, max_seq_length=32,
+                          untied_generator=True)
     write_onnx(tmp_path/'run', tmp_path/'out')
     ids, mask = padded(100)
     for name,net in dict(discriminator=model.discriminator, generator=model.generator).items():

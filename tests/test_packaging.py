@@ -100,49 +100,6 @@ def test_a_learner_waits_for_the_models(tmp_path):
     models = ['transformers.models.electra.modeling_electra', 'transformers.trainer', 'datasets']
     assert loaded(tmp_path, 'from electra_nbdev.pretrain import *', models)==[]
 
-USAGE = """
-from electra_nbdev import cli
-sys.argv = {argv!r}
-try: getattr(cli, sys.argv[0])()
-except SystemExit as e: assert e.code==2
-else: assert False"""
-
-USAGES = """
-electra_vocab --colour
-electra_vocab --corpus absent --out x
-electra_data --colour
-electra_data --corpus {here} --vocab absent --out x
-electra_pretrain --colour
-electra_pretrain --data absent
-electra_pretrain --preset huge
-electra_pretrain --hparams {{"mask_probs":1}}
-electra_pretrain --steps 5 --minutes 5
-electra_plan --colour
-electra_plan --data absent
-electra_evaluate --colour
-electra_evaluate --run absent
-electra_score
-electra_score --colour
-electra_score --show Hi --model absent
-electra_score --text absent.txt
-electra_finetune
-electra_finetune --colour
-electra_finetune --task cola --data-dir absent
-electra_finetune --csv absent.csv --text a --label b
-electra_predict --colour
-electra_predict --model absent --input {here}
-electra_convert --colour
-electra_convert --src {here} absent --dst x""".strip().splitlines()
-
-def test_a_usage_error_needs_no_torch(tmp_path):
-    "All commands in one process: whatever one imports would be found; numpy comes with pyarrow, which reads tables"
-    code = '\n'.join(USAGE.format(argv=o.format(here=tmp_path).split()) for o in USAGES)
-    assert loaded(tmp_path, code, ['torch', 'transformers', 'fastai', 'datasets', 'pandas'])==[]
-
-def test_every_command_has_usage_errors_here():
-    scripts = {o.split('=')[0].strip() for o in settings()['console_scripts'].strip().splitlines()}
-    assert {o.split()[0] for o in USAGES}==scripts
-
 @pytest.mark.parametrize('torch', ['2.8.0', '2.10.0', '2.13.0'])
 def test_an_older_torch_stays(torch):
     "2.8 is the oldest that compiles the bodies of transformers; a Colab has a later one"

@@ -1,7 +1,6 @@
 "Documents that share a row: hidden states, masks, losses and gradients are those of documents that stand alone"
 import json, shutil
 from copy import deepcopy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialToken
 from electra_nbdev.pretrain import electra_learner, match_examples, preset
 from electra_nbdev.pretraining.learner import pretrain_dls
 from fake_device import GPU, learner as fake_learner, pretended_gpu, put, train
-from terminal import typed
+from terminal import files_of, typed
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
 SL, V = 40, 60
@@ -226,10 +225,6 @@ def home(tmp_path_factory):
 def build(home, name, **kw):
     return build_examples(home/'text', home/'vocab', home/name, max_length=32, held_out=.2, **kw)
 
-def content(folder):
-    "All files of a folder"
-    return {str(o.relative_to(folder)): o.read_bytes() for o in folder.rglob('*') if o.is_file()}
-
 def one_by_one(examples):
     "Token ids and lengths of segment A of all documents"
     ids, a, *lengths = examples[:]
@@ -261,11 +256,11 @@ def test_best_fit_keeps_within_rows_and_loses_nothing():
     assert len(rows)<=1.03*lengths.sum()/128
 
 def test_a_packed_build_does_not_depend_on_processes_or_tasks(home):
-    assert content(home/'packed')==content(build(home, 'two', pack=True, num_proc=2))
+    assert files_of(home/'packed')==files_of(build(home, 'two', pack=True, num_proc=2))
     tasks = ExampleTasks(home/'text', home/'vocab', home/'tasks', 32, held_out=.2, pack=True)
     for i in range(2): tasks.make_shards(rank=i, world_size=2)
     tasks.make_folder()
-    assert content(home/'packed')==content(home/'tasks')
+    assert files_of(home/'packed')==files_of(home/'tasks')
 
 class Killed(Exception): pass
 
@@ -281,7 +276,7 @@ def test_a_packed_build_that_was_killed_continues(home, monkeypatch, at):
     assert not (home/f'killed{at}').exists()
     written = []
     monkeypatch.setattr(data, '_write_tables', lambda path, *args: written.append(path.name) or write(path, *args))
-    assert content(home/'packed')==content(build(home, f'killed{at}', pack=True))
+    assert files_of(home/'packed')==files_of(build(home, f'killed{at}', pack=True))
     assert len(written)==8-min(6, 2+at)
 
 def test_packed_and_single_examples_are_not_taken_for_each_other(home):
@@ -387,14 +382,8 @@ def test_a_plain_loop_and_the_trainer_read_packed_rows(home, tmp_path):
 
 # What packed rows cannot have
 
-def test_what_needs_single_examples_is_refused(home):
-    packed = load_examples(home/'packed')
-    hp = recipe(packed)
-    wrong = dict(length_schedule=((8, .5), (32, .5)), length_window=4, duplicates='official',
-                 body=DebertaV2Config(**SIZE).to_diff_dict())
-    for k,v in wrong.items():
-        with pytest.raises(InputError, match='without `pack`'): packed.check(replace(hp, **{k: v}))
-    ids, a, n = packed[:2]
+def test_packed_rows_are_not_split(home):
+    ids, a, n = load_examples(home/'packed')[:2]
     split = LengthSchedule(((8, 1.),), 1)
     split.learn = type('L', (), dict(xb=(ids, a, n), n_updates=0, training=True))
     with pytest.raises(InputError, match='cannot be split'): split.before_batch()
@@ -412,7 +401,7 @@ def test_the_commands_pack_train_and_continue_bit_exactly(home):
     left = f"{load_examples(home/'packed').padding:.1%}"
     assert f'{told}; --pack, with another --out, leaves {left}\n' in said.out and said.code==0, said
     assert f'{left} of the rows is padding\n' in packed.out and ' rows, ' in packed.out, packed
-    assert content(home/'shared')==content(home/'packed')
+    assert files_of(home/'shared')==files_of(home/'packed')
     line = 'electra_pretrain --data shared --hparams recipe.json --preset tiny --steps 8 --device cpu --out'
     said = typed(f'{line} whole', home)
     assert said.code==0 and 'length_schedule ()' in said.out, said
@@ -420,24 +409,10 @@ def test_the_commands_pack_train_and_continue_bit_exactly(home):
     for o in ('discriminator', 'generator', 'checkpoints/step-00000008'): shutil.rmtree(home/'again'/o)
     said = typed(f'{line} again', home)
     assert said.code==0 and 'Continuing at step 4 of 8' in said.out, said
-    whole, again = (content(home/o/'discriminator') for o in ('whole', 'again'))
+    whole, again = (files_of(home/o/'discriminator') for o in ('whole', 'again'))
     assert whole['model.safetensors']==again['model.safetensors']
     said = typed('electra_evaluate --run again --data shared/held_out --device cpu', home)
     assert said.code==0 and 'disc_auc' in said.out, said
-
-@pytest.mark.parametrize('line,why', [
-    ('electra_data --corpus text --vocab vocab --max-length 32 --held-out .2 --out packed',
-     'pack is True there and False'),
-    ("""electra_pretrain --data packed --hparams '{"length_schedule": [[8, 0.5], [32, 0.5]]}' --steps 4 --out no""",
-     "cannot have the hparam `length_schedule`"),
-    ("""electra_pretrain --data packed --hparams '{"duplicates": "official"}' --steps 4 --out no""",
-     "cannot have the hparam `duplicates` 'official'"),
-    ("""electra_pretrain --data packed --hparams '{"body": {"model_type": "deberta-v2"}}' --steps 4 --out no""",
-     "type 'deberta-v2' cannot read rows that documents share")])
-def test_one_line_refuses(home, line, why):
-    said = typed(line, home)
-    assert said.code==2 and why in said.err and 'Traceback' not in said.err and len(said.err.splitlines())==1, said
-    assert not (home/'no').exists()
 
 # On a GPU
 

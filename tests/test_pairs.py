@@ -12,7 +12,6 @@ from scipy.stats import binomtest, spearmanr
 import electra_nbdev.scoring.ranking as pairs_of
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.engine.models import shipped
 from electra_nbdev.scoring.likelihood import Likelihood
 from electra_nbdev.scoring.ranking import (accuracies, compare_on_pairs, compared, difference, score_pairs,
                                          told_differences, told_ties, wilson)
@@ -157,28 +156,6 @@ def test_options_follow_as_they_are(tmp_path):
     (tmp_path/'a.jsonl').write_text(json.dumps(row))
     found, = read_pairs(tmp_path)
     assert texts_of(found)==['Box 0 has ice.', 'Box 0 has a key.'] and found['given']==[9, 9]
-
-BAD = {'a.jsonl': ('{"Context1": "a", "Target1": "b"}', 'line 1 has no `Context2` and no `Target2` and no `Domain`'),
-       'k.jsonl': ('{"text": "a"}', 'line 1 has the fields of no test .*COMPS: prefix_acceptable'),
-       'l.jsonl': ('{"sentence_good": "a", "sentence_bad": " "}', 'line 1 has the fields of BLiMP, but not its texts'),
-       'm.jsonl': ('{"input_prefix": "a", "options": [" b", ""], "numops": 0}', 'line 1 has the fields of entity'),
-       'n.txt': ('the cats sits .\n\nthe cats sit .\nthe cat sit .\na dog barks .\n', "line 4 and the one after"),
-       'b.jsonl': ('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a", "sentence_bad": 7}',
-                   'line 2 has the fields of BLiMP, but not its texts'),
-       'c.jsonl': ('{"sentences": "one", "ratio": 1}', 'line 1 has the fields of WUG'),
-       'd.jsonl': ('{"sentences": "one\\ttwo", "ratio": "often"}', 'line 1 has the fields of WUG'),
-       'e.jsonl': ('{"input_prefix": "a ", "options": ["b"], "numops": 0}', 'line 1 has the fields of entity tracking'),
-       'f.txt': ('the cats sits .\nthe cats sit .\nthe cats sits .\n', 'has 3 lines, an odd number'),
-       'g.txt': ('A story begins.\nAnd it goes on here.\n', "line 1 and .* are no minimal pair: 'A story"),
-       'h.csv': ('good,bad\n', 'ends in .csv; give pairs as .jsonl'),
-       'o.jsonl': ('{"sentence_good": "a", "sentence_bad": "b", "ratio": 1}', 'line 1 has a field `ratio`, as the'),
-       'i.jsonl': ('', 'has no pairs'), 'j.jsonl': ('{', 'line 1')}
-
-@pytest.mark.parametrize('name', BAD)
-def test_what_is_no_pair_is_refused_with_its_line(name, tmp_path):
-    (tmp_path/name).write_text(BAD[name][0])
-    with pytest.raises(InputError, match=BAD[name][1]) as e: read_pairs(tmp_path/name)
-    assert name in str(e.value)
 
 def test_files_are_read_without_torch(published):
     code = f"import sys, electra_nbdev.scoring.score_files as s; s.read_pairs({str(published)!r})"
@@ -326,16 +303,6 @@ def test_tables_of_texts(name, table, home):
     rows = [[json.loads(o) for o in (home/f'{f}.rows').read_text().splitlines()] for f in (name, 'texts.txt')]
     assert [int(o.pop('item')) for o in rows[0]]==[7, 8] and rows[0]==rows[1]
 
-@pytest.mark.parametrize('name,table,told', [
-    ('items.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; give the column of the texts this'),
-    ('items.csv', 'line,text\n1,the cat\n', 'has a column `line`, as the results have'),
-    ('items.csv', 'item,text\n', 'only a header'), ('items.csv', 'item,text\n1\n', '1 columns instead of 2'),
-    ('items.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2: the column `text` is 7'),
-    ('items.txt', '{"text": "the cat"}\n', 'looks like JSON lines; give texts, one a line, or a .csv')])
-def test_tables_without_texts(name, table, told, home):
-    (home/name).write_text(table)
-    bad(home, f'electra_score --surprisal {name} --model electric', told)
-
 def test_surprisal_after_a_context(home):
     (home/'contexts.txt').write_text('the cat sat on the mat .\n'*(len((home/'lines.txt').read_text().split('\n'))-1))
     line = 'electra_score --surprisal lines.txt --model electric'
@@ -348,40 +315,6 @@ def test_a_context_may_be_long(home):
     context = 'the cat sat on the mat . '*30
     said = typed(f"electra_score --surprisal lines.txt --model electric --context '{context}'", home)
     assert said.code==0 and said.out.startswith(TABLE), said
-
-REFUSED = {'--surprisal lines.txt --unit bit': 'allowed: nats, bits', '--surprisal lines.txt --per words': '`word`?',
-           '--surprisal lines.txt --by p-replaced': 'allowed: towers, energies', '--surprisal nowhere.txt': 'nowhere',
-           '--surprisal lines.txt --context bad.jsonl': 'a context for each',
-           '--surprisal lines.txt --context contxts.txt': 'there is no file contxts.txt',
-           '--text lines.txt --unit bits': 'leave out --unit',
-           '--pairs pairs --per word': 'allowed: phenomenon, set',
-           '--text lines.txt --per word': 'leave out --per',
-           '--text lines.txt --by towers energies': 'several are for --pairs',
-           f"--surprisal lines.txt --model {shipped('tiny')/'discriminator'}": 'gives no surprisal',
-           '--pairs bad.json': 'bad.json ends in .json; give pairs as .jsonl, a line such as',
-           '--text lines.txt --model electric tt': '--model has 2 names; several are for --pairs'}
-OUTS = {'--pairs pairs --out never.png': 'the name of its picture',
-        '--pairs pairs --out pairs/never.jsonl': 'in the folder of', '--text lines.txt --out pairs': 'a folder',
-        '--pairs pairs/a.jsonl --out pairs/a.jsonl': '--pairs reads',
-        '--surprisal lines.txt --out never.csv': 'end it in .tsv',
-        '--text lines.txt --vocab v.txt --out v.txt': '--vocab reads',
-        '--text lines.txt --out ./lines.txt': '--text reads',
-        '--surprisal lines.txt --context c.txt --out c.txt': '--context reads'}
-
-@pytest.mark.parametrize('flags', OUTS)
-def test_what_is_read_is_never_written(flags, home):
-    (home/'c.txt').write_text((home/'lines.txt').read_text())
-    (home/'v.txt').write_text((home/'electric/electric/vocab.txt').read_text())
-    before = {o: o.read_bytes() for o in home.rglob('*') if o.is_file()}
-    said = typed(f'electra_score {flags} --model electric', home)
-    assert said.code==2 and OUTS[flags] in said.err, said
-    assert before=={o: o.read_bytes() for o in home.rglob('*') if o.is_file()}
-
-@pytest.mark.parametrize('flags', REFUSED)
-def test_refused_in_one_line(flags, home):
-    said = typed(f'electra_score {flags} {"" if "--model" in flags else "--model electric"} --out never.tsv', home)
-    assert said.code==2 and REFUSED[flags] in said.err and len(said.err.splitlines())==1, said
-    assert not (home/'never.tsv').exists()
 
 def test_the_notebook_has_the_measured_numbers():
     "The means of every way, and the seconds; the phenomena are in the model's card"

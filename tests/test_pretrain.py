@@ -26,7 +26,16 @@ from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids
 from learners import Dtypes, remove
-from make import NARROW, VARIANTS, made, no_curves
+from make import NARROW, RUN_VARIANTS, made, no_curves
+from terminal import files_of
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch): no_curves(monkeypatch)
+
+def run(made, out, how={}, **changes):
+    "A run by the recipe with changes"
+    d, hp = made
+    return run_pretraining(d/'examples', out, replace(hp, **changes), device='cpu', **how)
 
 def learner(made, out=None, cbs=(), **kw):
     d, hp = made
@@ -110,8 +119,7 @@ def test_weights_that_are_not_finite_are_not_saved(made, tmp_path):
     assert latest_checkpoint(tmp_path).name.endswith('4') and len(list((tmp_path/'checkpoints').iterdir()))==1
 
 def test_tensorboard_by_name(made, tmp_path):
-    d, hp = made
-    run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu', log=['tensorboard'])
+    run(made, tmp_path/'run', dict(log=['tensorboard']))
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     events = EventAccumulator(str(tmp_path/'run/tensorboard')).Reload()
     assert {'train_loss', 'lr_0', 'disc_auc'} <= set(events.Tags()['scalars'])
@@ -140,9 +148,7 @@ def test_missing_logger_says_what_to_install(made, tmp_path, monkeypatch):
 @pytest.mark.parametrize('precision,dtype', [('bf16', torch.bfloat16), ('fp32', torch.float32)])
 def test_bf16_trains(made, tmp_path, precision, dtype):
     "Both networks multiply in bfloat16, their weights stay in float32, and the losses fall"
-    d, hp = made
-    hp = replace(hp, untied_generator=True)
-    learn = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu', precision=precision, cbs=[Dtypes()])
+    learn = run(made, tmp_path/'run', dict(precision=precision, cbs=[Dtypes()]), untied_generator=True)
     assert learn.dtypes.seen=={('generator', dtype), ('discriminator', dtype)}
     assert all(p.dtype==torch.float32 for p in learn.model.parameters())
     rows = read_history(tmp_path/'run/history.jsonl')
@@ -156,18 +162,14 @@ def predictions(learn):
     with learn.no_bar(), learn.no_logging(): logits, targets = learn.get_preds()
     return logits, *(targets if isinstance(targets, tuple) else [targets])
 
-ALL = {k: v for k,v in VARIANTS.items() if k!='gdes'} # which adds its difference to the embeddings that are saved
-ALL |= {'length schedule': dict(length_schedule=((8, .5), (16, .5))), 'official AUC': dict(count_padding=True)}
+ALL = {k: v for k,v in RUN_VARIANTS.items() if k!='gdes'} # which adds its difference to the embeddings that are saved
 
 @pytest.mark.parametrize('name', ALL)
-def test_variants_train_save_and_load(made, tmp_path, monkeypatch, name):
+def test_variants_train_save_and_load(made, tmp_path, name):
     "Saved networks give the same logits as those that were trained, through the learner's own forward pass"
-    d, hp = made
-    no_curves(monkeypatch)
-    hp = replace(hp, model_hparam_overrides=NARROW, num_train_steps=3, save_checkpoints_steps=3, num_warmup_steps=1,
-                 **dict(untied_generator=True) | ALL[name])
-    learn = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
-    found = learn.held_out
+    few = dict(model_hparam_overrides=NARROW, num_train_steps=3, save_checkpoints_steps=3, num_warmup_steps=1)
+    learn = run(made, tmp_path/'run', **few | dict(untied_generator=True) | ALL[name])
+    found, hp = learn.held_out, learn.hp
     assert learn.n_updates==3 and ('disc_auc' in found)==hp.has_discriminator
     back = load_networks(tmp_path/'run', hp)
     for (n,a),b in zip(learn.model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
@@ -178,7 +180,7 @@ def test_variants_train_save_and_load(made, tmp_path, monkeypatch, name):
 
 def test_a_validation_is_no_part_of_a_run(made, tmp_path):
     "`validate` outside of a fit writes no checkpoint and no line, and the run goes on as if it had not been"
-    def files(): return {str(o): o.read_bytes() for o in tmp_path.rglob('*') if o.is_file()}
+    def files(): return files_of(tmp_path)
     torch.manual_seed(0)
     plain = learner(made)
     plain.fit_steps(6); plain.fit_steps()
@@ -209,14 +211,10 @@ def test_a_panel_of_several_curves_names_them():
     assert [o.get_title() for o in fig.axes if o.get_legend()]==['generator loss, nats']
     plt.close(fig)
 
-def files_of(folder): return {str(o): o.read_bytes() for o in folder.rglob('*') if o.is_file()}
-
 def test_a_run_that_has_returned_is_closed(made, tmp_path, monkeypatch):
     "Its lock is given back, so nothing that is done with its learner changes the folder"
-    d, hp = made
     monkeypatch.chdir(tmp_path) # fastai's finder writes to the working folder
-    no_curves(monkeypatch)
-    learn = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
+    learn = run(made, tmp_path/'run')
     before = files_of(tmp_path/'run')
     with only_writer(tmp_path/'run'), learn.no_bar():
         learn.validate(); learn.get_preds()
@@ -229,7 +227,6 @@ def test_a_run_that_has_returned_is_closed(made, tmp_path, monkeypatch):
 def test_a_search_for_a_rate_leaves_no_trace_in_a_run(made, tmp_path, monkeypatch, cbs):
     "No checkpoint of a network that a rate of 10 has ruined, no line of history, no skipped update that counts"
     monkeypatch.chdir(tmp_path)
-    no_curves(monkeypatch)
     learn = learner(made, tmp_path/'run', [SaveCheckpoints(tmp_path/'run'), *cbs], max_skipped_updates=0)
     learn.fit_steps(6)
     before, rows = files_of(tmp_path/'run'), list(learn.history.rows)
@@ -245,13 +242,12 @@ def test_a_search_for_a_rate_leaves_no_trace_in_a_run(made, tmp_path, monkeypatc
 def no_sample(monkeypatch):
     def built(hp): raise AssertionError("the sample is built, which takes minutes")
     monkeypatch.setattr(pretrain, 'sample_examples', built)
-    no_curves(monkeypatch)
 
 def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp_path, monkeypatch):
     d, hp = made
     no_sample(monkeypatch)
     out = tmp_path/'run'
-    run_pretraining(d/'examples', out, replace(hp, num_train_steps=4), device='cpu')
+    run(made, out, num_train_steps=4)
     before, longer = files_of(out), replace(hp, num_train_steps=8)
     for act in (lambda: run_pretraining(None, out, longer, extend=True, device='cpu'), lambda: evaluate_run(out),
                 lambda: continue_pretraining(open_origin('tiny'), None, out, longer)):
@@ -274,17 +270,8 @@ def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp
         run_pretraining(None, out, replace(hp, num_train_steps=3), extend=True, device='cpu')
     with pytest.raises(AssertionError, match='sample is built'):
         run_pretraining(None, out, longer, extend=True, device='cpu')
-    (out/'hparams.json').write_bytes(before[str(out/'hparams.json')])
+    (out/'hparams.json').write_bytes(before['hparams.json'])
     assert files_of(out)==before
-
-def test_extending_needs_a_run(made, tmp_path, monkeypatch):
-    "A misspelt --out would begin a run from the start"
-    d, hp = made
-    no_sample(monkeypatch)
-    for data in (None, d/'examples'):
-        with pytest.raises(InputError, match='`extend` trains a run longer, and .*typo holds none'):
-            run_pretraining(data, tmp_path/'typo', hp, extend=True, device='cpu')
-    assert not (tmp_path/'typo').exists()
 
 def test_the_parts_of_a_batch_are_a_condition_if_there_are_several(made):
     "A checkpoint from before there were parts does not say how many"
@@ -301,22 +288,22 @@ def test_a_gpu_promises_less_unless_it_is_asked(made, tmp_path, monkeypatch, cap
     torch.use_deterministic_algorithms(True)
     try: assert resume_conditions(learn)['deterministic'] is True
     finally: torch.use_deterministic_algorithms(False)
-    (d, hp), was = made, resume_conditions
-    no_curves(monkeypatch)
+    was = resume_conditions
     for asked in (False, True):
         monkeypatch.setattr(runs, 'resume_conditions', lambda o: was(o) | dict(deterministic=asked))
-        run_pretraining(d/'examples', tmp_path/f'{asked}', replace(hp, num_train_steps=4), device='cpu')
+        run(made, tmp_path/f'{asked}', num_train_steps=4)
         capsys.readouterr()
-        run_pretraining(d/'examples', tmp_path/f'{asked}', hp, extend=True, device='cpu')
+        run(made, tmp_path/f'{asked}', dict(extend=True))
         said = capsys.readouterr().out
         assert ('not bit-exact' in said and 'sums have no fixed order' in said)==(not asked), said
 
+BASE_RATE = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
+
 def test_advice_leaves_out_what_a_recipe_has():
-    def row(): return dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
-    def advice(*args, **kw): return diagnose([row()]*3, .6, untried(preset(*args, **kw)))[0]
-    told = advice('small')
+    def advice(*args, **kw): return diagnose([BASE_RATE]*3, .6, untried(preset(*args, **kw)))[0]
+    found = advice('small')
     easier = 'unigram_noise 0.5, max_grad_norm null'
-    assert f'initializer_range above 0.02, a length_schedule, {easier}, more than 1000000 steps' in told
+    assert f'initializer_range above 0.02, a length_schedule, {easier}, more than 1000000 steps' in found
     assert 'initializer_range' not in advice('small', model_hparam_overrides=dict(initializer_range=.1))
     assert 'length_schedule' not in advice('small', length_schedule=((64, .5), (128, .5)))
     assert advice('tiny').endswith('try more than 3000 steps or another learning_rate than 0.002.')
@@ -327,13 +314,18 @@ def test_the_base_rate_is_reported_where_no_evaluation_has_left_it(best, told):
     evals = [dict(disc_auc=.5, auc_unigram=o, called_replaced=0.) for o in (.5, best)]
     assert any('has not left the base rate' in o for o in diagnose(evals, .6, 'more steps'))==told
 
-def test_advice_is_printed_once_and_not_in_the_first_half(capsys):
-    now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
-    monitor = TrainingMonitor(6000, 'more steps')
-    for step,said in ((2999, 0), (3000, 1), (3600, 0)):
-        monitor.learn = SimpleNamespace(n_updates=step, held_out=now, in_fit=True)
-        monitor.after_validate()
-        assert capsys.readouterr().out.count('has not left the base rate')==said
+def told(monitor, capsys, step, held_out):
+    "What is printed after an evaluation"
+    monitor.learn = SimpleNamespace(n_updates=step, held_out=held_out, in_fit=True)
+    monitor.after_validate()
+    return capsys.readouterr().out
+
+@pytest.mark.parametrize('monitor,steps', [((6000, 'more steps'), {2999: 0, 3000: 1, 3600: 0}),
+                                           ((1000, 'more steps', .8), {700: 0, 800: 1})], ids=['half', 'short'])
+def test_advice_is_printed_once_and_not_early(capsys, monitor, steps):
+    "Not in the first half of a run, nor while its sequences are short"
+    monitor = TrainingMonitor(*monitor)
+    for step,n in steps.items(): assert told(monitor, capsys, step, BASE_RATE).count('has not left the base rate')==n
 
 def test_lower_case_that_the_vocabulary_does_not_have_is_refused(made):
     d, hp = made
@@ -346,12 +338,9 @@ def test_fractions_of_lengths_are_from_0_to_1():
         with pytest.raises(InputError, match='has to be from 0 to 1'): preset('tiny', length_schedule=wrong)
 
 def test_advice_with_another_number_is_the_same_advice(capsys):
-    now = dict(disc_auc=.7, auc_unigram=.8, gen_entropy=3., masked_lm_accuracy=.2)
-    monitor = TrainingMonitor(6000, 'more steps')
-    for share in (.95, .96, .97):
-        monitor.learn = SimpleNamespace(n_updates=3000, held_out=now | dict(called_replaced=share), in_fit=True)
-        monitor.after_validate()
-    assert capsys.readouterr().out.count('of the tokens replaced')==1
+    monitor, now = TrainingMonitor(6000, 'more steps'), BASE_RATE | dict(disc_auc=.7, auc_unigram=.8)
+    said = [told(monitor, capsys, 3000, now | dict(called_replaced=o)) for o in (.95, .96, .97)]
+    assert ''.join(said).count('of the tokens replaced')==1
 
 def test_an_evaluation_without_a_number_does_not_silence_the_advice():
     "An area is NaN where held-out text has one class, or a score is not finite"
@@ -361,15 +350,14 @@ def test_an_evaluation_without_a_number_does_not_silence_the_advice():
 
 def test_timing_a_long_run_leaves_its_random_numbers_alone(made, tmp_path, monkeypatch):
     "How many steps are timed depends on the machine"
-    d, hp = made
-    hp = replace(hp, num_train_steps=4, model_hparam_overrides=hp.model_hparam_overrides | dict(hidden_dropout_prob=.1))
+    body = made[1].model_hparam_overrides | dict(hidden_dropout_prob=.1)
     monkeypatch.setattr(runs, 'LONG', 4)
     def trained(n):
         def timed(*args, **kw):
             torch.rand(n)
             return .1, .1
         monkeypatch.setattr(runs, 'time_steps', timed)
-        return run_pretraining(d/'examples', tmp_path/str(n), hp, device='cpu').model
+        return run(made, tmp_path/str(n), num_train_steps=4, model_hparam_overrides=body).model
     for p,q in zip(trained(5).parameters(), trained(6).parameters()): assert torch.equal(p, q)
 
 def test_a_generator_that_knows_word_frequencies_only_is_said():
@@ -379,14 +367,6 @@ def test_a_generator_that_knows_word_frequencies_only_is_said():
     bad = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0.)
     for done,said in ((.7, 0), (.8, 2)): # not while sequences are shorter than held-out ones
         assert len(diagnose([now | bad | dict(below_unigram=-.1)]*3, done, '', pretrain.late(preset('tiny'))))==said
-
-def test_the_base_rate_of_a_young_run_of_short_sequences_is_no_problem(capsys):
-    now = dict(disc_auc=.5, auc_unigram=.5, called_replaced=0., gen_entropy=3., masked_lm_accuracy=.2)
-    monitor = TrainingMonitor(1000, 'more steps', .8)
-    for step,said in ((700, 0), (800, 1)):
-        monitor.learn = SimpleNamespace(n_updates=step, held_out=now, in_fit=True)
-        monitor.after_validate()
-        assert capsys.readouterr().out.count('has not left the base rate')==said
 
 def test_no_advice_on_networks_that_are_only_timed(made, monkeypatch, capsys):
     from electra_nbdev.pretraining import monitor
@@ -420,10 +400,8 @@ def test_a_loader_that_starves_a_run_is_said(made, monkeypatch, capsys):
     assert 'Training waits for batches' in capsys.readouterr().out
 
 @pytest.mark.parametrize('steps,said', [(2, False), (3, True)])
-def test_a_warm_up_of_more_than_half_is_said(made, tmp_path, monkeypatch, capsys, steps, said):
-    d, hp = made
-    no_curves(monkeypatch)
-    run_pretraining(d/'examples', tmp_path, replace(hp, num_train_steps=4, num_warmup_steps=steps), device='cpu')
+def test_a_warm_up_of_more_than_half_is_said(made, tmp_path, capsys, steps, said):
+    run(made, tmp_path, num_train_steps=4, num_warmup_steps=steps)
     assert ('steps is more than half of the 4 steps: the rate' in capsys.readouterr().out)==said
 
 def test_padding_is_not_among_the_tokens_of_highest_probability(made, monkeypatch):
@@ -433,13 +411,10 @@ def test_padding_is_not_among_the_tokens_of_highest_probability(made, monkeypatc
     assert (learn.masked.input_ids==learn.tokenizer.pad_token_id).any() and len(shown[0])==8
     assert not shown[0]['highest P(replaced)'].str.contains('PAD').any()
 
-def test_precision_is_said(made, tmp_path, monkeypatch, capsys):
+def test_precision_is_said(made, tmp_path, capsys):
     "Unless it is the usual one"
-    d, hp = made
-    no_curves(monkeypatch)
     for precision,said in ((None, 'parameters on cpu\n'), ('bf16', 'parameters on cpu in bf16\n')):
-        run_pretraining(d/'examples', tmp_path/f'{precision}', replace(hp, num_train_steps=4), device='cpu',
-                        precision=precision)
+        run(made, tmp_path/f'{precision}', dict(precision=precision), num_train_steps=4)
         assert said in capsys.readouterr().out
 
 def test_a_step_without_padding_takes_its_own_time(made, tmp_path):
@@ -491,33 +466,29 @@ def saved(out): return json.loads((out/'hparams.json').read_text())['run'].get('
 @pytest.mark.parametrize('secs,chosen', [(.5, 'bf16'), (.94, 'bf16'), (.97, 'fp32'), (1.5, 'fp32')])
 def test_auto_takes_the_faster_precision(made, tmp_path, monkeypatch, capsys, secs, chosen):
     "bf16 if it is 5 % faster; the choice is said, times `--minutes`, and stays with the run, whatever is faster later"
-    d, hp = made
-    no_curves(monkeypatch)
     names, timed = {0: 'fp32', 1: 'bf16'}, []
     monkeypatch.setattr(pretrain, '_brief_fit', lambda n, hp, dls, cbs, objective: ((secs if cbs else 1.), 9.))
     def within(minutes, hp, dls, cbs, objective): return timed.append(names[len(cbs)]) or 4
     monkeypatch.setattr(runs, 'steps_within', within)
-    learn = run_pretraining(d/'examples', tmp_path/'run', hp, minutes=1, device='cpu', precision='auto')
+    learn = run(made, tmp_path/'run', dict(minutes=1, precision='auto'))
     line = f"A step takes 1,000 ms in fp32 and {1000*secs:,.0f} ms in bf16: training in {chosen}\n"
     assert line in capsys.readouterr().out and timed==[chosen]
     assert saved(tmp_path/'run')==resume_conditions(learn)['precision']==chosen
     def again(*args): raise AssertionError("timed again")
     monkeypatch.setattr(pretrain, 'faster_precision', again)
-    hp = replace(learn.hp, num_train_steps=8)
-    learn = run_pretraining(d/'examples', tmp_path/'run', hp, extend=True, device='cpu', precision='auto')
+    longer = made[0], replace(learn.hp, num_train_steps=8)
+    learn = run(longer, tmp_path/'run', dict(extend=True, precision='auto'))
     assert learn.n_updates==8 and saved(tmp_path/'run')==resume_conditions(learn)['precision']==chosen
     assert 'not bit-exact' not in capsys.readouterr().out
 
 def test_timing_both_precisions_leaves_no_trace(made, tmp_path, monkeypatch):
     "Weights, moments, random generators, place in the data and history are those of a run that was told its precision"
-    d, hp = made
-    no_curves(monkeypatch)
-    hp, timed = replace(hp, model_hparam_overrides=dict(hidden_dropout_prob=.1, max_position_embeddings=16)), []
+    body, timed = dict(hidden_dropout_prob=.1, max_position_embeddings=16), []
     was = pretrain.faster_precision
     monkeypatch.setattr(pretrain, 'faster_precision', lambda *args: timed.append(was(*args)) or 'bf16')
     found = []
     for name in ('auto', 'bf16'):
-        run_pretraining(d/'examples', tmp_path/name, hp, device='cpu', precision=name)
+        run(made, tmp_path/name, dict(precision=name), model_hparam_overrides=body)
         tensors, state = load_checkpoint(latest_checkpoint(tmp_path/name))
         rows = [{k: v for k,v in o.items() if k!='tokens_per_s'} for o in read_history(tmp_path/name/'history.jsonl')]
         state['callbacks']['JSONLLogger'].pop('seconds')
@@ -561,24 +532,20 @@ def test_three_of_the_weights_that_do_not_fit_are_named():
     assert str(e.value)==f'this file does not fit the recipe: {named}'
 
 def test_networks_without_a_checkpoint_are_not_written_over(made, tmp_path):
-    d, hp = made
-    run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
+    run(made, tmp_path/'run')
     shutil.rmtree(tmp_path/'run/checkpoints')
-    def files():
-        found = [o for o in (tmp_path/'run').rglob('*') if o.is_file() and o.name!='.lock']
-        return {str(o): o.read_bytes() for o in found}
+    def files(): return files_of(tmp_path/'run') | {'.lock': b''}
     was = files()
     with pytest.raises(InputError, match='no checkpoint to continue from; begin a new run with `init`'):
-        run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
+        run(made, tmp_path/'run')
     assert files()==was
 
 def test_an_evaluation_needs_no_batch_of_training(made, tmp_path):
     "Two documents in a hundred are held out, fewer than a batch of training has examples"
-    d, hp = made
-    hp = replace(hp, num_train_steps=2, train_batch_size=64)
-    assert len(load_examples(d/'examples/held_out'))<64
-    run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
-    assert evaluate_run(tmp_path/'run', d/'examples/held_out', 'cpu')['below_unigram']!=0
+    held_out = made[0]/'examples/held_out'
+    assert len(load_examples(held_out))<64
+    run(made, tmp_path/'run', num_train_steps=2, train_batch_size=64)
+    assert evaluate_run(tmp_path/'run', held_out, 'cpu')['below_unigram']!=0
 
 def test_the_last_evaluation_takes_all_that_is_asked_for(made):
     learn = learner(made, num_train_steps=9, save_checkpoints_steps=8, num_eval_steps=3, eval_batch_size=1)
@@ -631,19 +598,10 @@ def test_an_evaluation_reads_a_tenth_of_its_own_interval(made):
 
 def test_what_is_kept_stays_when_a_run_gets_longer(made, tmp_path, capsys):
     "And the same command continues, if that was interrupted"
-    d, hp = made
-    hp = replace(hp, num_train_steps=8, save_checkpoints_steps=2, keep_checkpoints_at=(.5,), keep_checkpoint_max=1)
-    def run(n):
-        hp_n = replace(hp, num_train_steps=n)
-        return run_pretraining(d/'examples', tmp_path/'run', hp_n, extend=n>8, device='cpu')
-    def kept(): return sorted(int(o.name[5:]) for o in (tmp_path/'run/checkpoints').iterdir())
-    run(8)
-    assert kept()==[4, 8]
-    run(12)
-    assert kept()==[4, 12]
-    run(16)
-    assert kept()==[4, 16]
-    run(16)
+    keep = dict(save_checkpoints_steps=2, keep_checkpoints_at=(.5,), keep_checkpoint_max=1)
+    for n in (8, 12, 16, 16):
+        run(made, tmp_path/'run', dict(extend=n>8), num_train_steps=n, **keep)
+        assert sorted(int(o.name[5:]) for o in (tmp_path/'run/checkpoints').iterdir())==[4, n]
     assert 'Finished already at step 16' in capsys.readouterr().out
 
 @pytest.mark.parametrize('width', [.4, .3])
@@ -656,20 +614,17 @@ def test_a_generator_whose_heads_do_not_divide_it(width):
     assert generator_config(body_config(preset('base')), fits).hidden_size%64==0
 
 def test_begin_with_a_run_that_has_no_masked_language_model(made, tmp_path):
-    d, hp = made
-    hp = replace(hp, num_train_steps=2, untied_generator=True, uniform_generator=True)
-    run_pretraining(d/'examples', tmp_path/'uniform', hp, device='cpu')
+    run(made, tmp_path/'uniform', num_train_steps=2, untied_generator=True, uniform_generator=True)
     origin = open_origin(tmp_path/'uniform')
     longer = replace(origin.recipe(hparams=dict(uniform_generator=False)), num_train_steps=2, num_warmup_steps=1)
-    learn = continue_pretraining(origin, d/'examples', tmp_path/'next', longer, device='cpu')
+    learn = continue_pretraining(origin, made[0]/'examples', tmp_path/'next', longer, device='cpu')
     assert learn.n_updates==2 and (tmp_path/'next/generator').is_dir()
 
 def test_a_run_of_another_body_is_no_beginning(made, tmp_path):
     d, hp = made
     body = dict(model_type='bert', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    hp = replace(preset('small', body=body, vocab_size=hp.vocab_size, max_seq_length=16), train_batch_size=8,
-                 num_train_steps=2, num_warmup_steps=1, num_eval_steps=1)
-    run_pretraining(d/'examples', tmp_path/'bert', hp, device='cpu')
+    few = dict(train_batch_size=8, num_train_steps=2, num_warmup_steps=1, num_eval_steps=1)
+    run((d, preset('small', body=body, vocab_size=hp.vocab_size, max_seq_length=16)), tmp_path/'bert', **few)
     with pytest.raises(InputError, match='a run of another body'): open_origin(tmp_path/'bert')
 
 def test_only_to_evaluate_is_another_command():

@@ -1,7 +1,5 @@
 "What is asked of scoring is settled, and a conversion refused, without torch; a file is opened once"
-import builtins, io, json, os, subprocess, sys
-from collections import Counter
-from pathlib import Path
+import json, subprocess, sys
 
 import pytest
 
@@ -9,6 +7,7 @@ from electra_nbdev.cli import electra_convert
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.request import JOBS, OPTIONS, ScoreRequest
 from make import electric_runs
+from terminal import files_read
 
 CHOICES = [dict(text='the ___ sat.', choices=['cat', 'mat'], answer='cat')]
 WEIGHTS = dict(weight=1., bonus=0., by='towers', model='0', scored=False)
@@ -39,14 +38,9 @@ assert 'torch' not in sys.modules"""
 @pytest.mark.parametrize('name', ASKED)
 def test_a_file_is_opened_once(name, home, monkeypatch):
     "Texts twice, for what they look like and for every row, since a large file is not held in memory"
-    opened = Counter()
-    def counted(path, *args, real=builtins.open, **kwargs):
-        if isinstance(path, str|os.PathLike): opened[Path(path).name] += 1
-        return real(path, *args, **kwargs)
+    read = files_read(home, monkeypatch)
     monkeypatch.chdir(home)
-    for o in (builtins, io): monkeypatch.setattr(o, 'open', counted)
     ScoreRequest(**ASKED[name], model='electric').settle()
-    read = {k: n for k,n in opened.items() if (home/k).is_file() or (home/'pairs'/k).is_file()}
     texts = {'lines.txt'} if name in ('text', 'surprisal') else set()
     assert read=={k: 1+(k in texts) for k in read} and read.keys()>=texts
     given = {o for o in ASKED[name].values() if isinstance(o, str) and (home/o).is_file()}

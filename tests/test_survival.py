@@ -37,6 +37,7 @@ from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.finetuning.request import run_trials
 from survival import At, assert_same, checkpoints, fork, result, train
 from make import NARROW, examples_of_tales, tales
+from terminal import files_of
 
 STEPS = 24
 
@@ -51,18 +52,31 @@ def made(tmp_path_factory):
     assert child.code==0 and child.start==0, child.text
     return d, hp, result(d/'whole'), time.monotonic()-start
 
-def finish(made, out, cbs=(), **kw):
+def start(made, out, *cbs, **kw):
+    "A child that trains by the recipe with changes"
+    d, hp, *_ = made
+    return fork(lambda: train(out, d/'examples', replace(hp, **kw), cbs))
+
+def run(*args, **kw): return start(*args, **kw).wait()
+
+def finish(made, out, *cbs, **kw):
     "The same command again, to the end; equal to a run that was never stopped"
-    d, hp, whole, _ = made
-    child = fork(lambda: train(out, d/'examples', replace(hp, **kw), cbs)).wait()
+    child = run(made, out, *cbs, **kw)
     assert child.code==0, child.text
     return child
+
+def send(signum, at, training=True):
+    "A callback by which a run sends itself a signal at a step"
+    return At(at, lambda _: os.kill(os.getpid(), signum), training)
+
+def kill_at(step): return send(signal.SIGKILL, step)
+def stop_at(step): return send(signal.SIGTERM, step)
 
 # Exact resume
 
 def test_killed_at_random_moments(made, tmp_path):
     "At least 20 SIGKILLs after the first checkpoint, from outside, at any moment; at least 15 starts above step 0"
-    d, hp, whole, secs = made
+    _, _, whole, secs = made
     rng, kills, above, n = random.Random(0), 0, 0, 0
     while kills<20 or above<15:
         n += 1
@@ -70,7 +84,7 @@ def test_killed_at_random_moments(made, tmp_path):
         assert n<=100, f'{kills} kills after {n} runs, {above} starts above step 0'
         out = tmp_path/str(n)
         while True:
-            child = fork(lambda: train(out, d/'examples', hp))
+            child = start(made, out)
             while child.running() and not checkpoints(out): time.sleep(.001)
             begun = time.monotonic()
             while child.start is None and child.running(): time.sleep(.001)
@@ -88,28 +102,19 @@ def test_killed_at_random_moments(made, tmp_path):
 @pytest.mark.parametrize('electric', [True, False])
 def test_two_towers_continue(made, tmp_path, electric):
     "Electric and ELECTRA-TT, killed in the middle of a round"
-    d, hp, *_ = made
-    hp = replace(hp, electra_objective=not electric, electric_objective=electric, two_tower_generator=True,
-                 untied_generator=True, num_train_steps=12)
-    def run(out, *cbs): return fork(lambda: train(tmp_path/out, d/'examples', hp, cbs)).wait()
-    def die(learn): os.kill(os.getpid(), signal.SIGKILL)
-    assert run('whole').code==0
-    assert run('killed', At(10, die)).code==128+9
-    child = run('killed')
-    assert child.code==0 and child.start>0, child.text
+    kind = dict(electra_objective=not electric, electric_objective=electric, two_tower_generator=True,
+                untied_generator=True, num_train_steps=12)
+    finish(made, tmp_path/'whole', **kind)
+    assert run(made, tmp_path/'killed', kill_at(10), **kind).code==128+9
+    assert finish(made, tmp_path/'killed', **kind).start>0
     assert_same(result(tmp_path/'killed'), result(tmp_path/'whole'))
 
 def test_stopped_between_two_batches_of_an_update(made, tmp_path):
     "With accumulated gradients a signal waits for the end of the update"
-    d, hp, *_ = made
-    tell = At(12, lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    def run(out, *cbs):
-        cbs = [GradientAccumulation(2*hp.train_batch_size), *cbs]
-        return fork(lambda: train(tmp_path/out, d/'examples', hp, cbs)).wait()
-    assert run('whole').code==0
-    assert run('stopped', tell).code==128+signal.SIGTERM
-    child = run('stopped')
-    assert child.code==0 and child.start==13, child.text
+    def two(): return GradientAccumulation(2*made[1].train_batch_size)
+    finish(made, tmp_path/'whole', two())
+    assert run(made, tmp_path/'stopped', two(), stop_at(12)).code==128+signal.SIGTERM
+    assert finish(made, tmp_path/'stopped', two()).start==13
     assert_same(result(tmp_path/'stopped'), result(tmp_path/'whole'))
     assert result(tmp_path/'whole')[1]['position']==2*STEPS
 
@@ -131,15 +136,15 @@ def test_precisions_continue(made, tmp_path, scaled):
     "Killed in the middle of an interval, scale of the gradients included; overflows cost batches, no updates"
     d, hp, *_ = made
     overflow = [3, 4, 12] if scaled else []
-    def run(out, *cbs, precision='bf16'):
+    def run_in(out, *cbs, precision='bf16'):
         def main():
             if scaled: half_on_cpu()
             return train(tmp_path/out, d/'examples', hp, [Overflow(overflow), *cbs], precision=precision)
         return fork(main).wait()
-    assert run('whole').code==0
-    assert run('killed', At(13, lambda _: os.kill(os.getpid(), signal.SIGKILL))).code==128+9
+    assert run_in('whole').code==0
+    assert run_in('killed', kill_at(13)).code==128+9
     shutil.copytree(tmp_path/'killed', tmp_path/'other')
-    child = run('killed')
+    child = run_in('killed')
     assert child.code==0 and child.start==11 and 'bit-exact' not in child.text, child.text
     tensors, state, rows = whole = result(tmp_path/'whole')
     assert_same(result(tmp_path/'killed'), whole)
@@ -149,7 +154,7 @@ def test_precisions_continue(made, tmp_path, scaled):
     if scaled: # 5 updates in a row double it
         assert state['scaler']['scale']==8
         assert state['scaler']['_growth_tracker']==0
-    child = run('other', precision='fp32')
+    child = run_in('other', precision='fp32')
     assert child.code==0 and 'precision was bf16, is fp32' in child.text, child.text
 
 class Sum(Callback):
@@ -161,12 +166,10 @@ class Sum(Callback):
 
 def test_a_callback_of_a_users_own_remembers(made, tmp_path):
     "Killed and continued it has the state of a run that never stopped; without it a line says so"
-    d, hp, *_ = made
-    kill = At(13, lambda _: os.kill(os.getpid(), signal.SIGKILL))
-    assert fork(lambda: train(tmp_path/'whole', d/'examples', hp, [Sum()])).wait().code==0
-    assert fork(lambda: train(tmp_path/'run', d/'examples', hp, [Sum(), kill])).wait().code==128+9
+    finish(made, tmp_path/'whole', Sum())
+    assert run(made, tmp_path/'run', Sum(), kill_at(13)).code==128+9
     shutil.copytree(tmp_path/'run', tmp_path/'other')
-    assert finish(made, tmp_path/'run', [Sum()]).start==11
+    assert finish(made, tmp_path/'run', Sum()).start==11
     whole = result(tmp_path/'whole')
     assert_same(result(tmp_path/'run'), whole)
     assert whole[1]['callbacks']['Sum']==dict(n=STEPS) and whole[0]['callbacks/Sum/total']>0
@@ -175,9 +178,8 @@ def test_a_callback_of_a_users_own_remembers(made, tmp_path):
 
 def test_checkpoints_of_0_3(made, tmp_path):
     "A run that has ended opens; one that was interrupted is refused in a line"
-    d, hp, *_ = made
-    shutil.copytree(d/'whole', tmp_path/'whole')
-    assert fork(lambda: train(tmp_path/'run', d/'examples', hp, [stop_at(13)])).wait().code==128+15
+    shutil.copytree(made[0]/'whole', tmp_path/'whole')
+    assert run(made, tmp_path/'run', stop_at(13)).code==128+15
     for out in ('whole', 'run'):
         path = latest_checkpoint(tmp_path/out)
         state = json.loads((path/'state.json').read_text())
@@ -185,10 +187,8 @@ def test_checkpoints_of_0_3(made, tmp_path):
         (path/'state.json').write_text(json.dumps(state | dict(format=3, seconds=1., skipped=0)))
         sign(path)
     assert 'Finished already' in finish(made, tmp_path/'whole').text
-    child = fork(lambda: train(tmp_path/'run', d/'examples', hp)).wait()
+    child = run(made, tmp_path/'run')
     assert child.code and 'was written by another version of this program' in child.text
-
-def stop_at(step): return At(step, lambda _: os.kill(os.getpid(), signal.SIGTERM))
 
 def test_endless_overflow_stops_a_run(made, tmp_path, monkeypatch, capsys):
     "After fifty steps in a row, with the weights of the last update"
@@ -291,8 +291,6 @@ def test_killed_before_there_is_a_run(made, tmp_path):
     assert finish(made, tmp_path/'2').start==0
     assert_same(result(tmp_path/'1'), whole)
 
-def tree(folder): return {str(o.relative_to(folder)): o.read_bytes() for o in sorted(folder.rglob('*')) if o.is_file()}
-
 def test_killed_while_building_examples(made, tmp_path):
     "The same folder to the byte, and nothing beside it"
     d = made[0]
@@ -302,12 +300,12 @@ def test_killed_while_building_examples(made, tmp_path):
     def build(out): build_examples(corpus, d/'vocab', out, max_length=16, held_out=.1)
     child, total = counted(lambda: build(tmp_path/'0'/'examples'))
     assert total>20, child.text
-    whole = tree(tmp_path/'0'/'examples')
+    whole = files_of(tmp_path/'0'/'examples')
     for n in sorted(random.Random(2).sample(range(1, total+1), 10)):
         out = tmp_path/str(n)/'examples'
         assert (o := counted(lambda: build(out), n)[0]).code==128+9, (n, total, o.text)
         assert fork(lambda: build(out)).wait().code==0
-        assert tree(out)==whole and os.listdir(out.parent)==['examples']
+        assert files_of(out)==whole and os.listdir(out.parent)==['examples']
 
 @pytest.mark.parametrize('name', ['out', 'out.npz'])
 def test_killed_while_converting(made, tmp_path, name):
@@ -316,13 +314,13 @@ def test_killed_while_converting(made, tmp_path, name):
         with quiet_loading(): convert_weights(made[0]/'whole', folder/name)
     child, total = counted(lambda: convert(tmp_path/'0'))
     assert child.code==0, child.text
-    whole = tree(tmp_path/'0')
+    whole = files_of(tmp_path/'0')
     for n in sorted(random.Random(3).sample(range(1, total+1), min(total, 6))):
         out = tmp_path/str(n)
         assert (o := counted(lambda: convert(out), n)[0]).code==128+9, (n, total, o.text)
         again = fork(lambda: convert(out)).wait()
         assert again.code==0 or 'exists already' in again.text, again.text
-        assert tree(out).keys()==whole.keys() and all(tree(out)[k]==v for k,v in whole.items() if k[-3:]!='png')
+        assert files_of(out).keys()==whole.keys() and all(files_of(out)[k]==v for k,v in whole.items() if k[-3:]!='png')
 
 @pytest.fixture(scope='module')
 def table(tmp_path_factory):
@@ -339,13 +337,13 @@ def test_killed_while_fine_tuning(made, table, tmp_path):
     "Finished trials are kept, and nothing stays of the one that was being written"
     child, total = counted(lambda: tuned(made, table, tmp_path/'0'))
     assert child.code==0, child.text
-    whole = tree(tmp_path/'0')
+    whole = files_of(tmp_path/'0')
     for n in sorted(random.Random(4).sample(range(1, total+1), 6)):
         out = tmp_path/str(n)
         assert (o := counted(lambda: tuned(made, table, out), n)[0]).code==128+9, (n, total, o.text)
         assert (o := fork(lambda: tuned(made, table, out)).wait()).code==0, o.text
-        assert tree(out).keys()==whole.keys()
-        assert all(o==whole[k] for k,o in tree(out).items() if k.endswith('.safetensors'))
+        assert files_of(out).keys()==whole.keys()
+        assert all(o==whole[k] for k,o in files_of(out).items() if k.endswith('.safetensors'))
 
 def test_one_process_fine_tunes_a_folder(made, table, tmp_path):
     "Another would delete what the first is writing"
@@ -362,13 +360,11 @@ def test_one_process_fine_tunes_a_folder(made, table, tmp_path):
 @pytest.mark.parametrize('training,step,done', [(True, 12, 13), (False, 16, 16), (False, STEPS, STEPS), (True, 7, 8)])
 def test_told_to_stop(made, tmp_path, signum, training, step, done):
     "Within one step, in training and in an evaluation, with all saved"
-    d, hp, whole, _ = made
-    def tell(learn): os.kill(os.getpid(), signum)
-    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(step, tell, training)])).wait()
+    child = run(made, tmp_path/'run', send(signum, step, training))
     assert child.code==128+signum and f'Stopped by {signum.name} at step {done}' in child.text, child.text
     assert latest_checkpoint(tmp_path/'run').name==f'step-{done:08d}'
     assert finish(made, tmp_path/'run').start==done
-    assert_same(result(tmp_path/'run'), whole)
+    assert_same(result(tmp_path/'run'), made[2])
 
 def test_told_twice(made, tmp_path):
     "The second Ctrl-C does not wait"
@@ -396,22 +392,21 @@ def test_killed_before_the_curves_are_drawn(made, tmp_path):
 
 def test_evaluation_is_not_repeated(made, tmp_path):
     "Stopped in an evaluation, then killed right after it, before its checkpoint"
-    d, hp, whole, _ = made
     out = tmp_path/'run'
-    fork(lambda: train(out, d/'examples', hp, [At(8, lambda _: os.kill(os.getpid(), signal.SIGTERM), False)])).wait()
+    run(made, out, send(signal.SIGTERM, 8, training=False))
     class Die(Callback):
         order = SaveCheckpoints.order-1
         def after_epoch(self): os.kill(os.getpid(), signal.SIGKILL)
-    child = fork(lambda: train(out, d/'examples', hp, [Die()])).wait()
+    child = run(made, out, Die())
     assert child.code==128+9 and child.start==8 and any('held_out' in o for o in read_history(out/'history.jsonl'))
     finish(made, out)
-    assert_same(result(out), whole)
+    assert_same(result(out), made[2])
 
 def test_other_circumstances_are_said(made, tmp_path):
     "Another number of threads: the same data, and a warning"
     d, hp, whole, _ = made
     out = tmp_path/'run'
-    fork(lambda: train(out, d/'examples', hp, [At(10, lambda _: os.kill(os.getpid(), signal.SIGTERM))])).wait()
+    run(made, out, stop_at(10))
     def other():
         torch.get_num_threads = lambda: 2
         return train(out, d/'examples', hp)
@@ -434,10 +429,8 @@ def test_examples_in_the_same_order(made):
 # Checkpoints: which are written, which stay
 
 def test_chosen_steps_stay(made, tmp_path):
-    d, hp, *_ = made
-    at = replace(hp, keep_checkpoints_at=(.0625, .125, .25, .5, 1, 11), keep_checkpoint_max=1)
-    child = fork(lambda: train(tmp_path/'run', d/'examples', at)).wait()
-    assert child.code==0 and checkpoints(tmp_path/'run')==[f'step-{o:08d}' for o in (2, 3, 6, 11, 12, 24)], child.text
+    finish(made, tmp_path/'run', keep_checkpoints_at=(.0625, .125, .25, .5, 1, 11), keep_checkpoint_max=1)
+    assert checkpoints(tmp_path/'run')==[f'step-{o:08d}' for o in (2, 3, 6, 11, 12, 24)]
 
 @pytest.mark.parametrize('cost,saved', [(0, [5, 10, 15, 20]), (.21, [5, 16]), (1, [5])])
 def test_saved_by_the_clock(made, tmp_path, cost, saved):
@@ -459,13 +452,12 @@ def test_saved_by_the_clock(made, tmp_path, cost, saved):
     assert child.code==0 and checkpoints(tmp_path/'run')==[f'step-{o:08d}' for o in (*saved, STEPS)], child.text
 
 def test_all_damaged_is_refused(made, tmp_path):
-    d, hp, *_ = made
-    shutil.copytree(d/'whole', tmp_path/'run')
+    shutil.copytree(made[0]/'whole', tmp_path/'run')
     for o in (tmp_path/'run/checkpoints').glob('step-*'): (o/'state.json').write_text('{}')
     for _ in range(2):
-        child = fork(lambda: train(tmp_path/'run', d/'examples', hp)).wait()
+        child = run(made, tmp_path/'run')
         assert child.code==1 and 'InputError: every checkpoint' in child.text
-    assert read_history(tmp_path/'run/history.jsonl')==read_history(d/'whole/history.jsonl')
+    assert read_history(tmp_path/'run/history.jsonl')==read_history(made[0]/'whole/history.jsonl')
 
 def test_damaged_newest_means_the_one_before(made, tmp_path):
     d, hp, whole, _ = made
@@ -529,37 +521,30 @@ def test_training_goes_on_without_a_disk(made, tmp_path, how):
 @pytest.mark.parametrize('how', DISKS)
 def test_killed_without_a_disk(made, tmp_path, how):
     "The last good checkpoint is still there"
-    d, hp, whole, _ = made
-    ill, well, words = DISKS[how]
-    kill = At(15, lambda _: os.kill(os.getpid(), signal.SIGKILL))
-    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(4, ill), kill])).wait()
-    assert child.code==128+9
+    assert run(made, tmp_path/'run', At(4, DISKS[how][0]), kill_at(15)).code==128+9
     if how=='gone': mount(tmp_path/'run')
     assert finish(made, tmp_path/'run').start==2
-    assert_same(result(tmp_path/'run'), whole)
+    assert_same(result(tmp_path/'run'), made[2])
 
 def test_end_that_cannot_be_saved(made, tmp_path):
     "Is an error that says from where the same command continues; it does"
-    d, hp, whole, _ = made
-    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, [At(16, full_disk)])).wait()
+    child = run(made, tmp_path/'run', At(16, full_disk))
     assert child.code==1 and 'could not be saved' in child.text and 'step-00000016' in child.text, child.text
     assert not (tmp_path/'run/discriminator').exists(), child.text
     assert finish(made, tmp_path/'run').start==16
-    assert_same(result(tmp_path/'run'), whole)
+    assert_same(result(tmp_path/'run'), made[2])
 
 # Two processes, changed data, changed recipes
 
 def test_lock(made, tmp_path):
     "A second process is refused; the lock of a killed one is none"
-    d, hp, whole, _ = made
-    stop = At(10, lambda _: os.kill(os.getpid(), signal.SIGSTOP))
-    first = fork(lambda: train(tmp_path/'run', d/'examples', hp, [stop]))
+    first = start(made, tmp_path/'run', send(signal.SIGSTOP, 10))
     while not (tmp_path/'run/checkpoints/step-00000008').is_dir(): time.sleep(.01)
-    second = fork(lambda: train(tmp_path/'run', d/'examples', hp)).wait()
+    second = run(made, tmp_path/'run')
     assert second.code==1 and f'InputError: {tmp_path}/run is being written by process {first.pid} on' in second.text
     first.kill()
     assert finish(made, tmp_path/'run').start==8
-    assert_same(result(tmp_path/'run'), whole)
+    assert_same(result(tmp_path/'run'), made[2])
 
 @pytest.mark.parametrize('name', [
     'data-00000-of-00001.arrow',
@@ -570,30 +555,26 @@ def test_lock(made, tmp_path):
 def test_changed_data_is_refused(made, tmp_path, name):
     d, hp, *_ = made
     shutil.copytree(d/'examples', tmp_path/'examples')
-    out = tmp_path/'run'
-    stop = At(4, lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    assert fork(lambda: train(out, tmp_path/'examples', hp, [stop])).wait().code==128+15
+    here, out = (tmp_path, hp), tmp_path/'run'
+    assert run(here, out, stop_at(4)).code==128+15
     file = tmp_path/'examples'/name
     was = file.read_bytes()
     if name.endswith('.json'):
         changed = was.replace(b'"king"', b'"kong"').replace(b'"ship"', b'"shop"')
         file.write_bytes(changed.replace(b'"##a"', b'"##\xc3\xa0"'))
     else: file.write_bytes(was[:-40] + bytes([was[-40]^1]) + was[-39:])
-    child = fork(lambda: train(out, tmp_path/'examples', hp)).wait()
+    child = run(here, out)
     assert child.code==1 and 'InputError' in child.text, child.text
     assert str(file) in child.text or 'vocabulary' in child.text, child.text
     file.write_bytes(was)
     os.utime(file)
-    child = fork(lambda: train(out, tmp_path/'examples', hp)).wait()
-    assert child.code==0 and child.start==5
+    assert finish(here, out).start==5
 
 def test_what_may_change_between_starts(made, tmp_path):
-    d, hp, whole, _ = made
-    stop = At(4, lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    fork(lambda: train(tmp_path/'run', d/'examples', hp, [stop])).wait()
+    run(made, tmp_path/'run', stop_at(4))
     kept = dict(keep_checkpoint_max=2, keep_checkpoints_at=(), save_checkpoints_secs=None, max_skipped_updates=3)
     assert finish(made, tmp_path/'run', **kept).start==5
-    assert_same(result(tmp_path/'run'), whole)
+    assert_same(result(tmp_path/'run'), made[2])
 
 # Guards
 
@@ -660,15 +641,13 @@ def test_a_spike_of_short_gradients_is_one(made):
 
 def test_too_many_skipped_updates_stop_the_run(made, tmp_path):
     "With the last good weights saved; the same command stops again, a larger bound goes on; what was skipped stays so"
-    d, hp, *_ = made
-    bound, spoil = replace(hp, max_skipped_updates=1), lambda: [Spoil([6, 7, 13], float('nan'))]
-    child = fork(lambda: train(tmp_path/'run', d/'examples', bound, spoil())).wait()
+    def spoil(): return Spoil([6, 7, 13], float('nan'))
+    child = run(made, tmp_path/'run', spoil(), max_skipped_updates=1)
     assert child.code==1 and 'Stopped at step 8: 2 updates had to be skipped' in child.text
     assert checkpoints(tmp_path/'run')[-1]=='step-00000008'
-    assert fork(lambda: train(tmp_path/'run', d/'examples', bound, spoil())).wait().code==1
-    child = fork(lambda: train(tmp_path/'run', d/'examples', hp, spoil())).wait()
-    assert child.code==0 and child.start==8, child.text
-    assert fork(lambda: train(tmp_path/'whole', d/'examples', hp, spoil())).wait().code==0
+    assert run(made, tmp_path/'run', spoil(), max_skipped_updates=1).code==1
+    assert finish(made, tmp_path/'run', spoil()).start==8
+    finish(made, tmp_path/'whole', spoil())
     a, b = result(tmp_path/'run'), result(tmp_path/'whole')
     assert_same(a, b)
     assert [o['step'] for o in a[2] if 'skipped' in o]==[7, 8, 14]
@@ -740,19 +719,25 @@ def test_fuzzed_checkpoint_files(victim, data):
     accepted = trial(victim, lambda bad: (bad/file).write_bytes(changed), signed)
     assert signed or not accepted or changed==was or file=='checksums.json'
 
+def restate(change):
+    "What spoils the state of a checkpoint"
+    def spoil(bad):
+        state = json.loads((bad/'state.json').read_text())
+        change(state)
+        (bad/'state.json').write_text(json.dumps(state))
+    return spoil
+
 @settings(max_examples=80, **FUZZ)
 @given(st.data())
 def test_fuzzed_checkpoint_state(victim, data):
     "One value of the state, at any depth of its first two levels, is something else"
-    def spoil(bad):
-        state = json.loads((bad/'state.json').read_text())
+    def change(state):
         at, key = state, data.draw(st.sampled_from(sorted(state)))
         if isinstance(at[key], dict) and at[key] and data.draw(st.booleans()):
             at, key = at[key], data.draw(st.sampled_from(sorted(at[key])))
         if data.draw(st.booleans()): at[key] = data.draw(JSON)
         else: del at[key]
-        (bad/'state.json').write_text(json.dumps(state))
-    trial(victim, spoil, True)
+    trial(victim, restate(change), True)
 
 @settings(max_examples=60, **FUZZ)
 @given(st.data())
@@ -783,19 +768,13 @@ def test_fuzzed_checkpoint_tensors(victim, data):
                                         ('callbacks', dict(SkipBadGradients=dict(skipped=1.))),
                                         ('callbacks', dict(JSONLLogger={})), ('callbacks', [])])
 def test_counts_that_no_run_has_are_refused(victim, name, value):
-    def spoil(bad):
-        state = json.loads((bad/'state.json').read_text())
-        (bad/'state.json').write_text(json.dumps(state | {name: value}))
-    assert not trial(victim, spoil, True)
+    assert not trial(victim, restate(lambda state: state.update({name: value})), True)
 
 @pytest.mark.parametrize('at', [625, -1, 2**40, 1., True])
 def test_generators_do_not_read_where_they_should_not(victim, at):
     "numpy takes any place in its 624 words for true"
-    def spoil(bad):
-        state = json.loads((bad/'state.json').read_text())
-        state['rng']['numpy'][0] = at
-        (bad/'state.json').write_text(json.dumps(state))
-    assert not trial(victim, spoil, True)
+    def change(state): state['rng']['numpy'][0] = at
+    assert not trial(victim, restate(change), True)
 
 def test_pipes_are_not_waited_for(victim):
     def spoil(bad):
@@ -805,11 +784,9 @@ def test_pipes_are_not_waited_for(victim):
 
 @settings(max_examples=80, **FUZZ)
 @given(st.data())
-def test_fuzzed_examples(made, tmp_path_factory, data):
+def test_fuzzed_examples(made, tmp_path, data):
     "Refused with the name of the folder when they are opened or when the batch is read, or they have the right form"
-    d, hp, *_ = made
-    if not hasattr(test_fuzzed_examples, 'dir'): test_fuzzed_examples.dir = tmp_path_factory.mktemp('fuzz')
-    folder = test_fuzzed_examples.dir/'examples'
+    (d, hp, *_), folder = made, tmp_path/'examples'
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(d/'examples', folder)
     file = data.draw(st.sampled_from(['data-00000-of-00001.arrow', 'data.json', 'token_counts.safetensors',
@@ -831,9 +808,8 @@ def vocab_bytes(pieces): return '\n'.join([*SPECIAL, *pieces]).encode('utf-8', '
 
 @settings(max_examples=80, **FUZZ)
 @given(st.one_of(st.binary(max_size=60), st.lists(PIECES, max_size=12).map(vocab_bytes)), st.booleans())
-def test_fuzzed_vocabularies(tmp_path_factory, content, lower):
-    if not hasattr(test_fuzzed_vocabularies, 'dir'): test_fuzzed_vocabularies.dir = tmp_path_factory.mktemp('vocab')
-    file = test_fuzzed_vocabularies.dir/'vocab.txt'
+def test_fuzzed_vocabularies(tmp_path, content, lower):
+    file = tmp_path/'vocab.txt'
     file.write_bytes(content)
     try: tok = load_tokenizer(file, lower)
     except InputError as e: assert 'vocab.txt' in str(e)
@@ -845,7 +821,7 @@ NUMBERS = st.integers(-1, 1100) | st.floats(0, 1) | st.booleans()
 
 @settings(max_examples=120, **FUZZ)
 @given(st.dictionaries(NAMES, JSON | NUMBERS | st.sampled_from(ALMOST), max_size=3) | JSON)
-def test_fuzzed_hparams(tmp_path_factory, said):
+def test_fuzzed_hparams(said):
     text = json.dumps(said)
     try: body_config(hp := resolve_hparams('tiny', text))
     except InputError as e: assert 'hparam' in str(e) or '`' in str(e)
@@ -853,14 +829,12 @@ def test_fuzzed_hparams(tmp_path_factory, said):
 
 @settings(max_examples=40, **FUZZ)
 @given(st.data())
-def test_fuzzed_recipe_of_a_run(made, tmp_path_factory, data):
+def test_fuzzed_recipe_of_a_run(made, tmp_path, data):
     "hparams.json of a run that is there"
     d, hp, *_ = made
-    if not hasattr(test_fuzzed_recipe_of_a_run, 'dir'):
-        test_fuzzed_recipe_of_a_run.dir = tmp_path_factory.mktemp('recipe')
-    out, was = test_fuzzed_recipe_of_a_run.dir, (d/'whole/hparams.json').read_bytes()
-    (out/'hparams.json').write_bytes(data.draw(garbled(len(was)))(was))
-    try: assert PretrainRequest(d/'examples', out, hparams=hp).settle().hp==hp
+    was = (d/'whole/hparams.json').read_bytes()
+    (tmp_path/'hparams.json').write_bytes(data.draw(garbled(len(was)))(was))
+    try: assert PretrainRequest(d/'examples', tmp_path, hparams=hp).settle().hp==hp
     except InputError: pass
 
 @pytest.mark.parametrize('text', [

@@ -7,15 +7,13 @@ import pytest
 import electra_nbdev.finetuning.finetune as ft
 import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.tasks as tk
-import electra_nbdev.finetuning.request as rq
 from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.recipe import open_model, settle_recipe
 from electra_nbdev.finetuning.tables import PREDICTION_FORMS, labelled_texts, read_table
 from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.finetuning.tasks import text_task
-from make import SHORT, electra_folder, sentence, write
-from terminal import bad, typed
+from make import SHORT, electra_folder, sentence, untrained, write
+from terminal import bad, typed, worked
 
 ROWS = [(f'q{i}', f'{sentence(i)} "{i}", ok', 'pet' if i%2 else 'animal', i/8, f'seen, {i}') for i in range(60)]
 NAMES = ('id', 'question', 'about', 'size', 'remark')
@@ -90,50 +88,12 @@ def test_a_column_of_almost_as_many_classes_as_rows_is_noted(capsys):
         return capsys.readouterr().out
     assert '`label` has 30 classes in 40 training rows' in said(30) and 'classes' not in said(20)
 
-COLUMNS = '--csv train.csv --text question --label about'
-FLAGS = {
-    '--csv train.csv --text question': 'give --label',
-    '--csv train.csv --text questions --label about': 'Did you mean `question`',
-    '--csv train.csv --text question --label kind': 'no column `kind`; its columns are id, question, about',
-    f'{COLUMNS} --pair second': 'no column `second`',
-    f'{COLUMNS} --dev nowhere.csv': 'nowhere.csv',
-    f'{COLUMNS} --data-dir model': '--csv and --data-dir were both given',
-    f'{COLUMNS} --task a b': 'give --task one name',
-    f'{COLUMNS} --task a/b': 'it becomes a file name',
-    f'{COLUMNS} --predict-test': 'electra_predict',
-    '--csv train.xlsx --text question --label about': "'.xlsx'; allowed: .csv",
-    '--csv empty.csv --text question --label about': 'empty.csv line 3: `about` is missing or empty',
-    '--csv one.csv --text question --label about': "all training rows of one have the label 'pet'",
-    '--csv open.csv --text question --label about': 'open.csv line 3: unexpected end of data; is a quot',
-    '--csv twice.csv --text question --label about': 'twice.csv has several columns `question`',
-    '--task cola --data-dir model --label about': '--label-column is about a table',
-    '--task cola --data-dir model --regression false': '--regression is about a table',
-    '--task cola': 'or a table with --csv, --text-column and --label-column',
-}
-
-@pytest.mark.parametrize('flags', FLAGS)
-def test_bad_flags(home, flags):
-    write(home/'train.xlsx', 'question,about\n')
-    write(home/'empty.csv', 'question,about\nred,pet\ndog, \n')
-    write(home/'one.csv', 'question,about\nred,pet\ndog,pet\n')
-    write(home/'open.csv', 'question,about\n"red,pet\ndog,animal\n')
-    write(home/'twice.csv', 'question,about,question\nred,pet,dog\n')
-    bad(home, f'{TRAIN} --out fresh {flags}', FLAGS[flags])
-
 def test_rows_without_a_label_can_be_left_out(home):
     rows = [f'{sentence(i)},{("pet", "animal", "")[i%3]}\n' for i in range(30)]
     write(home/'gaps.csv', ''.join(['question,about\n', *rows]))
     columns = '--text question --label about --dev train.csv'
     said = typed(f'{TRAIN} --csv gaps.csv {columns} --out gaps --skip-bad-rows', home)
     assert said.code==0 and 'gaps.csv: 10 unreadable rows left out' in said.out and '2 classes: animal, pet' in said.out
-
-def untrained(task, model, folder):
-    "A model of a task that was not trained, on disk"
-    encoder, tok = open_model(model)
-    hp, none = settle_recipe(encoder, tok, [task.name], max_seq_length=32), {task.name: []}
-    dls = ft.finetune_dls({task.name: task}, none, none, tok, hp, 'cpu')
-    ft.save_model(ft.finetune_learner(dls, encoder, hp), folder)
-    return folder
 
 MNLI = ['index', 'promptID', 'pairID', 'genre', 'sentence1_binary_parse', 'sentence2_binary_parse', 'sentence1_parse',
         'sentence2_parse', 'sentence1', 'sentence2', 'label1', 'gold_label']
@@ -164,15 +124,9 @@ def test_own_files_of_glue_are_predicted(home, tmp_path, name):
     write(tmp_path/'new.csv', new)
     assert len(rq.predict_file(tmp_path/'task', tmp_path/'new.csv', device='cpu'))==1, "the names of the hub"
 
-def test_a_column_that_predictions_would_replace_is_refused(home, tmp_path):
-    untrained(tk.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
-    write(tmp_path/'a.csv', 'text,prediction\nred,a\n')
-    bad(tmp_path, 'electra_predict --model task --input a.csv --device cpu', 'a.csv has a column `prediction`, which')
-
-def test_no_row_is_left_out_unasked(home, tmp_path):
+def test_a_row_is_left_out_where_that_is_asked_for(home, tmp_path):
     untrained(tk.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
     write(tmp_path/'a.csv', 'text\nred\n"dog')
-    with pytest.raises(InputError, match='a.csv line 3'): rq.predict_file(tmp_path/'task', tmp_path/'a.csv')
     assert len(rq.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad=True))==1
 
 def test_classes_of_a_datasets_object_keep_their_names():
@@ -257,7 +211,6 @@ def test_an_array_of_json_has_a_cure_one_can_type(tmp_path):
 def test_half_a_surrogate_pair(tmp_path):
     "What is left of an emoji where somebody cut a text"
     write(tmp_path/'cut.jsonl', '{"text": "so \\ud83d", "label": "a"}\n{"text": "\\ud83d\\ude00", "label": "b"}\n')
-    with pytest.raises(InputError, match='line 1: not JSON.*surrogates'): read_table(tmp_path/'cut.jsonl', ['text'])
     assert [r['text'] for _,r in read_table(tmp_path/'cut.jsonl', ['text'], skip_bad=True)]==['\U0001f600']
 
 def test_blank_lines_and_long_texts_of_a_csv(tmp_path):
@@ -269,25 +222,6 @@ def test_numbers_of_a_table_come_back_as_they_were():
     rows = [dict(p=3e-15, url='http://a/b', n=2, none=None, some=[1e-12]), dict(p=123456.1234567890123, url='é', n=3)]
     back = [json.loads(o) for o in PREDICTION_FORMS['.jsonl'](rows).splitlines()]
     assert back[0]==rows[0] and {k: back[1][k] for k in rows[1]}==rows[1] and back[1]['none'] is None
-
-@pytest.mark.parametrize('change,why', [
-    (dict(label=['a', 'b']), 'row 1: `label` is a list'), (dict(text=['a', 'b']), 'row 1: `text` is a list')])
-def test_a_list_is_no_text_and_no_class(change, why):
-    rows = [dict(text='one', label='a'), dict(text='two', label='b') | change]
-    with pytest.raises(InputError, match=why): tk.text_task('kinds', rows, rows)
-
-@pytest.mark.parametrize('measures,labels', [(['acc'], 'ab'), (['f1'], 'abc'), (['mse'], 'ab'), (['accuracy'], '12')])
-def test_measures_that_labels_do_not_allow(measures, labels):
-    rows = [dict(text=f'text {o}', label=o) for o in labels]
-    with pytest.raises(InputError, match=measures[0]):
-        tk.text_task('kinds', rows, rows, measures=measures, regression=labels=='12')
-
-def test_evaluation_alone_writes_no_predictions(home):
-    line = f'{TRAIN} --task rte --data-dir . --out own --eval-only --predict-test'
-    bad(home, line, '--predict-test')
-    if not (home/'own').is_dir(): typed(f'{TRAIN} --csv train.csv --text question --label about --out own', home)
-    bad(home, "electra_finetune --model model --csv train.csv --text question --label about --out own --eval-only "
-              "--hparams '{\"max_eval_row\": 3}' --device cpu", 'max_eval_row')
 
 def test_a_model_is_evaluated_again_and_again(home, tmp_path):
     "Into the folder of the evaluation before, where there are no trials"
@@ -302,8 +236,7 @@ def test_a_model_is_evaluated_again_and_again(home, tmp_path):
 def trained(home):
     "A classifier of `about`, and a regression of `size`"
     for name,label in (('about', 'about'), ('size', 'size')):
-        said = typed(f'{TRAIN} --csv train.csv --text question --label {label} --task my{name} --out {name}', home)
-        assert said.code==0, said.err
+        worked(f'{TRAIN} --csv train.csv --text question --label {label} --task my{name} --out {name}', home)
     return home
 
 def test_an_error_of_a_regression_is_on_the_scale_of_its_labels(trained):
@@ -337,7 +270,6 @@ def test_a_classifier_opens_in_transformers(trained, name, tmp_path):
 def test_an_empty_text_is_not_predicted(trained, tmp_path):
     rows = [*ROWS[:3], ('q', ' ', 'pet', 1, '')]
     table(trained/'gap.csv', rows)
-    bad(trained, 'electra_predict --model about --src gap.csv --device cpu', 'gap.csv line 5', '`question`', 'empty')
     said = typed('electra_predict --model about --src gap.csv --skip-bad-rows --device cpu --out said.csv', trained)
     assert said.code==0 and '3 predictions' in said.out, said.err
     learn = ft.load_finetuned(trained/'about', 'cpu')
@@ -367,14 +299,7 @@ def test_classes_that_cannot_be_learnt_and_rows_that_are_known_are_said(capsys):
 def test_a_task_is_shown_without_its_rows():
     assert len(repr(text_task('own', [dict(text=f'text {i}', label='ab'[i%2]) for i in range(60)])))<300
 
-def test_the_folder_of_a_task_is_not_the_folder_of_tasks(trained):
-    (trained/'all/chunk').mkdir(parents=True)
-    bad(trained, 'electra_finetune --task chunk --data-dir all/chunk', 'all/chunk has no folder for chunk',
-        f'give its parent, {trained}/all')
-
-def test_a_table_of_semicolons_and_changed_rows_are_called_so(trained):
-    write(trained/'semi.csv', 'question;about\na;pet\n')
-    bad(trained, f'{TRAIN} --csv semi.csv --text question --label about', 'one column', 'separate columns with commas')
+def test_changed_rows_are_called_so(trained):
     table(trained/'fewer.csv', ROWS[:50])
     bad(trained, f'{TRAIN} --csv fewer.csv --text question --label about --task myabout --out about',
         'holds trials of something else: the rows have changed; choose another --out')

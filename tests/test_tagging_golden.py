@@ -2,16 +2,15 @@
 import numpy as np
 import pytest
 import torch
-from transformers import ElectraConfig, ElectraModel
 
 from conftest import GOLDEN
-from electra_nbdev.finetuning.finetune import TaskLoss, TaskNetwork, task_batch
+from electra_nbdev.finetuning.finetune import TaskLoss, task_batch
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.recipe import FinetuneHParams
 from electra_nbdev.finetuning.tagging import (LETTERS, TagExample, TagTask, as_bio, conll_spans, kinds_of,
                                               read_tagged, span_scores, spans_of, tag_labels, tag_task, tags_of)
 from electra_nbdev.data.tokenizer import load_tokenizer
-from official import info, load, our_name, pretrain_vars
+from official import info, load, task_network
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')
 FEATURIZE, METRICS = info('finetune/tagging_featurize'), info('metrics/classification_tagging')
@@ -103,19 +102,9 @@ def test_golden_last_sentence():
 # Head and loss
 
 def test_golden_head_and_loss():
-    facts, arrays, base = info('finetune/heads'), load('finetune/tagging'), pretrain_vars('electra_base')
-    task = TagTask('chunk', LABELS)
-    config = ElectraConfig(**facts['_shared']['model_hparam_overrides'], embedding_size=16)
-    model = TaskNetwork(ElectraModel(config), dict(chunk=task)).eval()
-    params = dict(model.named_parameters())
-    def put(name, v): params.pop(name).copy_(torch.from_numpy(v))
-    with torch.no_grad():
-        for official in facts['_shared']['encoder_variables_in_creation_order']:
-            name, transposed = our_name(official)
-            put(name.replace('discriminator.electra.', 'encoder.'), base[official].T if transposed else base[official])
-        put('heads.chunk.dense.weight', arrays['var/task_specific/chunk/dense/kernel'].T)
-        put('heads.chunk.dense.bias', arrays['var/task_specific/chunk/dense/bias'])
-    assert not params
+    facts, arrays, task = info('finetune/heads'), load('finetune/tagging'), TagTask('chunk', LABELS)
+    heads = {k[4:]: v for k,v in arrays.items() if k.startswith('var/task_specific/')}
+    model = task_network(dict(chunk=task), heads).eval()
     real = arrays['feat/task_id']==0 # the others fill the batch, which ours does not need
     want_logits, want_loss = (arrays[f'out/chunk/{o}'][real] for o in ('logits', 'loss'))
     f = {k: torch.from_numpy(v[real]).long() for k,v in arrays.items() if k.startswith('feat/')}
