@@ -189,7 +189,8 @@ def electra_evaluate(
 def _measure_right_sentences(run, data, device):
     "Measure how high words of right sentences get, which `electra_score --show` compares with"
     from electra_nbdev.networks.recipe import load_hparams
-    from electra_nbdev.data.examples import load_examples, sample_examples
+    from electra_nbdev.data.examples import load_examples
+    from electra_nbdev.pretraining.learner import sample_examples
     from electra_nbdev.scoring.score import measure_right_sentences
     held = data or sample_examples(load_hparams(Path(run)/'hparams.json'))[1]
     if n := measure_right_sentences(run, load_examples(held), device):

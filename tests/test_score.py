@@ -359,3 +359,31 @@ def test_a_recipe_tells_by_what_its_networks_score():
     assert scoring_ways(preset('tiny', electra_objective=False))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, uniform_generator=True))==masked
     assert scoring_ways(preset('tiny', electra_objective=False, electric_objective=True))==('towers', 'energies')
+
+def test_a_word_is_flagged_if_right_sentences_do_not_get_as_high(toy, tmp_path):
+    "Names and common words have limits of their own; what was measured is read with the discriminator"
+    toy = replace(toy, mask_prob=.15) # known pairs have 10 %, others 80 %
+    found = score.right_sentences(toy, ['The cat sat.']*185 + ['The cat the cat sat.']*15)
+    assert [found.limit('common'), found.rank(.8, 'common'), found.rank(.5, 'common')]==pytest.approx([.8, 1, .925])
+    v = replace(toy, right=found)('The cat sat on the mathematics.')
+    assert [v.words[i] for i in v.flagged]==['mathematics'] and 'higher than in 100 of 100 right sentences' in str(v)
+    v = replace(toy, right=replace(found, common=[.9]*201))('The mat sat.')
+    assert [v.words[i] for i in v.flagged]==['.'] # a mark is no common word
+    assert score.score_tokens(replace(toy, right=found), 'The cat sat.', threshold=.05).ranks is None
+
+class Documents:
+    "What is read of examples"
+    def __init__(self, n): self.n = n
+    def __len__(self): return self.n
+    def decode(self, i): return f"first . the cat no {i} sat on the mat . and is this mat the cat ' s ? the last one", ''
+
+def test_sentences_of_examples_are_whole(monkeypatch, tmp_path, toy):
+    first, question, second = score.sentences_of(Documents(2))
+    assert [first, second]==[f'the cat no {i} sat on the mat .' for i in range(2)]
+    assert question=="and is this mat the cat ' s ?"
+    monkeypatch.setattr(score, 'load_scorer', lambda *_, **__: toy)
+    (tmp_path/'discriminator').mkdir()
+    assert not score.measure_right_sentences(tmp_path, Documents(20)) and not [*tmp_path.glob('*/*.json')]
+    assert score.measure_right_sentences(tmp_path, Documents(250))==251
+    source = SimpleNamespace(alone=False, run=tmp_path)
+    assert score.read_right_sentences(source).limit('common')>0

@@ -64,3 +64,12 @@ def test_the_last_checkpoint_is_what_the_folder_holds(name, ready):
     saved = dict(load_networks(ready/out, load_hparams(ready/out/'hparams.json')).named_parameters())
     kept = tensors_of(tensors, 'model')
     assert kept.keys()==saved.keys() and all(torch.equal(kept[o], saved[o]) for o in saved)
+
+def test_what_was_measured_of_a_network_stays_with_it(ready):
+    "Until the network is another one"
+    line = 'electra_pretrain --data examples --steps 8 --hparams recipe.json --out measured --device cpu'
+    assert typed(line, ready).code==0
+    kept = ready/'measured/discriminator/right_sentences.json'
+    kept.write_text('{}')
+    assert typed(line, ready).code==0 and kept.is_file()
+    assert typed(line.replace('--steps 8', '--extend --steps 12'), ready).code==0 and not kept.exists()

@@ -24,25 +24,28 @@ def file_kind(
     path, # A file
 )->str: # `plain`, `gzip` or `zstd`
     "How a file is compressed, by its first bytes"
-    with open(path, 'rb') as f: head = f.read(4)
-    return next((kind for magic,kind in _MAGIC.items() if head.startswith(magic)), 'plain')
+    with open(path, 'rb') as f: return _kind_of(f.read(4))
+
+def _kind_of(head): return next((kind for magic,kind in _MAGIC.items() if head.startswith(magic)), 'plain')
 
 # %% ../../nbs/engine/90_rows.ipynb #baba94a0
 def file_blocks(
     path, # A file
-    kind:str='plain', # What `file_kind` says
+    kind:str|None=None, # What `file_kind` says; None: its first bytes are looked at
     start:int=0, # First byte; only plain files begin elsewhere than at 0
     end:int|None=None, # Byte after the last, None for all
     block:int=2**20, # Bytes that are read at a time
 ): # Yields `bytes`
     "The text of a file as bytes, in blocks"
-    with open(path, 'rb') if kind=='plain' else _unpacked(path, kind) as f:
-        if start: f.seek(start)
+    with open(path, 'rb') as file:
+        kind = kind or _kind_of(file.read(4))
+        file.seek(start)
+        f = file if kind=='plain' else _unpacked(file, kind)
         while found := f.read(block if end is None else min(block, end-f.tell())): yield found
 
-def _unpacked(path, kind):
+def _unpacked(file, kind):
     import pyarrow as pa # which plain files do not need
-    return pa.input_stream(str(path), compression=kind)
+    return pa.input_stream(file, compression=kind)
 
 # %% ../../nbs/engine/90_rows.ipynb #d2568a8e
 _LONGEST = 2**24 # Bytes of a line
@@ -101,7 +104,7 @@ def text_lines(
     bad = bad or BadRows(path, None)
     i = 0
     try:
-        for i,o in enumerate(byte_lines(file_blocks(path, file_kind(path))), 1):
+        for i,o in enumerate(byte_lines(file_blocks(path)), 1):
             if i==1 and b'\0' in o: bad = BadRows(path, None) # no line of it can be read
             try: yield i, decoded(o.removesuffix(b'\r')).removeprefix('\ufeff' if i==1 else '')
             except ValueError as e: bad(i, str(e))

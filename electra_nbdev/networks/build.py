@@ -277,10 +277,10 @@ def load_newest(
     run, # Folder of a run
     hp:PretrainHParams, # Its recipe
     objective=None, # Class of another objective than the recipe's
-)->tuple: # `Objective`, updates that it has made, token counts of its text
+)->tuple: # `Objective`, updates that it has made, token counts of its text, or None
     "What a run has trained until its newest checkpoint"
     tensors, state = newest_state(run)
     check_sizes(body_config(hp).to_dict(), sum(o.nbytes for o in tensors.values()), run)
     model = build_networks(hp, objective)
     load_weights(dict(model.named_parameters()), tensors_of(tensors, 'model'), run)
-    return model, state['step'], tensors['data/token_counts']
+    return model, state['step'], tensors.get('data/token_counts')

@@ -40,8 +40,8 @@ from .graph import CompileStep
 from .learner import (ElectraLearner, check_case, choose_precision, electra_learner,
                                                open_examples, pretrain_dls, spare_threads, steps_within, time_steps)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_newest, load_weights,
-                                          save_networks)
+from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_networks, load_newest,
+                                          load_weights, save_networks)
 from ..networks.recipe import (PretrainHParams, evaluation_batches, kept_steps, save_hparams, shortened,
                                            with_special_ids, with_steps)
 
@@ -411,12 +411,20 @@ def _run(learn, out, facts):
     if why := learn.save_checkpoints.failed:
         raise OSError(f"the end of the run could not be saved: {why}; "
                       f"fix that, and the same command continues from {latest_checkpoint(out) or 'the start'}")
-    with quiet_loading(): save_networks(model, learn.hp, out, learn.tokenizer)
+    with quiet_loading():
+        if not (complete and _is_saved(model, hp, out)): save_networks(model, hp, out, learn.tokenizer)
     write_cards(out)
     if complete: plot_history(learn.history.rows, out/'curves.png') # a kill may have come before
     return learn
 
 # %% ../../nbs/pretraining/24_runs.ipynb #90484143
+def _is_saved(model, hp, out):
+    "Whether the networks in a folder have these weights"
+    try: saved = load_networks(out, hp, type(model))
+    except (InputError, OSError): return False
+    there = dict(saved.named_parameters())
+    return all(torch.equal(p.cpu(), there[n]) for n,p in model.named_parameters())
+
 def _to_save(learn):
     "The networks; if they are in shards, in process 0 new ones with the same weights"
     if not hasattr(learn, 'shard_weights'): return learn.model

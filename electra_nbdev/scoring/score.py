@@ -27,7 +27,7 @@ from ..engine.models import device_of, max_input
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/scoring/41_score.ipynb #51a40002
-ALARMS = dict(common=.045, rare=.005) # Shares of right sentences in which a word of a kind may reach its limit
+ALARMS = dict(common=.05, rare=.005) # Shares of right sentences in which a word of a kind may reach its limit
 
 @dataclass(frozen=True)
 class RightSentences:
@@ -341,7 +341,7 @@ def sentences_of(
     found = {}
     for i in range(len(examples)):
         for text in examples.decode(i):
-            whole = re.split(r'(?<=[.!?。！？।]) ', re.sub(r" ([.,;!?'’])", r'\1', text))[1:-1]
+            whole = re.split('(?<=[.!?。！？।]) *', text)[1:-1]
             found.update(dict.fromkeys(o for o in whole if 6<=len(o.split())<=40))
             if len(found)>=n: return [*found][:n]
     return [*found]
