@@ -1,4 +1,4 @@
-"""Wrong sentences of four kinds, made from right ones that no model of the package read, and what `--show` says of them.
+"""Wrong sentences of four kinds, made from right ones that no model of the package read, and what `--show` says.
 
 In a sentence one word is exchanged for another of about the same frequency; a verb no longer agrees with its subject; a
 verb has another form; or two words have changed places. Right sentences beside them come from the same texts, and none
@@ -23,8 +23,8 @@ MODELS = 'tiny', 'electra-baby'
 N = 200 # Sentences of a kind, of a text; twice as many right ones
 SENTENCE = re.compile(r"[A-Z][A-Za-z ,;'-]+[.!?]")
 SUBJECTS = r'(?i:he|she|it|this|that)', r'(?i:they|we|you|these|those)'
-OTHER = dict([('is', 'are'), ('was', 'were'), ('has', 'have'), ('does', 'do'), ("isn't", "aren't"), ("wasn't", "weren't"),
-              ("hasn't", "haven't"), ("doesn't", "don't")])
+OTHER = dict(zip("is was has does isn't wasn't hasn't doesn't".split(),
+                 "are were have do aren't weren't haven't don't".split()))
 OTHER |= {b: a for a,b in OTHER.items()}
 PAST = dict(zip('gone come seen done taken given known written spoken broken eaten begun'.split(),
                 'went came saw did took gave knew wrote spoke broke ate began'.split())) # {participle: past}

@@ -375,7 +375,8 @@ class Documents:
     "What is read of examples"
     def __init__(self, n): self.n = n
     def __len__(self): return self.n
-    def decode(self, i): return f"first . the cat no {i} sat on the mat . and is this mat the cat ' s ? the last one", ''
+    def decode(self, i):
+        return f"first . the cat no {i} sat on the mat . and is this mat the cat ' s ? the last one", ''
 
 def test_sentences_of_examples_are_whole(monkeypatch, tmp_path, toy):
     first, question, second = score.sentences_of(Documents(2))

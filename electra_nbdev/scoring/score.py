@@ -16,6 +16,7 @@ from bisect import bisect_right
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
 import torch
 from fastcore.basics import patch
