@@ -129,7 +129,7 @@ def test_nothing_that_windows_lacks():
 # what the wheel requires is linked from the environment of the tests, which has more than that.
 
 NOTEBOOKS = sorted((ROOT/'nbs').rglob('*.ipynb'))
-QUICK = ['method/10_metrics', 'data/12_text', 'networks/16_hparams', 'finetuning/30_recipe',
+QUICK = ['method/09_metrics', 'data/11_text', 'networks/15_hparams', 'finetuning/30_recipe',
          'scoring/40_score_files', 'tutorials/57_any_loop_any_objective'] # One of each folder that readers come to
 
 RUN = '''

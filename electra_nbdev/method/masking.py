@@ -364,7 +364,7 @@ class MaskCollator:
     ): store_attr()
 
     def __call__(self,
-        examples:list, # Dicts with `input_ids` (sl,) and `place`; lengths as in 14_examples
+        examples:list, # Dicts with `input_ids` (sl,) and `place`; lengths as in 13_examples
     )->dict: # The fields of a `MaskedBatch` that are there
         "Mask some examples"
         def stack(name): return torch.stack([torch.as_tensor(o[name]) for o in examples])

@@ -358,7 +358,7 @@ def evaluate_run(
     data=None, # Held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     objective=None, # Class of another objective than the recipe's, or FILE:CLASS
-)->dict: # Metrics, as in `10_metrics`
+)->dict: # Metrics, as in `09_metrics`
     "Evaluate the newest state of a run on held-out examples"
     if not (there := read_run(run)):
         raise InputError(f"{run} holds no run; give the folder that electra_pretrain wrote")
