@@ -1,5 +1,5 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
-import inspect, json, zipfile
+import io, inspect, json, zipfile
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -157,9 +157,9 @@ def test_predict(home):
     assert typed(f'{TRAIN} --task cola --out used', home).code==0
     write(home/'new.tsv', 'id\tsentence\n1\tthe "dog walks\n2\tred\n')
     shown = typed('electra_predict --model used/cola --input new.tsv --device cpu', home)
-    lines = shown.out.splitlines()
-    assert shown.code==0 and lines[0]=='id\tsentence\tprediction\tp_0\tp_1' and len(lines)==3
-    assert [o.split('\t')[:2] for o in lines[1:]]==[['1', 'the "dog walks'], ['2', 'red']]
+    found = pd.read_csv(io.StringIO(shown.out), sep='\t')
+    assert shown.code==0 and [*found]==['id', 'sentence', 'prediction', 'p_0', 'p_1'], shown
+    assert found[['id', 'sentence']].values.tolist()==[[1, 'the "dog walks'], [2, 'red']]
     write(home/'new.txt', 'the dog walks\nred\n')
     said = typed('electra_predict --model used/cola --input new.txt --out new.csv --device cpu', home)
     table = pd.read_csv(home/'new.csv')

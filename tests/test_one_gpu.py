@@ -152,7 +152,7 @@ def test_an_electric_of_ten_passes_at_most(data, tmp_path, monkeypatch):
 @pytest.mark.parametrize('job', ['small', 'baby'])
 def test_sizes_of_the_models(data, job):
     "14 M and at most 12.2 M parameters, with the vocabularies that they get"
-    from electra_nbdev.pretraining.plan import counted_parameters
+    from electra_nbdev.pretraining.count import counted_parameters
     class Text: vocab = range(bring.VOCAB if job=='small' else 8192)
     for stage in models.STAGES[job].values():
         sizes = counted_parameters(models.recipe(stage, Text, 1.))

@@ -339,10 +339,10 @@ def test_a_run_of_0_3_whose_replacements_came_from_a_table(runs, tmp_path, gone)
     assert score.load_scorer(run)('The cat.').probs
 
 def test_lengths_of_windows(runs):
-    "In training those of the schedule so far; without a recipe the positions of the network"
-    d, networks = runs
+    "In training those of the schedule so far; without a recipe what the network's configuration says it has read"
+    d, _ = runs
     lengths = [score.load_scorer(d/o, d/'vocab').max_length for o in ('early', 'busy', 'done', 'alone')]
-    assert lengths==[8, 16, 16, networks.discriminator.config.max_position_embeddings]
+    assert lengths==[8, 16, 16, 16]
 
 def test_the_vocabulary_of_a_run_in_training(runs):
     d, _ = runs
@@ -388,3 +388,9 @@ def test_sentences_of_examples_are_whole(monkeypatch, tmp_path, toy):
     assert score.measure_right_sentences(tmp_path, Documents(250))==251
     source = SimpleNamespace(alone=False, run=tmp_path)
     assert score.read_right_sentences(source).limit('common')>0
+
+def test_a_run_of_short_sequences_is_scored_by_such(tmp_path):
+    "Examples of 16 tokens, of which 8 were read: positions beyond have learnt nothing"
+    run_folder(tmp_path/'run', pieces(TOY), length_schedule=((8, 1.), (16, 0.)))
+    assert [score.load_scorer(tmp_path/o).max_length for o in ('run', 'run/discriminator')]==[8, 8]
+    assert json.loads((tmp_path/'run/discriminator/config.json').read_text())['read_length']==8

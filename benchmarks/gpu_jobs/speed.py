@@ -89,7 +89,8 @@ def ceiling(device, n=8192):
 def floors(size, sl, bs):
     "FLOPs of a sequence, and bytes that a step has to move: state of the optimizer, activations out and in again"
     from electra_nbdev.pretrain import preset
-    from electra_nbdev.pretraining.plan import counted_parameters, step_cost
+    from electra_nbdev.pretraining.count import counted_parameters
+    from electra_nbdev.pretraining.plan import step_cost
     hp = preset(size, max_seq_length=sl, train_batch_size=bs)
     cost, n = step_cost(hp, bf16=True), counted_parameters(hp)['both']
     return dict(flops=cost.flops/bs, bytes=(32*n + 2*(cost.memory-16*n))/bs)

@@ -283,6 +283,10 @@ def settle_recipe(
     for k,v in facts.items():
         if given.get(k, v)!=v: raise InputError(f"hparam `{k}` is {given[k]!r}, but the model's is {v!r}; leave it out")
     hp = finetune_preset(name, size, tasks, **facts | given)
+    read = getattr(c, 'read_length', None) or hp.max_seq_length
+    if hp.max_seq_length>read:
+        print(f"NOTE: the model has read sequences of {read} tokens; of the {hp.max_seq_length} here, positions beyond "
+              "learn from this task alone", flush=True)
     most = max_input(encoder) or hp.max_seq_length
     if hp.max_seq_length<=most: return hp
     if 'max_seq_length' in given:

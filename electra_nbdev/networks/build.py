@@ -26,7 +26,7 @@ from ..method.electric import NoiseContrastiveEstimation
 from ..method.towers import TwoTowers
 from ..method.generator import generator_config, official_init_
 from ..method.masking import MaskTokens
-from .recipe import SHAPES, SIZES, PretrainHParams, save_hparams, tie_of
+from .recipe import SHAPES, SIZES, PretrainHParams, longest_read, save_hparams, tie_of
 
 # %% ../../nbs/networks/17_build.ipynb #62fdc242
 def build_networks(
@@ -178,9 +178,10 @@ def save_networks(
     folder, # Gets a folder for each network
     tokenizer=None, # Saved beside the weights
 ):
-    "Write the networks as Hugging Face folders, each complete or absent"
+    "Write the networks as Hugging Face folders, each complete or absent, with the `read_length` of their recipe"
     for name,net in network_folders(model).items():
         _say_tied(net)
+        net.config.read_length = longest_read(hp)
         with atomic_folder(Path(folder)/name) as tmp:
             net.save_pretrained(tmp, state_dict=complete_state(net))
             if tokenizer: write_tokenizer(tokenizer, tmp, max_input(net))

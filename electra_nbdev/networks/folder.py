@@ -17,8 +17,8 @@ from fastcore.basics import patch
 from ..data.tokenizer import check_pieces, fingerprint, load_tokenizer
 from ..engine.files import SHIPPED, InputError, cache_dir, file_name, read_json
 from ..engine.models import load_pretrained, model_path, tensorflow_prefix
-from .recipe import (PretrainHParams, given_hparams, longest_so_far, preset, read_hparams,
-                                           scoring_ways)
+from .recipe import (PretrainHParams, given_hparams, longest_read, longest_so_far, preset,
+                                           read_hparams, scoring_ways)
 
 # %% ../../nbs/networks/19_folder.ipynb #bfbdf23a
 class ModelFolder:
@@ -138,7 +138,7 @@ def length(self:ModelFolder)->int|None: # None: its recipe is not known
     "Tokens of the sequences that it was trained to read; in training, of the longest so far"
     if self.recipe is None: return None
     step = getattr(self, 'step', None) # of the checkpoint that was opened
-    return longest_so_far(self.recipe, step) if step else self.recipe.max_seq_length
+    return longest_so_far(self.recipe, step) if step else longest_read(self.recipe)
 
 # %% ../../nbs/networks/19_folder.ipynb #0ecdbe29
 @patch(as_prop=True)

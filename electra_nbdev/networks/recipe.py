@@ -8,9 +8,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset', 'known_values', 'recipe_values', 'lengths_for',
            'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart', 'with_steps',
            'restarted', 'kept_steps', 'held_out_batches', 'evaluation_batches', 'most_steps', 'shortened',
-           'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways', 'tie_of', 'is_plain', 'still_valid',
-           'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences',
-           'PretrainHParams', 'SIZES']
+           'longest_read', 'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways', 'tie_of', 'is_plain',
+           'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
+           'differences', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/16_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -239,6 +239,13 @@ def shortened(
     return replace(hp, length_schedule=SHORT_RUN) if short else hp
 
 # %% ../../nbs/networks/16_recipe.ipynb #3c205bd0
+def longest_read(
+    hp:PretrainHParams, # Recipe
+)->int:
+    "Tokens of the longest sequences that a finished run has had; positions beyond them have learnt nothing"
+    return max((n for n,share in hp.length_schedule if share), default=hp.max_seq_length)
+
+# %% ../../nbs/networks/16_recipe.ipynb #16ad0001
 def longest_so_far(
     hp:PretrainHParams, # Recipe
     step:int, # Updates that its run has made

@@ -280,7 +280,7 @@ def max_tokens(
     net:nn.Module, # Network of `transformers` whose recipe is not known
 )->int:
     "Longest input to score"
-    return min(512, max_input(net) or 512)
+    return min(512, getattr(net.config, 'read_length', 512), max_input(net) or 512)
 
 # %% ../../nbs/scoring/41_score.ipynb #1071b7de
 def load_scorer(
