@@ -26,7 +26,7 @@ from .finetuning.recipe import finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
 from .networks.folder import ModelFolder
 from .networks.hparams import ELSEWHERE, PretrainHParams
-from .networks.recipe import given_hparams, longest_read, preset
+from .networks.recipe import given_hparams, preset, shorter_than_examples
 from .pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -158,8 +158,7 @@ def summary(
     if bits and 'before' not in bits: good += f"\n{bits}"
     if learnt := monitor.outcome(m): good += f"\n{learnt}"
     if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.n_updates} doubles the run"
-    if (read := longest_read(learn.hp))<learn.hp.max_seq_length:
-        good += f"\nIt has read sequences of at most {read} tokens, so it is good for texts of that length"
+    if shorter := shorter_than_examples(learn.hp): good += f'\n{shorter}'
     ask = '--show "A sentence of this text."' if learn.model.folder=='discriminator' else '--text FILE'
     if learn.model.folder in ('discriminator', 'electric'): ask += ', or electra_finetune'
     return (f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}\n"

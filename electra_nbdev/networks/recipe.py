@@ -8,9 +8,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset', 'known_values', 'recipe_values', 'lengths_for',
            'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart', 'with_steps',
            'restarted', 'kept_steps', 'held_out_batches', 'evaluation_batches', 'most_steps', 'shortened',
-           'longest_read', 'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways', 'tie_of', 'is_plain',
-           'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams', 'load_hparams',
-           'differences', 'PretrainHParams', 'SIZES']
+           'longest_read', 'shorter_than_examples', 'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways',
+           'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
+           'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/16_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -244,6 +244,14 @@ def longest_read(
 )->int:
     "Tokens of the longest sequences that a finished run has had; positions beyond them have learnt nothing"
     return max((n for n,share in hp.length_schedule if share), default=hp.max_seq_length)
+
+# %% ../../nbs/networks/16_recipe.ipynb #16ad0003
+def shorter_than_examples(
+    hp:PretrainHParams, # Recipe
+)->str: # Empty: it reads whole examples in the end
+    "What a run that never read whole examples is good for"
+    if (n := longest_read(hp))>=hp.max_seq_length: return ''
+    return f"It has read sequences of at most {n} tokens, so it is good for texts of that length"
 
 # %% ../../nbs/networks/16_recipe.ipynb #16ad0001
 def longest_so_far(
