@@ -2,7 +2,7 @@
 
 `before.py --old TREE` takes another checkout of the repository. Three sides take turns: the earlier tree, the same
 tree once more (their ratio is the noise), and this one. A figure is the median of the ratios, with their spread."""
-import argparse, json, os, subprocess, sys, tempfile, time
+import argparse, json, os, re, subprocess, sys, tempfile, time
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -14,12 +14,15 @@ from pretrain import CLS, PAD, SEP, VOCAB, FullExamples, step_times
 
 HERE = Path(__file__).resolve().parents[1]
 
+BEFORE = {'engine.fast': 'engine.fast_cpu'}
+
 def module(name):
-    "A module of the tree that is measured, which may be from before there were folders; never of another tree"
+    "A module of the tree that is measured, by its name of today or one of before; never of another tree"
     import electra_nbdev
     here = Path(electra_nbdev.__file__).parent
-    flat = name.split('.')[-1]
-    return import_module('electra_nbdev.' + (flat if (here/f'{flat}.py').is_file() else name))
+    names = name, BEFORE.get(name, name), name.split('.')[-1] # there were no folders once
+    found = next(o for o in names if (here/f"{o.replace('.', '/')}.py").is_file())
+    return import_module(f'electra_nbdev.{found}')
 
 def learner(name, bs, sl, n, precision='fp32', **hparams):
     "Seconds of a training step of `electra_learner`"
@@ -90,7 +93,7 @@ def side(tree, args, kind):
 
 def answer(p):
     for line in p.stdout:
-        if line.startswith(('{', '"')) or line[:1].isdigit(): return json.loads(line)
+        if re.fullmatch(r'\{\}|[\d.e+-]+', line.strip()): return json.loads(line)
     raise SystemExit(f'a side ended with status {p.wait()}')
 
 def compare(kind, args):
