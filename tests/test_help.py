@@ -7,6 +7,8 @@ from fastcore.docments import docments
 from IPython.core.oinspect import Inspector
 
 import electra_nbdev
+from electra_nbdev.data.examples import DataRequest
+from electra_nbdev.networks.folder import ModelFolder
 
 def public(face):
     "Functions, classes and methods of ours that a face exports"
@@ -68,3 +70,29 @@ def test_names_after_the_dot():
     names = {o for o in dir(electra_nbdev) if o[0]!='_'}
     assert names=={*electra_nbdev.FACES}.union(*electra_nbdev.FACES.values())
     assert electra_nbdev.score is importlib.import_module('electra_nbdev.score')
+
+def test_recipes_and_requests_print_what_was_changed():
+    hp = electra_nbdev.preset('tiny', body={})
+    assert repr(electra_nbdev.PretrainHParams())=='PretrainHParams()'
+    assert eval(repr(hp), dict(PretrainHParams=type(hp)))==hp and 'num_eval_steps=8' in repr(hp)
+    assert repr(electra_nbdev.ScoreRequest(show='a cat'))=="ScoreRequest(show='a cat')"
+    corpus = ['a long text']*100
+    assert repr(DataRequest(corpus, 'vocab', 'out', pack=True)).endswith("...], vocab='vocab', out='out', pack=True)")
+
+def test_models_print_what_they_are():
+    def told(o): return repr(o).replace(str(Path(electra_nbdev.__file__).parent), '')
+    assert told(ModelFolder('electra-baby'))=="ModelFolder('electra-baby'): run with discriminator, generator"
+    assert told(electra_nbdev.load_scorer('electra-baby', device='cpu')).startswith('Scorer: Electra')
+    assert told(electra_nbdev.load_likelihood(device='cpu')).endswith(' tokens, on cpu')
+
+def test_examples_and_jobs_print_what_they_are(tmp_path):
+    text = tmp_path/'a.txt'
+    text.write_text('the cat sat on the mat\n\n'*40)
+    vocab = ModelFolder('electra-baby').run/'discriminator'
+    asked = DataRequest(text, vocab, tmp_path/'out', 16)
+    assert repr(asked.settle())==f'DataJob: examples in {tmp_path}/out, to be built; chunks of text: 1'
+    examples = electra_nbdev.load_examples(asked.settle().run())
+    assert repr(examples).startswith(f'Examples: {len(examples)} examples, 16 tokens, ')
+    assert repr(asked.settle())==f'DataJob: examples in {tmp_path}/out, complete'
+    job = electra_nbdev.ScoreRequest(text=str(text)).settle()
+    assert repr(job)==f'TextJob: {text} by electric-baby'
