@@ -13,6 +13,11 @@ __all__ = ['FinetuneHParams', 'finetune_preset', 'settle_recipe', 'register', 'T
            'run_trials', 'finetune_tasks', 'predict_file', 'QAExample', 'read_questions', 'QATask', 'Answer', 'qa_task',
            'TagExample', 'TagTask', 'TagPrediction', 'tag_task', 'chunk_task', 'InputError']
 
+# %% ../nbs/39_finetune.ipynb #c0ffee31
+from . import load_fastai, tell_parameters
+
+load_fastai()
+
 # %% ../nbs/39_finetune.ipynb #8cee9a03
 from .engine.files import InputError
 from .finetuning.finetune import (FinetuneLearner, TaskDataLoaders, TextTaskDataLoaders,
@@ -38,3 +43,6 @@ _all_ = ['FinetuneHParams', 'finetune_preset', 'settle_recipe', 'register', 'Tex
          'Trials', 'evaluate_trials', 'predict_test', 'results_table', 'plot_trials', 'FinetuneRequest',
          'PredictRequest', 'run_trials', 'finetune_tasks', 'predict_file', 'QAExample', 'read_questions', 'QATask',
          'Answer', 'qa_task', 'TagExample', 'TagTask', 'TagPrediction', 'tag_task', 'chunk_task', 'InputError']
+
+# %% ../nbs/39_finetune.ipynb #c0ffee32
+tell_parameters(globals())

@@ -14,6 +14,11 @@ __all__ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', '
            'load_hparams', 'match_examples', 'electra_learner', 'ElectraLearner', 'HeldOutMetrics', 'read_history',
            'plot_history', 'run_pretraining', 'join_processes', 'InputError', 'Path', 'partial', 'replace']
 
+# %% ../nbs/29_pretrain.ipynb #c0ffee21
+from . import load_fastai, tell_parameters
+
+load_fastai()
+
 # %% ../nbs/29_pretrain.ipynb #25296fa1
 from dataclasses import replace
 from functools import partial
@@ -49,3 +54,6 @@ _all_ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'lo
          'resolve_hparams', 'load_hparams', 'match_examples', 'electra_learner', 'ElectraLearner',
          'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining', 'join_processes', 'InputError',
          'Path', 'partial', 'replace']
+
+# %% ../nbs/29_pretrain.ipynb #c0ffee22
+tell_parameters(globals())

@@ -11,6 +11,11 @@ __all__ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'rea
            'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'choose',
            'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
 
+# %% ../nbs/46_score.ipynb #c0ffee41
+from . import load_fastai, tell_parameters
+
+load_fastai()
+
 # %% ../nbs/46_score.ipynb #41fd4300
 from .engine.files import InputError
 from .scoring.likelihood import (Likelihood, load_likelihood, pseudo_log_likelihood, score_surprisal,
@@ -29,3 +34,6 @@ _all_ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'read_
          'pseudo_log_likelihood', 'surprisal', 'score_text', 'score_surprisal', 'score_pairs', 'accuracies',
          'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'choose',
          'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
+
+# %% ../nbs/46_score.ipynb #c0ffee42
+tell_parameters(globals())

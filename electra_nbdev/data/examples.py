@@ -30,8 +30,8 @@ from .text import chunks, part_lines, source_facts
 from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
                                           special_token_ids, unknown_id, vocab_pieces, vocab_place, warn_unknown_share,
                                           write_tokenizer)
-from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_free,
-                                        digest, one_line, read_json)
+from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock,
+                                        changed_repr, check_free, digest, one_line, read_json)
 from ..engine.models import check_packed
 
 # %% ../../nbs/data/13_examples.ipynb #28e71f32
@@ -289,6 +289,8 @@ class DataRequest:
     num_proc:int = 1 # Processes; has no influence on the result
     tasks:int|None = None # Build in so many tasks of datatrove, `num_proc` at a time; likewise
 
+    def __repr__(self): return changed_repr(self, reprlib.repr)
+
     @property
     def rules(self)->dict: # {name: value}
         "What decides about the examples beside text and vocabulary"
@@ -388,6 +390,10 @@ class DataJob:
     chunks:list # `TextChunk`s; none where the examples are complete
     sources:list # What identifies the text
     there:ExampleFacts|None # The complete examples
+
+    def __repr__(self):
+        state = 'complete' if self.there else f'to be built; chunks of text: {len(self.chunks)}'
+        return f'{type(self).__name__}: examples in {self.out}, {state}'
 
     @cached_property
     def tokenizer(self): return load_tokenizer(self.asked.vocab)
@@ -538,6 +544,10 @@ class Examples:
             self.n_inp, self.n_documents = 3, int(documents.to_numpy().max())
 
     def __len__(self): return len(self.dataset)
+
+    def __repr__(self):
+        kind, pieces = 'rows that examples share' if self.packed else 'examples', self.recipe['vocab_size']
+        return f'Examples: {len(self):,} {kind}, {self.width} tokens, {pieces:,} pieces, in {self.path}'
 
 # %% ../../nbs/data/13_examples.ipynb #4ceba794
 def _padded(rows, width, value=0):

@@ -11,7 +11,7 @@ __all__ = ['ELSEWHERE', 'SIZES', 'PretrainHParams']
 from dataclasses import dataclass, field
 
 from ..engine.command import check_fields, fits, ranged
-from ..engine.files import InputError, check_choice
+from ..engine.files import InputError, changed_repr, check_choice
 
 # %% ../../nbs/networks/15_hparams.ipynb #c1162120
 @dataclass(frozen=True)
@@ -105,6 +105,8 @@ class PretrainHParams(_Batches, _Networks, _Optimisation, _Objective):
     def __post_init__(self):
         check_fields(self)
         _check_recipe(self)
+
+    def __repr__(self): return changed_repr(self)
 
     def max_predictions(self,
         length:int, # Tokens of an example

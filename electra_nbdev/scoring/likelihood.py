@@ -56,6 +56,10 @@ class Likelihood:
         special = special_token_ids(self.tokenizer)
         self.frame = [special.cls], [special.sep]
 
+    def __repr__(self):
+        name = self.name or 'scores'
+        return f'Likelihood: {name} by {self.by}, windows of {self.max_length} tokens, on {self.device}'
+
 # %% ../../nbs/scoring/42_likelihood.ipynb #0e5667e0
 def pseudo_log_likelihood(
     model:Likelihood, # From `load_likelihood`

@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from fastcore.script import is_cli
 
 from ..data.tokenizer import vocab_place
-from ..engine.files import InputError, check_choice, check_out
+from ..engine.files import InputError, changed_repr, check_choice, check_out
 from ..networks.folder import ModelFolder
 from .score_files import (BEFORE, BLANK, CHOICE_WAYS, COLUMNS, PARTS, UNITS, WAYS, TextFile,
                                                check_one_test, check_references, check_tuned, choice_ways,
@@ -45,6 +45,8 @@ class ScoreRequest:
     context:str|None=None # With `surprisal`: what stands before each text, or a file with a line for each
     unit:str|None=None # With `surprisal`: `nats` or `bits`
     per:str|None=None # With `surprisal`: `word`, `token`, `sentence`; with `pairs`: `phenomenon`, `set`
+
+    def __repr__(self): return changed_repr(self)
 
 # %% ../../nbs/scoring/45_request.ipynb #96daeea1
 @patch
@@ -86,6 +88,8 @@ class ScoreJob:
         if self.out: check_out(self.out, **{self.name: self.source}, weights=asked.weights, vocab=asked.vocab,
                                context=asked.context)
         self.read()
+
+    def __repr__(self): return f"{type(self).__name__}: {self.source} by {', '.join(map(str, self.models))}"
 
 def _names(given): return [*dict.fromkeys([given] if isinstance(given, str|Path) else given or [])]
 
