@@ -354,9 +354,10 @@ def _rate(errors, words):
     return [float(wer(errors, words)), float(ci.low), float(ci.high)]
 
 # %% ../../nbs/scoring/44_ranking.ipynb #6ded0d27
-def _rates(lists, errors, reranked):
-    "{name: [WER, low, high]} of the first, of the chosen and of the best hypotheses, and what the choice changes"
-    first, oracle = (np.array([o(e) for e in errors]) for o in (lambda e: e[0], min))
+def _rates(lists, errors, first, reranked):
+    "{name: [WER, low, high]} of the ASR system's and of the chosen hypotheses, and what the choice changes"
+    first, reranked = (np.array([e[i] for e,i in zip(errors, picks)]) for picks in (first, reranked))
+    oracle = np.array([min(e) for e in errors])
     words = np.array([len(o.reference.split()) for o in lists])
     of = dict(first=first, reranked=reranked, oracle=oracle, change=reranked-first)
     return {k: _rate(e, words) for k,e in of.items()}
@@ -386,7 +387,7 @@ def _totals(table, weight, bonus):
 
 def _choose(table, weight, bonus):
     "The hypothesis that wins; with a weight, one without tokens only where there is no other"
-    return int(np.argmax(_totals(table, weight, bonus))) if weight else 0
+    return int(np.argmax(_totals(table, weight, bonus)))
 
 # %% ../../nbs/scoring/44_ranking.ipynb #5bcfcc80
 FOLDS = 5 # Parts of the lists; each is re-ranked with weights that are tuned on the others
@@ -409,7 +410,7 @@ def rerank(
     picks = np.array([[_choose(t, *how) for t in tables] for how in grid])
     wrong = np.array([[e[i] for e,i in zip(errors, o)] for o in picks])
     best = np.array([wrong[:,fold!=k].sum(1).argmin() for k in range(FOLDS)])[fold]
-    found = _rates(lists, errors, wrong[best,each])
+    found = _rates(lists, errors, picks[0], picks[best,each])
     helps = found['change'][2]<0
     how = grid[wrong.sum(1).argmin()] if helps else (0., 0.)
     return (picks[best,each] if helps else picks[0]).tolist(), how, found
@@ -468,7 +469,7 @@ def apply_weights(
         raise InputError("the weights were tuned with another model; give that one as `model`, or tune again")
     check_tuned(tuned, lists, model.by)
     if lists[0].reference: _errors('a', 'a') # needs jiwer
-    rows, chosen = _likelihoods(model, lists), []
+    rows, chosen, first = _likelihoods(model, lists), [], []
     with jsonl_rows(out) as write:
         for o,r in zip(lists, rows):
             table = _table(o, r)
@@ -477,9 +478,9 @@ def apply_weights(
             write(_row(o, r, i, asr_score=asr, log_likelihood=r[i]['score'],
                        total=float(total) if np.isfinite(total) else None))
             chosen.append(i)
+            first.append(_choose(table, 0., 0.))
     if not lists[0].reference: return chosen, None
-    errors = _list_errors(lists)
-    return chosen, _frame(_rates(lists, errors, np.array([e[i] for e,i in zip(errors, chosen)])))
+    return chosen, _frame(_rates(lists, _list_errors(lists), first, chosen))
 
 # %% ../../nbs/scoring/44_ranking.ipynb #61ce626b
 def rerank_report(
@@ -492,5 +493,5 @@ def rerank_report(
     change, low, high = found.loc['change']
     told = (f'Word error rates in per cent {how}, with 95 % intervals\n{found}\n'
             f'Re-ranking changes the word error rate by {change:+.2f} [{low:+.2f}, {high:+.2f}]: ')
-    if not weight: return told + 'no gain beyond the interval, so the first hypotheses are kept'
+    if not weight: return told + 'no gain beyond the interval, so the choice of the ASR system is kept'
     return told + f'hypotheses are chosen with weight {weight:.2g} and {bonus:.2g} nats for each token'

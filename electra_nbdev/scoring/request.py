@@ -235,7 +235,8 @@ def run(self:NBestJob): # Table of word error rates; without references the indi
     from electra_nbdev.scoring.ranking import apply_weights, rerank_report, score_nbest
     model, tuned, out = next(self.opened()), self.tuned, self.out
     if tuned:
-        if not tuned.weight: print('the weights keep the first hypotheses: tuning gained nothing beyond the interval')
+        if not tuned.weight:
+            print('the weights keep the choice of the ASR system: tuning gained nothing beyond the interval')
         chosen, found = apply_weights(model, self.lists, tuned, out)
         for n,(o,i) in enumerate(zip(self.lists, chosen), 1):
             if not out: print(f"{n if o.id is None else o.id}\t{o.hypotheses[i]}")

@@ -20,8 +20,8 @@ from pathlib import Path
 from ..data.text import hub_parts
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice, one_line, read_json
-from ..engine.rows import (TABLES, BadRows, format_of, json_lines, looks_like, table_rows, text_lines,
-                                       text_rows)
+from ..engine.rows import (TABLES, BadRows, ending_of, format_of, json_lines, looks_like, table_rows,
+                                       text_lines, text_rows, whole_text)
 
 # %% ../../nbs/scoring/40_score_files.ipynb #52b81645
 def read_pairs(
@@ -268,13 +268,13 @@ IDS = 'id', 'audio_filepath' # Which recording it is
 class NBest:
     "Hypotheses for one recording"
     reference:str|None # What was said, if that is known
-    hypotheses:list # Best first
+    hypotheses:list # Best first, unless there are scores
     scores:list|None=None # Of the ASR system, higher is better
     id:object=None # Which recording it is, if the file says so
 
 # %% ../../nbs/scoring/40_score_files.ipynb #4d239215
 def _table_lists(path):
-    "Objects of a .tsv file; neighbouring lines of one id, or of one reference, belong together"
+    "Objects of a .tsv file; lines of one id belong together, and without ids neighbours of one reference"
     lines = [*table_rows(path, BadRows(path, None))]
     columns = [*lines[0][1]] if lines else []
     reference, text, score, own = (next((o for o in names if o in columns), None)
@@ -282,20 +282,39 @@ def _table_lists(path):
     if not text or not (reference or own):
         raise InputError(f"{path}, line 1 needs a column hypothesis, and id or reference, by which lines belong "
                          f"together; a score is optional; it has {', '.join(columns) or 'nothing'}")
-    for key,g in groupby(lines, key=lambda o: own and o[1][own] or reference and o[1][reference]):
-        numbers, rows = zip(*g)
-        if not key: raise InputError(f"{path}, line {numbers[0]} has neither id nor reference; give one of them")
+    for group in _together(path, lines, own, reference):
+        numbers, rows = zip(*group)
         found = dict(hypotheses=[o[text] for o in rows], scores=[o[score] for o in rows] if score else None)
         yield numbers[0], found | {k: rows[0][c] for k,c in (('reference', reference), ('id', own)) if c}
+
+# %% ../../nbs/scoring/40_score_files.ipynb #7d0c41aa
+def _together(path, lines, own, reference):
+    "Numbered rows of each recording: of one id wherever they are, without an id neighbours of one reference"
+    groups = {}
+    for key,g in groupby(lines, key=lambda o: (own and o[1][own], reference and o[1][reference])):
+        rows = list(g)
+        n = rows[0][0]
+        if not any(key): raise InputError(f"{path}, line {n} has neither id nor reference; give one of them")
+        known = groups.setdefault(key[0] or n, rows)
+        if known is rows: continue
+        if reference and key[1]!=known[0][1][reference]:
+            raise InputError(f"{path}, line {n}: the id {key[0]} has another reference than on line {known[0][0]}; "
+                             "give each recording an id of its own")
+        known += rows
+    said = [rows[0][1][reference] for name,rows in groups.items() if isinstance(name, int)]
+    if again := len(said)-len({*said}):
+        print(f"{path}: {again:,} {'reference comes' if again==1 else 'references come'} again further down, and "
+              "begin a list of their own there; a column id would tell recordings apart", flush=True)
+    return groups.values()
 
 # %% ../../nbs/scoring/40_score_files.ipynb #b8e1a3cd
 def _raw_lists(path):
     "Objects of an n-best file, with the number of their line or, in one JSON list, of the item"
-    check_choice(f'the ending of {path}', path.suffix, ['.json', '.jsonl', '.tsv'])
-    if path.suffix=='.tsv': return _table_lists(path)
-    if path.suffix=='.jsonl': return json_lines(path)
+    check_choice(f'the ending of {path}', ending_of(path), ['.json', '.jsonl', '.tsv'])
+    if ending_of(path)=='.tsv': return _table_lists(path)
+    if ending_of(path)=='.jsonl': return json_lines(path)
     try:
-        found = json.loads(path.read_text(encoding='utf-8-sig', errors='replace'))
+        found = json.loads(whole_text(path))
         json.dumps(found, ensure_ascii=False).encode() # half a surrogate pair is no text
     except ValueError as e:
         if str(e).startswith('Extra data'): return json_lines(path) # NeMo calls its JSON lines .json
@@ -371,13 +390,14 @@ def _in_other_form(o):
     if not o.reference or o.reference.split() in (h.split() for h in o.hypotheses): return False
     return plain(o.reference) in map(plain, o.hypotheses)
 
+# %% ../../nbs/scoring/40_score_files.ipynb #1b9f6e33
 def read_nbest(
     path, # .json (a list), .jsonl or .tsv
 )->list: # Of `NBest`
     "Lists of hypotheses, with or without scores and references"
     path = Path(path)
     if not path.is_file(): raise InputError(f"there is no file {path}; give n-best lists as .json, .jsonl or .tsv")
-    what = 'line' if path.suffix in ('.tsv', '.jsonl') else 'item'
+    what = 'line' if ending_of(path) in ('.tsv', '.jsonl') else 'item'
     raw = list(_raw_lists(path))
     lists = [_nbest(o, f'{path}, {what} {n},') for n,o in raw]
     if not lists: raise InputError(f"{path} is empty; give n-best lists as .json, .jsonl or .tsv")
@@ -386,6 +406,10 @@ def read_nbest(
         if any(lacking) and not all(lacking):
             n = raw[lacking.index(True)][0]
             raise InputError(f"{path}, {what} {n}, has no {name}, and others have; give them for all, or for none")
+    elsewhere = sum(o.scores[0]<max(o.scores) for o in lists if o.scores)
+    if elsewhere: print(f"{path}: in {elsewhere:,} of {len(lists):,} lists the first hypothesis is not the best by "
+        "score; the best by score is what re-ranking starts from (costs need a minus: higher has to be better)",
+        flush=True)
     if lists[0].scores is None:
         print(f"{path} has no scores of the ASR system (its fields are {_came(raw[0][1])}; known are "
               f"{', '.join(SCORES)}): the place in the list stands for them", flush=True)
