@@ -2,7 +2,10 @@
 import gzip, json
 import pytest
 
+from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetuning.questions import QAExample, build_windows
+from electra_nbdev.finetuning.recipe import FinetuneHParams
 from electra_nbdev.scoring.ranking import rerank
 from electra_nbdev.scoring.score_files import NBest, read_nbest
 
@@ -82,3 +85,36 @@ def test_a_compressed_list_is_read(tmp_path):
     path = tmp_path/'a.json.gz'
     path.write_bytes(gzip.compress(json.dumps(LATIN, ensure_ascii=False).encode()))
     assert read_nbest(path)[0].reference=='il a mangé'
+
+# Answers in passages whose characters the tokenizer drops
+
+PASSAGES = { # passage, with the answer between bars
+    'zero-width space': '王先生住在|北京|,\u200b他喜欢读书。李小姐住在上海。', 'in the answer': '王先生住在|北\u200b京|,他喜欢读书。',
+    'variation selector': '王先生住在|北京|,❤\ufe0f他喜欢读书。', 'after the answer': '他喜欢|❤\ufe0f|,她也是。',
+    'soft hyphen': 'the pro\u00adfessor lives in the city,|paris|.', 'word joiner': 'he lives in\u2060,|paris|.',
+    'byte order mark': '\ufeffhe lives in(|paris|).', 'right to left': 'he lives in \u200fparis,|london|.',
+    'unknown word': 'he lives in(|paris ☃|).', 'unknown sign': '王先生住在|北龘京|,他喜欢读书。',
+    'thai marks': 'เขาอยู่ที่|เชียงใหม่|,ที่นี่', 'hindi': 'वह,|दिल्ली|,में रहता है', 'hebrew points': 'הוא,|שָׁלוֹם|,גר',
+    'arabic marks': 'هو,|مُحَمَّد|,هنا',
+
+    'decomposed': 'he likes the cafe\u0301,|the re\u0301sume\u0301|, and tea',
+    'japanese': 'かれは、|がくせい|、です。', 'decomposed kana': 'かれは、|か\u3099くせい|、です。', 'zero-width joiner': 'a,|क्\u200dष|,b'}
+
+@pytest.fixture(scope='module')
+def any_script(tmp_path_factory):
+    "A vocabulary with every character of the passages but two, without accents"
+    from tokenizers.normalizers import BertNormalizer
+    text = BertNormalizer(strip_accents=True, lowercase=True).normalize_str(''.join(PASSAGES.values()))
+    signs = sorted({*text} - {*' ☃龘'})
+    path = tmp_path_factory.mktemp('vocab')/'vocab.txt'
+    words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *signs, *('##'+o for o in signs)]
+    path.write_text('\n'.join(words)+'\n', encoding='utf-8')
+    return load_tokenizer(path)
+
+@pytest.mark.parametrize('kind', PASSAGES)
+def test_an_answer_is_its_own_characters(kind, any_script):
+    before, answer, after = PASSAGES[kind].split('|')
+    example = QAExample(0, 'q', 'where?', before+answer+after, [answer], answer, len(before))
+    windows = build_windows([example], any_script, FinetuneHParams(max_seq_length=128))
+    first, last = windows.facts[0,3:].tolist()
+    assert windows.text_of(0, first, last)==answer
