@@ -165,11 +165,16 @@ def test_predict(home):
     shown = typed('electra_predict --model used/cola --input new.tsv --device cpu', home)
     lines = shown.out.splitlines()
     assert shown.code==0 and lines[0]=='id\tsentence\tprediction\tp_0\tp_1' and len(lines)==3
-    assert [o.split('\t')[:2] for o in lines[1:]]==[['1', 'the "dog walks'], ['2', 'red']]
+    assert [o.split('\t')[:2] for o in lines[1:]]==[['1', '"the ""dog walks"'], ['2', 'red']]
     write(home/'new.txt', 'the dog walks\nred\n')
     said = typed('electra_predict --model used/cola --input new.txt --out new.csv --device cpu', home)
     table = pd.read_csv(home/'new.csv')
     assert said.code==0 and len(table)==2 and (table['p_0']+table['p_1']).between(.999, 1.001).all()
+    one = typed("electra_predict --model used/cola --text 'the \"dog walks' --device cpu", home)
+    assert one.out.splitlines()==[lines[0].removeprefix('id\t'), lines[1].removeprefix('1\t')]
+    for flags in ('', '--text red --src new.txt'): # one of both
+        said = typed(f'electra_predict --model used/cola {flags}', home)
+        assert said.code==2 and 'a file to predict, or --text, a sentence' in said.err, said
 
 # Bad input: one line, exit code 2, nothing left behind
 

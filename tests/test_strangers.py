@@ -1,13 +1,18 @@
 "Files as others write them: read as they are meant, or refused in a line that can be followed"
-import gzip, json
+import gzip, json, os, subprocess, sys
+from pathlib import Path
+
 import pytest
+import torch
 
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.questions import QAExample, build_windows
 from electra_nbdev.finetuning.recipe import FinetuneHParams
+from electra_nbdev.finetuning.tagging import read_tagged, tag_task
+from electra_nbdev.finetuning.tasks import Feature
 from electra_nbdev.scoring.ranking import rerank
-from electra_nbdev.scoring.score_files import NBest, read_nbest
+from electra_nbdev.scoring.score_files import NBest, read_nbest, read_pairs
 
 # N-best lists
 
@@ -94,7 +99,8 @@ PASSAGES = { # passage, with the answer between bars
     'soft hyphen': 'the pro\u00adfessor lives in the city,|paris|.', 'word joiner': 'he lives in\u2060,|paris|.',
     'byte order mark': '\ufeffhe lives in(|paris|).', 'right to left': 'he lives in \u200fparis,|london|.',
     'unknown word': 'he lives in(|paris ☃|).', 'unknown sign': '王先生住在|北龘京|,他喜欢读书。',
-    'thai marks': 'เขาอยู่ที่|เชียงใหม่|,ที่นี่', 'hindi': 'वह,|दिल्ली|,में रहता है', 'hebrew points': 'הוא,|שָׁלוֹם|,גר',
+    'thai marks': 'เขาอยู่ที่|เชียงใหม่|,ที่นี่', 'hindi': 'वह,|दिल्ली|,में रहता है',
+    'hebrew points': 'הוא,|שָׁלוֹם|,גר',
     'arabic marks': 'هو,|مُحَمَّد|,هنا',
 
     'decomposed': 'he likes the cafe\u0301,|the re\u0301sume\u0301|, and tea',
@@ -118,3 +124,116 @@ def test_an_answer_is_its_own_characters(kind, any_script):
     windows = build_windows([example], any_script, FinetuneHParams(max_seq_length=128))
     first, last = windows.facts[0,3:].tolist()
     assert windows.text_of(0, first, last)==answer
+
+# Pairs in tables, and standard input
+
+RIGHT = ('The men run.', 'The men runs.'), ('The dog runs.', 'The dog run.')
+(A, B), (C, D) = RIGHT
+OWN = {'pairs.csv': f'good,bad\n{A},{B}\n{C},{D}\n', 'quoted.csv': f'kind,good,bad\n"a, long",{A},{B}\nb,{C},{D}\n',
+       'pairs.tsv': f'sentence_bad\tkind\tsentence_good\n{B}\ta\t{A}\n{D}\tb\t{C}\n',
+       'pairs.jsonl': ''.join(json.dumps(dict(good=a, bad=b))+'\n' for a,b in RIGHT),
+       'named.csv': f'set,phenomenon,good,bad\nx,number,{A},{B}\ny,number,{C},{D}\n'}
+
+@pytest.mark.parametrize('name', OWN)
+def test_pairs_of_ones_own(name, tmp_path):
+    (tmp_path/name).write_text(OWN[name])
+    found = read_pairs(tmp_path/name)
+    assert [(o['good'], o['bad']) for o in found]==[*RIGHT]
+    if name=='quoted.csv': assert [o['kind'] for o in found]==['a, long', 'b']
+    if name=='named.csv': assert [(o['set'], o['phenomenon']) for o in found]==[('x', 'number'), ('y', 'number')]
+    else: assert {o['set'] for o in found}=={name.split('.')[0]}
+
+def test_pairs_that_lack_a_text(tmp_path):
+    (tmp_path/'a.csv').write_text('good,bad\nThe men run.,\n')
+    with pytest.raises(InputError, match='line 2'): read_pairs(tmp_path/'a.csv')
+    (tmp_path/'b.csv').write_text('good,worse\na,b\n')
+    with pytest.raises(InputError, match='no `bad`'): read_pairs(tmp_path/'b.csv')
+
+def said_of(line, given, folder):
+    "What a command prints of standard input"
+    name, *rest = line.split()
+    code = f'from electra_nbdev.cli import {name} as f; f.typed()'
+    found = subprocess.run([sys.executable, '-W', 'ignore', '-c', code, *rest], input=given.encode(), cwd=folder,
+                           capture_output=True, env=dict(os.environ, PYTHONPATH=str(Path(__file__).parents[1])))
+    return found.stdout.decode() + found.stderr.decode()
+
+def test_standard_input_is_read_where_a_file_is(tmp_path):
+    said = said_of('electra_score --text - --model electric --device cpu', 'the cat sat\nthe dog\n', tmp_path)
+    assert [o.split('\t')[1] for o in said.splitlines() if '\t' in o]==['the cat sat', 'the dog'], said
+    rows = '{"text": "the cat", "n": 1}\n'
+    said = said_of('electra_score --surprisal - --model electric --device cpu', rows, tmp_path)
+    assert '\tthe\t' in said and '\tcat\t' in said, said
+    said = said_of('electra_score --pairs - --model electric --device cpu --per kind',
+                   OWN['pairs.tsv'] + ''.join(f'{b}\tc\t{a}\n' for a,b in RIGHT*2), tmp_path)
+    assert 'all pairs' in said and '\na ' in said, said
+    said = said_of('electra_score --text - --model electric', '', tmp_path)
+    assert 'standard input is empty' in said, said
+    said = said_of('electra_score --nbest - --model electric', 'the cat\nthe dog\n', tmp_path)
+    assert "the ending of standard input is '.txt'" in said, said
+
+# Words with tags in columns
+
+UD = ['# sent_id = 1', '1-2\tvámonos\t_\t_', '1\tvamos\t_\tVERB', '2\tnos\t_\tPRON', '3\tmar\t_\tNOUN',
+      '3.1\tnada\t_\tVERB', '']
+
+@pytest.mark.parametrize('name', ['a.conllu', 'a.conll', 'a.txt'])
+def test_ids_of_several_words_and_of_none_are_left_out(name, tmp_path, capsys):
+    (tmp_path/name).write_text('\n'.join(UD*3)+'\n', encoding='utf-8')
+    task = tag_task('pos', tmp_path/name, word=1, tag=3, scheme=None, comment='#')
+    assert task.labels==('NOUN', 'PRON', 'VERB')
+    assert '6 rows with ids such as 1-2 or 5.1 are left out' in capsys.readouterr().out
+    found, _ = read_tagged(tmp_path/name, 1, None, comment='#') # to predict
+    assert [o.words for o in found]==[('vamos', 'nos', 'mar')]*3
+
+def test_words_that_look_like_such_ids_stay(tmp_path):
+    (tmp_path/'a.txt').write_text('won O\n1-2 B-SCORE\nor O\n5.1 B-SCORE\n\n'*2)
+    assert [o.words for o in read_tagged(tmp_path/'a.txt')[0]]==[('won', '1-2', 'or', '5.1')]*2
+    (tmp_path/'b.txt').write_text('1-2\tscore\tO\n7\tgoals\tO\n5.1\tshare\tO\n\n') # numbers that are no ids
+    assert len(read_tagged(tmp_path/'b.txt', 1)[0][0].words)==3
+
+def test_comments_of_conllu_need_no_argument(tmp_path):
+    (tmp_path/'a.conllu').write_text('\n'.join(UD)+'\n', encoding='utf-8')
+    assert read_tagged(tmp_path/'a.conllu', 1, 3, scheme=None)[0][0].words==('vamos', 'nos', 'mar')
+
+SAME = {'BILOU': 'U-PER O B-LOC I-LOC L-LOC', 'BIOES': 'S-PER O B-LOC I-LOC E-LOC',
+        'BMEWO': 'W-PER O B-LOC M-LOC E-LOC', 'IOBES': 'S-PER O B-LOC I-LOC E-LOC'}
+
+@pytest.mark.parametrize('scheme', SAME)
+def test_other_names_of_bioes(scheme, tmp_path):
+    words = 'Anna saw New York City'.split()
+    lines = [f'{w}\t{t}' for w,t in zip(words, SAME[scheme].split())]
+    (tmp_path/'a.txt').write_text('\n'.join([*lines, '', *lines, '']))
+    for name in ('BIOES', scheme):
+        task = tag_task('names', tmp_path/'a.txt', scheme=name)
+        assert task.scheme=='BIOES' and task.labels==('B-LOC', 'E-LOC', 'I-LOC', 'O', 'S-PER')
+    if scheme!='IOBES':
+        with pytest.raises(InputError, match=r"tag_task\(\.\.\., scheme='BIOES'\) reads"): read_tagged(tmp_path/'a.txt')
+
+def test_a_scheme_is_named_as_it_can_be_given(tmp_path):
+    from electra_nbdev.cli import electra_finetune
+    from electra_nbdev.engine.command import as_flags
+    (tmp_path/'a.txt').write_text('the I-NP\n')
+    with pytest.raises(InputError) as e: read_tagged(tmp_path/'a.txt')
+    assert '--scheme' not in as_flags(electra_finetune, str(e.value)) and 'scheme=`' not in str(e.value)
+    assert "in Python tag_task(..., scheme='IOB1') reads" in str(e.value)
+
+@pytest.mark.parametrize('scheme,tags', {'BIOES': 'S-PER O B-LOC E-LOC', 'BILOU': 'U-PER O B-LOC L-LOC'}.items())
+def test_predictions_of_bioes_are_in_its_notation(scheme, tags, tmp_path):
+    "So that their accuracy is the one that is reported"
+    words = 'Anna saw New York'.split()
+    (tmp_path/'a.txt').write_text('\n'.join([*(f'{w} {t}' for w,t in zip(words, tags.split())), '']))
+    task = tag_task('names', tmp_path/'a.txt', tmp_path/'a.txt', scheme=scheme)
+    example, = task.examples('dev', FinetuneHParams())
+    said = [task.labels.index(o) for o in ('S-PER', 'O', 'S-PER', 'E-LOC')]
+    features = [Feature([], 0, dict(labels=[task.labels.index(o) for o in example.tags]), example)]
+    outs = [10*torch.eye(len(task.labels))[said]]
+    task.write(tmp_path, 'dev', features, outs)
+    rows = [o.split() for o in (tmp_path/'names-dev.txt').read_text().splitlines() if o]
+    assert task.metrics(features, outs)['accuracy']==100*sum(a==b for _,a,b in rows)/len(rows)==75
+    assert rows[2]==['New', 'B-LOC', 'S-PER']
+
+@pytest.mark.parametrize('sentence', ['the [MASK] sat', 'the <mask> sat', '[mask] sat', 'the [MASK]'])
+def test_a_mask_is_no_word_to_show(sentence):
+    from electra_nbdev.scoring.request import ScoreRequest
+    with pytest.raises(InputError, match='`choices`, a text with a blank ___, and `candidates`'):
+        ScoreRequest(show=sentence).settle()

@@ -97,12 +97,13 @@ def _correlation(rows):
 # %% ../../nbs/scoring/44_ranking.ipynb #3637c1bd
 def _grouped(rows, by):
     "{name: rows}, names in order"
-    return {k: list(g) for k,g in groupby(sorted(rows, key=lambda r: r[by]), key=lambda r: r[by])}
+    def name(row): return str(row[by])
+    return {k: list(g) for k,g in groupby(sorted(rows, key=name), key=name)}
 
 # %% ../../nbs/scoring/44_ranking.ipynb #6bcbcd2c
 def accuracies(
     rows:list, # From `score_pairs`
-    by:str='phenomenon', # Or `set`
+    by:str='phenomenon', # Or `set`, or another field that all have
 )->pd.DataFrame: # `pairs`, `accuracy`, `low`, `high`, in per cent
     "Accuracy of each phenomenon, of all pairs and over sets, with 95 % intervals; a tie counts as half"
     judged, rated = ([r for r in rows if ('ratio' in r)==o] for o in (False, True))
@@ -206,7 +207,7 @@ def compare_on_pairs(
     models, # From `load_likelihood`, one after the other
     pairs:list, # From `read_pairs`, of one test
     out=None, # JSONL file for the pairs; a figure is written beside it
-    per:str='phenomenon', # Or `set`
+    per:str='phenomenon', # Or `set`, or another field that all have
 )->pd.DataFrame:
     "Accuracy on the minimal pairs of a test, of each phenomenon and by each way to score"
     chance, found = _chance(pairs), []

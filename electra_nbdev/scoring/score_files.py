@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
-           'CHOICE_WAYS', 'BEFORE', 'read_pairs', 'texts_of', 'check_one_test', 'TextFile', 'line_contexts',
-           'read_choices', 'NBest', 'read_nbest', 'check_references', 'choice_ways', 'TunedWeights', 'weights_path',
-           'read_weights', 'check_tuned']
+           'CHOICE_WAYS', 'BEFORE', 'read_pairs', 'texts_of', 'check_one_test', 'conditions', 'TextFile',
+           'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'choice_ways', 'TunedWeights',
+           'weights_path', 'read_weights', 'check_tuned']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
 import json, math, os, re
@@ -25,7 +25,7 @@ from ..engine.rows import (TABLES, BadRows, ending_of, format_of, json_lines, lo
 
 # %% ../../nbs/scoring/40_score_files.ipynb #52b81645
 def read_pairs(
-    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
+    path, # A .jsonl, .csv, .tsv or .txt file, a folder of such, or `hf:name[:config[:split]]`
 )->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
     """Minimal pairs of any of the forms above
 
@@ -38,6 +38,10 @@ def read_pairs(
 def _whole(o, name):
     return dict(good=o['sentence_good'], bad=o['sentence_bad'], phenomenon=str(o.get('linguistics_term', name)),
                 set=str(o.get('UID', name)))
+
+def _own(o, name):
+    "A pair of one's own"
+    return dict(good=o['good'], bad=o['bad'], phenomenon=str(o.get('phenomenon', name)), set=str(o.get('set', name)))
 
 def _given(contexts, ends, phenomenon, name):
     "Texts of which the ends are scored"
@@ -68,7 +72,8 @@ def _wug(o, name):
 FORMS = {'BLiMP': ('sentence_good sentence_bad', _whole), 'EWoK': ('Context1 Context2 Target1 Target2 Domain', _ewok),
          'COMPS': ('prefix_acceptable prefix_unacceptable property_phrase', _comps),
          'entity tracking': ('input_prefix options numops', _entities),
-         'WUG': ('sentences ratio', _wug)} # Fields by which a line is recognised, and what reads it
+         'WUG': ('sentences ratio', _wug),
+         'pairs': ('good bad', _own)} # Fields by which a line is recognised, and what reads it
 _RESULTS = {*'good bad phenomenon set test line given ratio model by good_score bad_score right ties'.split()}
 
 def texts_of(
@@ -93,7 +98,8 @@ def _form(o, where):
 # %% ../../nbs/scoring/40_score_files.ipynb #73fa24ca
 def _beside(o, form, where):
     "Fields that no test has, to be kept; the results have names of their own"
-    found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), 'linguistics_term', 'UID')}
+    read = 'phenomenon set' if form=='pairs' else 'linguistics_term UID'
+    found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), *read.split())}
     if double := sorted({*found} & _RESULTS):
         raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
     return found
@@ -108,7 +114,8 @@ def _pair(o, name, where):
         texts, pair = texts_of(pair), beside | pair | dict(test=form)
         if all(t[n:].strip() for t,n in zip(texts, pair.get('given', [0]*len(texts)))): return pair
     except (AttributeError, IndexError, TypeError, ValueError): pass
-    raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; give the published file")
+    raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; correct it, or give the "
+                     "published file")
 
 # %% ../../nbs/scoring/40_score_files.ipynb #4af6af9e
 def _line_pairs(path):
@@ -156,23 +163,25 @@ def _hub_pairs(spec):
         for n,o in _both_directions(enumerate(splits[split or first], 1)):
             yield _pair(o, c, f'{spec}, {c}, row {n}') | dict(line=n)
 
-def _files_in(folder): return sorted(o for e in ('jsonl', 'txt') for o in folder.glob(f'*.{e}'))
+def _files_in(folder): return sorted(o for e in ('jsonl', 'csv', 'tsv', 'txt') for o in folder.glob(f'*.{e}'))
 
 # %% ../../nbs/scoring/40_score_files.ipynb #e27cf66a
 def _file_pairs(path):
     "Pairs of a file, or of the files in a folder"
-    what = 'a .jsonl or .txt file, or a folder with such files'
+    what = 'a .jsonl, .csv, .tsv or .txt file, or a folder with such files'
     if not path.exists(): raise InputError(f"there is nothing at {path}; give {what}")
     files = [path] if path.is_file() else _files_in(path)
     if not files:
         inner = ', '.join(o.name for o in sorted(path.iterdir()) if o.is_dir() and _files_in(o))
         raise InputError(f"there are no pairs in {path}; give {what}{inner and f'; it has the folders {inner}'}")
     for f in files:
-        if f.suffix not in ('.jsonl', '.txt'):
-            raise InputError(f"{f} ends in {f.suffix or 'nothing'}; give pairs as .jsonl, a line such as "
-                             '{"sentence_good": "The cats sit.", "sentence_bad": "The cats sits."}')
-        if f.suffix=='.txt': yield from _line_pairs(f)
-        else: yield from (_pair(o, f.stem, f'{f}, line {n}') | dict(line=n) for n,o in _both_directions(json_lines(f)))
+        ending = ending_of(f)
+        if ending not in ('.jsonl', '.csv', '.tsv', '.txt'):
+            raise InputError(f"{f} ends in {ending or 'nothing'}; give pairs as .csv or .tsv with the columns good and "
+                             'bad, or as .jsonl, a line such as {"good": "The cats sit.", "bad": "The cats sits."}')
+        rows = _both_directions(table_rows(f, BadRows(f, None)))
+        if ending=='.txt': yield from _line_pairs(f)
+        else: yield from (_pair(o, f.name.split('.')[0], f'{f}, line {n}') | dict(line=n) for n,o in rows)
 
 # %% ../../nbs/scoring/40_score_files.ipynb #6407857f
 def check_one_test(
@@ -184,6 +193,13 @@ def check_one_test(
     if len(tests)==1: return
     came = ', '.join(f'{n:,} of {k}' for k,n in tests.items())
     raise InputError(f"{path} has pairs of several tests ({came}), of which no mean can be made; give them one by one")
+
+# %% ../../nbs/scoring/40_score_files.ipynb #c0d17f02
+def conditions(
+    pairs:list, # From `read_pairs`
+)->list:
+    "Names of the fields beside the texts that all pairs have"
+    return [k for k in pairs[0] if k not in _RESULTS and all(k in o for o in pairs)]
 
 # %% ../../nbs/scoring/40_score_files.ipynb #abf7411a
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
