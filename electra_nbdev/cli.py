@@ -198,11 +198,12 @@ def _measure_right_sentences(run, data, device):
         print(f'Words that are higher than in {n} right sentences of it will be flagged by electra_score --show')
 
 # %% ../nbs/59_cli.ipynb #93be96c3
-@command(places='text pairs surprisal nbest weights model vocab device', less='use --device cpu, or give shorter lines')
+@command(places='text pairs surprisal nbest weights model vocab device', stdin='text pairs surprisal nbest choices',
+         less='use --device cpu, or give shorter lines')
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
-    text:str=None, # File, a text a line, or .csv, .tsv, .jsonl with a column text: a pseudo-log-likelihood for each
-    pairs:str=None, # Minimal pairs (BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy, by one way or several
+    text:str=None, # File (- is stdin), a text a line, or .csv, .tsv, .jsonl with a column text: a likelihood for each
+    pairs:str=None, # Minimal pairs (.csv with good and bad, BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; default --by: generator
@@ -216,7 +217,7 @@ def electra_score(
     surprisal:str=None, # File as of --text: a table of the surprisal of each word; causal: from the words before
     context:str=None, # With --surprisal: what stands before each text, or a file with a line for each
     unit:str=None, # With --surprisal: nats (default) or bits
-    per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon (default) or set
+    per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon, set or a column
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
     from electra_nbdev.scoring.request import ScoreRequest
@@ -268,18 +269,19 @@ def _list_finetuning(recipe):
     print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
 
 # %% ../nbs/59_cli.ipynb #b77ecedb
-@command(renamed=dict(input='src'), places='model src device',
+@command(renamed=dict(input='src'), places='model src device', stdin='src',
          less='use --device cpu, or lower predict_batch_size in tasks.json of the model')
 def electra_predict(
     model:Required, # Folder of a task, from electra_finetune
-    src:Required, # .csv, .tsv, .jsonl or .txt; questions also .json; words in columns also under other endings
+    src:str=None, # .csv, .tsv, .jsonl, .txt or - (stdin); questions also .json; words in columns: any other ending
     out:str=None, # File for the predictions, .jsonl, .tsv or .csv; for tags also .txt or .conll (default: shown)
     task:str=None, # Which, for a network of several tasks
     skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
+    text:str=None, # A sentence, in quotes, in place of --src
 ):
-    "Predict a file with a fine-tuned model"
-    job = PredictRequest(model, src, out, task, skip_bad_rows, device).settle()
+    "Predict a file, or a sentence, with a fine-tuned model"
+    job = PredictRequest(model, src, out, task, skip_bad_rows, device, text).settle()
     return job.report(job.run())
 
 # %% ../nbs/59_cli.ipynb #a8f7e54f

@@ -157,13 +157,18 @@ def test_predict(home):
     assert typed(f'{TRAIN} --task cola --out used', home).code==0
     write(home/'new.tsv', 'id\tsentence\n1\tthe "dog walks\n2\tred\n')
     shown = typed('electra_predict --model used/cola --input new.tsv --device cpu', home)
-    found = pd.read_csv(io.StringIO(shown.out), sep='\t')
-    assert shown.code==0 and [*found]==['id', 'sentence', 'prediction', 'p_0', 'p_1'], shown
-    assert found[['id', 'sentence']].values.tolist()==[[1, 'the "dog walks'], [2, 'red']]
+    lines = shown.out.splitlines()
+    assert shown.code==0 and lines[0]=='id\tsentence\tprediction\tp_0\tp_1' and len(lines)==3
+    assert [o.split('\t')[:2] for o in lines[1:]]==[['1', '"the ""dog walks"'], ['2', 'red']]
     write(home/'new.txt', 'the dog walks\nred\n')
     said = typed('electra_predict --model used/cola --input new.txt --out new.csv --device cpu', home)
     table = pd.read_csv(home/'new.csv')
     assert said.code==0 and len(table)==2 and (table['p_0']+table['p_1']).between(.999, 1.001).all()
+    one = typed("electra_predict --model used/cola --text 'the \"dog walks' --device cpu", home)
+    assert one.out.splitlines()==[lines[0].removeprefix('id\t'), lines[1].removeprefix('1\t')]
+    for flags in ('', '--text red --src new.txt'): # one of both
+        said = typed(f'electra_predict --model used/cola {flags}', home)
+        assert said.code==2 and 'a file to predict, or --text, a sentence' in said.err, said
 
 # Files with odd rows
 

@@ -14,7 +14,7 @@ from official import check_task_gradients, info, load, task_network
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')
 HP = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=16, n_best_size=5, max_answer_length=20,
-                     beam_size=5)
+                     beam_size=5, answer_text='official')
 DATA = GOLDEN/'finetune'/'data'
 FILES = dict(squad='json', squadv1='json', newsqa='jsonl')
 

@@ -12,12 +12,14 @@ __all__ = ['CONTINUES', 'BEGINS_ANEW', 'Required', 'SomeNames', 'Several', 'SPIN
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, json, os, re, sys, time, warnings
 from argparse import SUPPRESS
+from contextlib import contextmanager
 from dataclasses import field, fields
 from functools import partial, wraps
 from importlib.util import find_spec
 from inspect import currentframe, signature
 from pathlib import Path
 from pkgutil import resolve_name
+from tempfile import TemporaryDirectory
 from types import NoneType
 from typing import Annotated, get_args
 
@@ -26,6 +28,7 @@ from fastcore.script import _cli_func, _is_script_run, anno_parser, is_cli, set_
 
 from .files import SHIPPED, InputError, check_choice, suggest
 from .models import check_device
+from .rows import looks_like
 
 # %% ../../nbs/engine/98_command.ipynb #73b44d93
 CONTINUES = 'type the same command again to continue from what is saved'
@@ -37,12 +40,13 @@ def command(
     few:str='', # Names of the arguments that `--help` shows, where `--help-all` shows the rest; empty: all
     renamed:dict={}, # {former name of an argument: its name}; both are taken
     places:str='', # Names of the arguments that name what is there already
+    stdin:str='', # Names of those where `-` is standard input
     less:str='use a machine with more memory', # What to do where memory runs out
     again:str=BEGINS_ANEW, # What the same command does after it was stopped
 ): # The function; as a program, its command line
     "A function that is a command line where a script calls it without arguments"
-    if f is None: return partial(command, few=few, renamed=renamed, places=places, less=less, again=again)
-    how = places.split(), less, again
+    if f is None: return partial(command, few=few, renamed=renamed, places=places, stdin=stdin, less=less, again=again)
+    how = places.split(), stdin.split(), less, again
     def typed():
         with set_ctx(_cli_func, f): _in_terminal(f, (), _parsed(f, few.split(), renamed), *how)
     @wraps(f)
@@ -53,17 +57,17 @@ def command(
     cmd.typed = typed # for `umbrella`
     return cmd
 
-# %% ../../nbs/engine/98_command.ipynb #2b4d62f9
-def _in_terminal(f, args, kwargs, places, less, again):
+# %% ../../nbs/engine/98_command.ipynb #d65ab413
+def _in_terminal(f, args, kwargs, places, stdin, less, again):
     "Run a command; its mistakes are one line, and an exit code"
     _quieten(f)
     _share_cores()
     try:
-        kwargs = _expanded(kwargs, places)
-        _check_places(f, kwargs, places)
-        found = f(*args, **kwargs)
-        sys.stdout.flush()
-        return found
+        with _standard_input(_expanded(kwargs, places), stdin) as kwargs:
+            _check_places(f, kwargs, places)
+            found = f(*args, **kwargs)
+            sys.stdout.flush()
+            return found
     except BrokenPipeError: # what reads the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
@@ -147,6 +151,22 @@ def _expanded(given, places):
     def whole(o): return [*map(os.path.expanduser, o)] if isinstance(o, list|tuple) else os.path.expanduser(o)
     return given | {o: whole(given[o]) for o in (*places, 'out') if given.get(o)}
 
+# %% ../../nbs/engine/98_command.ipynb #5e6b0d8a
+@contextmanager
+def _standard_input(given, names):
+    "Arguments with a file of what comes in in place of `-`: lines of text, JSON lines or a TSV"
+    asked = [o for o in names if given.get(o)=='-']
+    if not asked: yield given; return
+    raw = sys.stdin.buffer.read()
+    if not raw.strip(): raise InputError("standard input is empty; it has to have lines")
+    ending = {'JSON lines': '.jsonl', 'JSON': '.json', 'TSV': '.tsv'}.get(looks_like(raw[:2**16]), '.txt')
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f'stdin{ending}')
+        path.write_bytes(raw)
+        try: yield given | dict.fromkeys(asked, str(path))
+        except InputError as e: raise InputError(str(e).replace(str(path), 'standard input')) from None
+
+# %% ../../nbs/engine/98_command.ipynb #2024c0bd
 def _leads_somewhere(name):
     "Whether a name can be a path, a glob, a checkpoint's prefix, a model of the package, JSON text, or on the hub"
     if name.lstrip().startswith(('hf:', '{')) or os.path.exists(name): return True # it may be too long for a path

@@ -20,6 +20,7 @@ from functools import partial
 from itertools import groupby
 from math import inf
 from pathlib import Path
+from unicodedata import category
 
 import numpy as np
 from fastcore.basics import chunked, noop, patch
@@ -429,12 +430,14 @@ def pieces_at(
     starts_inside, ends_inside = a and word(a-1)==word(a), b+1<len(pieces) and word(b+1)==word(b)
     return [] if starts_inside or ends_inside else pieces[a:b+1]
 
+# %% ../../nbs/finetuning/36_questions.ipynb #2744213e
 def answer_tokens(
     example:QAExample, # A question
     enc, # Encoding of its passage, with offsets
     pieces:list, # Token ids of the passage
     spans:list, # Words of the passage, from `word_spans`
     fast, # Tokenizer, from `text_backend`
+    official:bool=False, # An answer within words is all of them, as officially
 )->tuple[int,int]: # (-1, -1) if it has none
     "First and last token of an answer"
     if example.start<0: return -1, -1
@@ -444,7 +447,10 @@ def answer_tokens(
     first, last = token_range(enc, *words)
     if (start, end)==words: return first, last
     alone = pieces_at(enc, pieces, start, end) or fast.encode(example.answer, add_special_tokens=False).ids
-    return improve(pieces, first, last, alone)
+    found = improve(pieces, first, last, alone)
+    if official or found!=(first, last): return found
+    own = [k for k in range(first, last+1) if enc.offsets[k][0]<end and start<enc.offsets[k][1]]
+    return (own[0], own[-1]) if own else found
 
 # %% ../../nbs/finetuning/36_questions.ipynb #29386823
 class Windows(Sequence):
@@ -501,7 +507,8 @@ def add(self:Windows,
             room, e = self.hp.max_seq_length-len(head)-len(after), len(self.facts)//5
             if room<1: raise InputError(f"max_seq_length {self.hp.max_seq_length} leaves no room beside the "
                 f"{len(head)-len(before)-len(between)} tokens of question {o.id}; raise it, or lower max_query_length")
-            self.facts.extend((write(head), len(head), passage, *answer_tokens(o, enc, pieces, spans, self.fast)))
+            tokens = answer_tokens(o, enc, pieces, spans, self.fast, self.hp.answer_text=='official')
+            self.facts.extend((write(head), len(head), passage, *tokens))
             for at,size in window_spans(len(pieces), room, self.hp.doc_stride): self.cuts.extend((e, at, size))
 
 # %% ../../nbs/finetuning/36_questions.ipynb #3e74722c
@@ -556,21 +563,29 @@ def _dense(text):
     at = [i for i,c in enumerate(text) if c!=' ']
     return ''.join(text[i] for i in at), at
 
+# %% ../../nbs/finetuning/36_questions.ipynb #508b8e62
 def final_text(
     pieces:str, # Tokens of the answer, joined
     words:str, # Words of the passage that contain them
     fast, # Tokenizer, from `text_backend`
+    otherwise:str|None=None, # What to return where they are not found; the words if None, as officially
 )->str:
     "The part of the words that the tokens stand for (official: qa_metrics.get_final_text)"
+    if otherwise is None: otherwise = words
     normal = fast.normalizer.normalize_str(words) if fast.normalizer else words
     normal = ' '.join(o for o,_ in fast.pre_tokenizer.pre_tokenize_str(normal))
     at, (a, a_at), (b, b_at) = normal.find(pieces), _dense(words), _dense(normal)
-    if not pieces.strip() or at<0 or len(a)!=len(b): return words
+    if not pieces.strip() or at<0 or len(a)!=len(b): return otherwise
     end = at+len(pieces)-1
-    if ' ' in (normal[at], normal[end]): return words
+    if ' ' in (normal[at], normal[end]): return otherwise
     return words[a_at[b_at.index(at)]:a_at[b_at.index(end)]+1]
 
 # %% ../../nbs/finetuning/36_questions.ipynb #8057920a
+def _after_marks(text, end, limit):
+    "The end of a span with the marks of its last character, which a tokenizer may drop"
+    while end<limit and category(text[end]).startswith('M'): end += 1
+    return end
+
 @patch
 def text_of(self:Windows,
     e:int, # Number of the question
@@ -580,9 +595,12 @@ def text_of(self:Windows,
     "Tokens of a passage as text"
     context, at, passage = self.examples[e].context, self.located(e), self.facts[e,2]
     first, end = at[i][1]-1, at[j][1] # last character of the first token, and that after the last token
-    if type(self.fast.model).__name__!='WordPiece': return context[at[i][0]:end].strip()
+    follows = at[j+1][0] if j+1<len(at) else len(context)
+    own = context[at[i][0]:_after_marks(context, end, follows)].strip()
+    if type(self.fast.model).__name__!='WordPiece': return own
     spans = word_spans(context)
     a, b = answer_words(spans, first, end-first)
     words = ' '.join(context[k:l] for k,l in spans[a:b+1])
     pieces = ' '.join(self.tok.convert_ids_to_tokens(self.tokens[passage+i:passage+j+1].tolist()))
-    return final_text(' '.join(pieces.replace(' ##', '').replace('##', '').split()), words, self.fast)
+    pieces = ' '.join(pieces.replace(' ##', '').replace('##', '').split())
+    return final_text(pieces, words, self.fast, None if self.hp.answer_text=='official' else own)

@@ -59,6 +59,7 @@ class _FinetuneRows:
     similar_lengths:bool = True # Batches of sequences of similar lengths; False: drawn without regard to length
     double_unordered:bool = True # Train on both orders of a pair whose order has no meaning (MRPC, STS)
     tag_rows:str = 'whole' # Of sentences to tag: `whole` keeps every word; `official` loses some
+    answer_text:str = 'own' # Where no words are the answer: `own` takes its characters; `official` the words around it
     write_test_outputs:bool = False # Predict the test set
     n_writes_test:int = ranged(5, 1) # Trials that do
     max_query_length:int = ranged(64, 1) # Tokens of a question
@@ -95,6 +96,7 @@ class FinetuneHParams(_FinetuneRows, _FinetuneTraining):
         check_choice('hparam `layer_exponents`', self.layer_exponents, ['official', 'paper'])
         check_choice('hparam `loss_reduction`', self.loss_reduction, ['sum', 'mean'])
         check_choice('hparam `tag_rows`', self.tag_rows, ['whole', 'official'])
+        check_choice('hparam `answer_text`', self.answer_text, ['own', 'official'])
         if not self.do_eval:
             raise InputError("hparam `do_eval` is false, but a trial is evaluated; use `predict_file` with a model")
 

@@ -226,11 +226,12 @@ def run_trials(
 class PredictRequest:
     "What was asked of a fine-tuned model, as typed or passed; opens nothing"
     model:str|Path # Folder of a task
-    src:str|Path # File to predict
+    src:str|Path|None=None # File to predict
     out:str|Path|None=None # File for the predictions, .jsonl, .tsv, .csv or what the task has; None: none is written
     task:str|None=None # For a network of several tasks: which
     skip_bad_rows:bool=False # Leave unreadable rows out, and count them
     device:str|None=None # `cpu`, `cuda` ...; a GPU if there is one
+    text:str|None=None # A sentence in place of a file
 
 # %% ../../nbs/finetuning/35_request.ipynb #fed6fc4a
 @patch
@@ -242,8 +243,13 @@ def settle(self:PredictRequest): # `PredictJob`
         check_out(self.out, src=self.src)
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
         check_choice(f'the ending of `out` {self.out}', Path(self.out).suffix, known)
-    rows = _rows_of(kind, settings, self.src, self.skip_bad_rows)
-    return PredictJob(model.task, self.src, self.out, self.task, self.skip_bad_rows, self.device, rows)
+    if (self.src is None)==(self.text is None):
+        raise InputError("give `src`, a file to predict, or `text`, a sentence" + ", and not both"*bool(self.src))
+    several = [*QUESTIONS] if kind=='QATask' else [o for o in settings.get('columns', ()) if o]
+    if self.text is not None and len(several)>1:
+        raise InputError(f"`text` is one text, and this task reads two, {' and '.join(several)}; give a table as `src`")
+    rows = _rows_of(kind, settings, self.src, self.skip_bad_rows) if self.src else None
+    return PredictJob(model.task, self.src, self.out, self.task, self.skip_bad_rows, self.device, self.text, rows)
 
 # %% ../../nbs/finetuning/35_request.ipynb #4079218a
 def _rows_of(kind, settings, path, skip_bad):
@@ -269,7 +275,8 @@ class PredictJob(PredictRequest):
         learn = load_finetuned(self.model, self.device)
         task = task_named(self.task, learn.tasks)
         read = {} if self.rows is None else dict(rows=self.rows)
-        found = learn.predict_rows(task.read(self.src, self.skip_bad_rows, **read), task, self.src)
+        examples = task.read(self.src, self.skip_bad_rows, **read) if self.src else task.unlabelled([self.text])
+        found = learn.predict_rows(examples, task, self.src or '`text`')
         if self.out: atomic_write(self.out, (PREDICTION_FORMS | task.forms)[Path(self.out).suffix](found))
         return pd.DataFrame(found, dtype=object) # whole numbers stay whole beside None
 

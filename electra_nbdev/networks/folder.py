@@ -35,6 +35,10 @@ class ModelFolder:
         self.prefix = tensorflow_prefix(self.path)
         self.kind = self.what_it_is()
 
+    def __repr__(self):
+        inside = f" with {', '.join(self.networks)}" if self.networks else ''
+        return f'ModelFolder({self.src!r}): {self.kind}{inside}'
+
     @cached_property
     def hparams(self)->dict: # Empty: not known
         "What the `hparams.json` of its run says"

@@ -97,12 +97,13 @@ def _correlation(rows):
 # %% ../../nbs/scoring/44_ranking.ipynb #3637c1bd
 def _grouped(rows, by):
     "{name: rows}, names in order"
-    return {k: list(g) for k,g in groupby(sorted(rows, key=lambda r: r[by]), key=lambda r: r[by])}
+    def name(row): return str(row[by])
+    return {k: list(g) for k,g in groupby(sorted(rows, key=name), key=name)}
 
 # %% ../../nbs/scoring/44_ranking.ipynb #6bcbcd2c
 def accuracies(
     rows:list, # From `score_pairs`
-    by:str='phenomenon', # Or `set`
+    by:str='phenomenon', # Or `set`, or another field that all have
 )->pd.DataFrame: # `pairs`, `accuracy`, `low`, `high`, in per cent
     "Accuracy of each phenomenon, of all pairs and over sets, with 95 % intervals; a tie counts as half"
     judged, rated = ([r for r in rows if ('ratio' in r)==o] for o in (False, True))
@@ -206,7 +207,7 @@ def compare_on_pairs(
     models, # From `load_likelihood`, one after the other
     pairs:list, # From `read_pairs`, of one test
     out=None, # JSONL file for the pairs; a figure is written beside it
-    per:str='phenomenon', # Or `set`
+    per:str='phenomenon', # Or `set`, or another field that all have
 )->pd.DataFrame:
     "Accuracy on the minimal pairs of a test, of each phenomenon and by each way to score"
     chance, found = _chance(pairs), []
@@ -354,9 +355,10 @@ def _rate(errors, words):
     return [float(wer(errors, words)), float(ci.low), float(ci.high)]
 
 # %% ../../nbs/scoring/44_ranking.ipynb #6ded0d27
-def _rates(lists, errors, reranked):
-    "{name: [WER, low, high]} of the first, of the chosen and of the best hypotheses, and what the choice changes"
-    first, oracle = (np.array([o(e) for e in errors]) for o in (lambda e: e[0], min))
+def _rates(lists, errors, first, reranked):
+    "{name: [WER, low, high]} of the ASR system's and of the chosen hypotheses, and what the choice changes"
+    first, reranked = (np.array([e[i] for e,i in zip(errors, picks)]) for picks in (first, reranked))
+    oracle = np.array([min(e) for e in errors])
     words = np.array([len(o.reference.split()) for o in lists])
     of = dict(first=first, reranked=reranked, oracle=oracle, change=reranked-first)
     return {k: _rate(e, words) for k,e in of.items()}
@@ -386,7 +388,7 @@ def _totals(table, weight, bonus):
 
 def _choose(table, weight, bonus):
     "The hypothesis that wins; with a weight, one without tokens only where there is no other"
-    return int(np.argmax(_totals(table, weight, bonus))) if weight else 0
+    return int(np.argmax(_totals(table, weight, bonus)))
 
 # %% ../../nbs/scoring/44_ranking.ipynb #5bcfcc80
 FOLDS = 5 # Parts of the lists; each is re-ranked with weights that are tuned on the others
@@ -409,7 +411,7 @@ def rerank(
     picks = np.array([[_choose(t, *how) for t in tables] for how in grid])
     wrong = np.array([[e[i] for e,i in zip(errors, o)] for o in picks])
     best = np.array([wrong[:,fold!=k].sum(1).argmin() for k in range(FOLDS)])[fold]
-    found = _rates(lists, errors, wrong[best,each])
+    found = _rates(lists, errors, picks[0], picks[best,each])
     helps = found['change'][2]<0
     how = grid[wrong.sum(1).argmin()] if helps else (0., 0.)
     return (picks[best,each] if helps else picks[0]).tolist(), how, found
@@ -468,7 +470,7 @@ def apply_weights(
         raise InputError("the weights were tuned with another model; give that one as `model`, or tune again")
     check_tuned(tuned, lists, model.by)
     if lists[0].reference: _errors('a', 'a') # needs jiwer
-    rows, chosen = _likelihoods(model, lists), []
+    rows, chosen, first = _likelihoods(model, lists), [], []
     with jsonl_rows(out) as write:
         for o,r in zip(lists, rows):
             table = _table(o, r)
@@ -477,9 +479,9 @@ def apply_weights(
             write(_row(o, r, i, asr_score=asr, log_likelihood=r[i]['score'],
                        total=float(total) if np.isfinite(total) else None))
             chosen.append(i)
+            first.append(_choose(table, 0., 0.))
     if not lists[0].reference: return chosen, None
-    errors = _list_errors(lists)
-    return chosen, _frame(_rates(lists, errors, np.array([e[i] for e,i in zip(errors, chosen)])))
+    return chosen, _frame(_rates(lists, _list_errors(lists), first, chosen))
 
 # %% ../../nbs/scoring/44_ranking.ipynb #61ce626b
 def rerank_report(
@@ -492,5 +494,5 @@ def rerank_report(
     change, low, high = found.loc['change']
     told = (f'Word error rates in per cent {how}, with 95 % intervals\n{found}\n'
             f'Re-ranking changes the word error rate by {change:+.2f} [{low:+.2f}, {high:+.2f}]: ')
-    if not weight: return told + 'no gain beyond the interval, so the first hypotheses are kept'
+    if not weight: return told + 'no gain beyond the interval, so the choice of the ASR system is kept'
     return told + f'hypotheses are chosen with weight {weight:.2g} and {bonus:.2g} nats for each token'

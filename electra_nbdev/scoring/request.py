@@ -9,7 +9,7 @@ __all__ = ['OPTIONS', 'JOBS', 'ScoreRequest', 'ScoreJob', 'ShowJob', 'TextJob', 
            'NBestJob']
 
 # %% ../../nbs/scoring/45_request.ipynb #cfa89c35
-import os, sys
+import os, re, sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ..data.tokenizer import vocab_place
 from ..engine.files import InputError, changed_repr, check_choice, check_out
 from ..networks.folder import ModelFolder
 from .score_files import (BEFORE, BLANK, CHOICE_WAYS, COLUMNS, PARTS, UNITS, WAYS, TextFile,
-                                               check_one_test, check_references, check_tuned, choice_ways,
+                                               check_one_test, conditions, check_references, check_tuned, choice_ways,
                                                line_contexts, read_choices, read_nbest, read_pairs, read_weights,
                                                weights_path)
 
@@ -44,7 +44,7 @@ class ScoreRequest:
     surprisal:str|None=None # A file of texts: the surprisal of each word
     context:str|None=None # With `surprisal`: what stands before each text, or a file with a line for each
     unit:str|None=None # With `surprisal`: `nats` or `bits`
-    per:str|None=None # With `surprisal`: `word`, `token`, `sentence`; with `pairs`: `phenomenon`, `set`
+    per:str|None=None # With `surprisal`: `word`, `token`, `sentence`; with `pairs`: `phenomenon`, `set`, a column
 
     def __repr__(self): return changed_repr(self)
 
@@ -122,9 +122,12 @@ class ShowJob(ScoreJob):
     "P(replaced) of each word of a sentence"
     name, default = 'show', 'electra-baby'
     def read(self):
-        "Refuse the name of a file"
+        "Refuse the name of a file, and a blank"
         if os.path.isfile(self.source):
             raise InputError(f"`show` takes a sentence, and {self.source} is a file; give it with `text`")
+        if mask := re.search(r'\[mask\]|<mask>', self.source, re.I):
+            raise InputError(f"`show` scores words, and {mask[0]} is none; for what may stand there give `choices`, "
+                             "a text with a blank ___, and `candidates`")
 
     def run(self): # `TokenScores`
         "Score the sentence, and print it where a shell asked for that"
@@ -179,9 +182,8 @@ class PairsJob(ScoreJob):
     name, several = 'pairs', True
     def read(self):
         "Read the pairs; a file that is their picture, or would be read the next time, is refused"
-        self.per = self.asked.per or 'phenomenon'
-        check_choice('per', self.per, PARTS['pairs'])
-        self.pairs = read_pairs(self.source)
+        self.per, self.pairs = self.asked.per or 'phenomenon', read_pairs(self.source)
+        check_choice('per', self.per, [*PARTS['pairs'], *conditions(self.pairs)])
         check_one_test(self.pairs, self.source)
         if not self.out: return
         if Path(self.out).suffix=='.png':
@@ -239,7 +241,8 @@ def run(self:NBestJob): # Table of word error rates; without references the indi
     from electra_nbdev.scoring.ranking import apply_weights, rerank_report, score_nbest
     model, tuned, out = next(self.opened()), self.tuned, self.out
     if tuned:
-        if not tuned.weight: print('the weights keep the first hypotheses: tuning gained nothing beyond the interval')
+        if not tuned.weight:
+            print('the weights keep the choice of the ASR system: tuning gained nothing beyond the interval')
         chosen, found = apply_weights(model, self.lists, tuned, out)
         for n,(o,i) in enumerate(zip(self.lists, chosen), 1):
             if not out: print(f"{n if o.id is None else o.id}\t{o.hypotheses[i]}")

@@ -74,6 +74,10 @@ class Scorer:
     def __post_init__(self):
         for o in filter(None, (self.discriminator, self.generator)): o.eval().to(self.device)
 
+    def __repr__(self):
+        networks = ' and '.join(type(o).__name__ for o in (self.discriminator, self.generator) if o is not None)
+        return f'Scorer: {networks}, windows of {self.max_length} tokens, on {self.device}'
+
 # %% ../../nbs/scoring/41_score.ipynb #b8b1d7ce
 @dataclass(repr=False)
 class TokenScores:

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score_files.html.md"
 
 # %% auto #0
 __all__ = ['FORMS', 'UNITS', 'COLUMNS', 'PARTS', 'BLANK', 'REFERENCES', 'HYPOTHESES', 'TEXTS', 'SCORES', 'IDS', 'WAYS',
-           'CHOICE_WAYS', 'BEFORE', 'read_pairs', 'texts_of', 'check_one_test', 'TextFile', 'line_contexts',
-           'read_choices', 'NBest', 'read_nbest', 'check_references', 'choice_ways', 'TunedWeights', 'weights_path',
-           'read_weights', 'check_tuned']
+           'CHOICE_WAYS', 'BEFORE', 'read_pairs', 'texts_of', 'check_one_test', 'conditions', 'TextFile',
+           'line_contexts', 'read_choices', 'NBest', 'read_nbest', 'check_references', 'choice_ways', 'TunedWeights',
+           'weights_path', 'read_weights', 'check_tuned']
 
 # %% ../../nbs/scoring/40_score_files.ipynb #9a35aced
 import json, math, os, re
@@ -20,12 +20,12 @@ from pathlib import Path
 from ..data.text import hub_parts
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice, one_line, read_json
-from ..engine.rows import (TABLES, BadRows, format_of, json_lines, looks_like, table_rows, text_lines,
-                                       text_rows)
+from ..engine.rows import (TABLES, BadRows, ending_of, format_of, json_lines, looks_like, table_rows,
+                                       text_lines, text_rows, whole_text)
 
 # %% ../../nbs/scoring/40_score_files.ipynb #52b81645
 def read_pairs(
-    path, # A .jsonl or .txt file, a folder of such, or `hf:name[:config[:split]]`
+    path, # A .jsonl, .csv, .tsv or .txt file, a folder of such, or `hf:name[:config[:split]]`
 )->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
     """Minimal pairs of any of the forms above
 
@@ -38,6 +38,10 @@ def read_pairs(
 def _whole(o, name):
     return dict(good=o['sentence_good'], bad=o['sentence_bad'], phenomenon=str(o.get('linguistics_term', name)),
                 set=str(o.get('UID', name)))
+
+def _own(o, name):
+    "A pair of one's own"
+    return dict(good=o['good'], bad=o['bad'], phenomenon=str(o.get('phenomenon', name)), set=str(o.get('set', name)))
 
 def _given(contexts, ends, phenomenon, name):
     "Texts of which the ends are scored"
@@ -68,7 +72,8 @@ def _wug(o, name):
 FORMS = {'BLiMP': ('sentence_good sentence_bad', _whole), 'EWoK': ('Context1 Context2 Target1 Target2 Domain', _ewok),
          'COMPS': ('prefix_acceptable prefix_unacceptable property_phrase', _comps),
          'entity tracking': ('input_prefix options numops', _entities),
-         'WUG': ('sentences ratio', _wug)} # Fields by which a line is recognised, and what reads it
+         'WUG': ('sentences ratio', _wug),
+         'pairs': ('good bad', _own)} # Fields by which a line is recognised, and what reads it
 _RESULTS = {*'good bad phenomenon set test line given ratio model by good_score bad_score right ties'.split()}
 
 def texts_of(
@@ -93,7 +98,8 @@ def _form(o, where):
 # %% ../../nbs/scoring/40_score_files.ipynb #73fa24ca
 def _beside(o, form, where):
     "Fields that no test has, to be kept; the results have names of their own"
-    found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), 'linguistics_term', 'UID')}
+    read = 'phenomenon set' if form=='pairs' else 'linguistics_term UID'
+    found = {k: v for k,v in o.items() if k not in (*FORMS[form][0].split(), *read.split())}
     if double := sorted({*found} & _RESULTS):
         raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
     return found
@@ -108,7 +114,8 @@ def _pair(o, name, where):
         texts, pair = texts_of(pair), beside | pair | dict(test=form)
         if all(t[n:].strip() for t,n in zip(texts, pair.get('given', [0]*len(texts)))): return pair
     except (AttributeError, IndexError, TypeError, ValueError): pass
-    raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; give the published file")
+    raise InputError(f"{where} has the fields of {form}, but not its texts and numbers; correct it, or give the "
+                     "published file")
 
 # %% ../../nbs/scoring/40_score_files.ipynb #4af6af9e
 def _line_pairs(path):
@@ -156,23 +163,25 @@ def _hub_pairs(spec):
         for n,o in _both_directions(enumerate(splits[split or first], 1)):
             yield _pair(o, c, f'{spec}, {c}, row {n}') | dict(line=n)
 
-def _files_in(folder): return sorted(o for e in ('jsonl', 'txt') for o in folder.glob(f'*.{e}'))
+def _files_in(folder): return sorted(o for e in ('jsonl', 'csv', 'tsv', 'txt') for o in folder.glob(f'*.{e}'))
 
 # %% ../../nbs/scoring/40_score_files.ipynb #e27cf66a
 def _file_pairs(path):
     "Pairs of a file, or of the files in a folder"
-    what = 'a .jsonl or .txt file, or a folder with such files'
+    what = 'a .jsonl, .csv, .tsv or .txt file, or a folder with such files'
     if not path.exists(): raise InputError(f"there is nothing at {path}; give {what}")
     files = [path] if path.is_file() else _files_in(path)
     if not files:
         inner = ', '.join(o.name for o in sorted(path.iterdir()) if o.is_dir() and _files_in(o))
         raise InputError(f"there are no pairs in {path}; give {what}{inner and f'; it has the folders {inner}'}")
     for f in files:
-        if f.suffix not in ('.jsonl', '.txt'):
-            raise InputError(f"{f} ends in {f.suffix or 'nothing'}; give pairs as .jsonl, a line such as "
-                             '{"sentence_good": "The cats sit.", "sentence_bad": "The cats sits."}')
-        if f.suffix=='.txt': yield from _line_pairs(f)
-        else: yield from (_pair(o, f.stem, f'{f}, line {n}') | dict(line=n) for n,o in _both_directions(json_lines(f)))
+        ending = ending_of(f)
+        if ending not in ('.jsonl', '.csv', '.tsv', '.txt'):
+            raise InputError(f"{f} ends in {ending or 'nothing'}; give pairs as .csv or .tsv with the columns good and "
+                             'bad, or as .jsonl, a line such as {"good": "The cats sit.", "bad": "The cats sits."}')
+        rows = _both_directions(table_rows(f, BadRows(f, None)))
+        if ending=='.txt': yield from _line_pairs(f)
+        else: yield from (_pair(o, f.name.split('.')[0], f'{f}, line {n}') | dict(line=n) for n,o in rows)
 
 # %% ../../nbs/scoring/40_score_files.ipynb #6407857f
 def check_one_test(
@@ -184,6 +193,13 @@ def check_one_test(
     if len(tests)==1: return
     came = ', '.join(f'{n:,} of {k}' for k,n in tests.items())
     raise InputError(f"{path} has pairs of several tests ({came}), of which no mean can be made; give them one by one")
+
+# %% ../../nbs/scoring/40_score_files.ipynb #c0d17f02
+def conditions(
+    pairs:list, # From `read_pairs`
+)->list:
+    "Names of the fields beside the texts that all pairs have"
+    return [k for k in pairs[0] if k not in _RESULTS and all(k in o for o in pairs)]
 
 # %% ../../nbs/scoring/40_score_files.ipynb #abf7411a
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
@@ -268,13 +284,13 @@ IDS = 'id', 'audio_filepath' # Which recording it is
 class NBest:
     "Hypotheses for one recording"
     reference:str|None # What was said, if that is known
-    hypotheses:list # Best first
+    hypotheses:list # Best first, unless there are scores
     scores:list|None=None # Of the ASR system, higher is better
     id:object=None # Which recording it is, if the file says so
 
 # %% ../../nbs/scoring/40_score_files.ipynb #4d239215
 def _table_lists(path):
-    "Objects of a .tsv file; neighbouring lines of one id, or of one reference, belong together"
+    "Objects of a .tsv file; lines of one id belong together, and without ids neighbours of one reference"
     lines = [*table_rows(path, BadRows(path, None))]
     columns = [*lines[0][1]] if lines else []
     reference, text, score, own = (next((o for o in names if o in columns), None)
@@ -282,20 +298,39 @@ def _table_lists(path):
     if not text or not (reference or own):
         raise InputError(f"{path}, line 1 needs a column hypothesis, and id or reference, by which lines belong "
                          f"together; a score is optional; it has {', '.join(columns) or 'nothing'}")
-    for key,g in groupby(lines, key=lambda o: own and o[1][own] or reference and o[1][reference]):
-        numbers, rows = zip(*g)
-        if not key: raise InputError(f"{path}, line {numbers[0]} has neither id nor reference; give one of them")
+    for group in _together(path, lines, own, reference):
+        numbers, rows = zip(*group)
         found = dict(hypotheses=[o[text] for o in rows], scores=[o[score] for o in rows] if score else None)
         yield numbers[0], found | {k: rows[0][c] for k,c in (('reference', reference), ('id', own)) if c}
+
+# %% ../../nbs/scoring/40_score_files.ipynb #7d0c41aa
+def _together(path, lines, own, reference):
+    "Numbered rows of each recording: of one id wherever they are, without an id neighbours of one reference"
+    groups = {}
+    for key,g in groupby(lines, key=lambda o: (own and o[1][own], reference and o[1][reference])):
+        rows = list(g)
+        n = rows[0][0]
+        if not any(key): raise InputError(f"{path}, line {n} has neither id nor reference; give one of them")
+        known = groups.setdefault(key[0] or n, rows)
+        if known is rows: continue
+        if reference and key[1]!=known[0][1][reference]:
+            raise InputError(f"{path}, line {n}: the id {key[0]} has another reference than on line {known[0][0]}; "
+                             "give each recording an id of its own")
+        known += rows
+    said = [rows[0][1][reference] for name,rows in groups.items() if isinstance(name, int)]
+    if again := len(said)-len({*said}):
+        print(f"{path}: {again:,} {'reference comes' if again==1 else 'references come'} again further down, and "
+              "begin a list of their own there; a column id would tell recordings apart", flush=True)
+    return groups.values()
 
 # %% ../../nbs/scoring/40_score_files.ipynb #b8e1a3cd
 def _raw_lists(path):
     "Objects of an n-best file, with the number of their line or, in one JSON list, of the item"
-    check_choice(f'the ending of {path}', path.suffix, ['.json', '.jsonl', '.tsv'])
-    if path.suffix=='.tsv': return _table_lists(path)
-    if path.suffix=='.jsonl': return json_lines(path)
+    check_choice(f'the ending of {path}', ending_of(path), ['.json', '.jsonl', '.tsv'])
+    if ending_of(path)=='.tsv': return _table_lists(path)
+    if ending_of(path)=='.jsonl': return json_lines(path)
     try:
-        found = json.loads(path.read_text(encoding='utf-8-sig', errors='replace'))
+        found = json.loads(whole_text(path))
         json.dumps(found, ensure_ascii=False).encode() # half a surrogate pair is no text
     except ValueError as e:
         if str(e).startswith('Extra data'): return json_lines(path) # NeMo calls its JSON lines .json
@@ -371,13 +406,14 @@ def _in_other_form(o):
     if not o.reference or o.reference.split() in (h.split() for h in o.hypotheses): return False
     return plain(o.reference) in map(plain, o.hypotheses)
 
+# %% ../../nbs/scoring/40_score_files.ipynb #1b9f6e33
 def read_nbest(
     path, # .json (a list), .jsonl or .tsv
 )->list: # Of `NBest`
     "Lists of hypotheses, with or without scores and references"
     path = Path(path)
     if not path.is_file(): raise InputError(f"there is no file {path}; give n-best lists as .json, .jsonl or .tsv")
-    what = 'line' if path.suffix in ('.tsv', '.jsonl') else 'item'
+    what = 'line' if ending_of(path) in ('.tsv', '.jsonl') else 'item'
     raw = list(_raw_lists(path))
     lists = [_nbest(o, f'{path}, {what} {n},') for n,o in raw]
     if not lists: raise InputError(f"{path} is empty; give n-best lists as .json, .jsonl or .tsv")
@@ -386,6 +422,10 @@ def read_nbest(
         if any(lacking) and not all(lacking):
             n = raw[lacking.index(True)][0]
             raise InputError(f"{path}, {what} {n}, has no {name}, and others have; give them for all, or for none")
+    elsewhere = sum(o.scores[0]<max(o.scores) for o in lists if o.scores)
+    if elsewhere: print(f"{path}: in {elsewhere:,} of {len(lists):,} lists the first hypothesis is not the best by "
+        "score; the best by score is what re-ranking starts from (costs need a minus: higher has to be better)",
+        flush=True)
     if lists[0].scores is None:
         print(f"{path} has no scores of the ASR system (its fields are {_came(raw[0][1])}; known are "
               f"{', '.join(SCORES)}): the place in the list stands for them", flush=True)
