@@ -1,18 +1,25 @@
 "Files as others write them: read as they are meant, or refused in a line that can be followed"
-import gzip, json, os, subprocess, sys
+import gzip, json, os, re, subprocess, sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from transformers import ElectraForPreTraining
 
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.questions import QAExample, build_windows
 from electra_nbdev.finetuning.recipe import FinetuneHParams
+from electra_nbdev.finetuning.tables import labelled_texts
 from electra_nbdev.finetuning.tagging import read_tagged, tag_task
 from electra_nbdev.finetuning.tasks import Feature
+from electra_nbdev.networks.build import body_config
+from electra_nbdev.networks.folder import open_pretrained
+from electra_nbdev.networks.hparams import PretrainHParams
 from electra_nbdev.scoring.ranking import rerank
 from electra_nbdev.scoring.score_files import NBest, read_nbest, read_pairs
+from electra_nbdev.sharing.convert import convert_weights
 
 # N-best lists
 
@@ -237,3 +244,65 @@ def test_a_mask_is_no_word_to_show(sentence):
     from electra_nbdev.scoring.request import ScoreRequest
     with pytest.raises(InputError, match='`choices`, a text with a blank ___, and `candidates`'):
         ScoreRequest(show=sentence).settle()
+
+# Labels
+
+def labels_of(train, dev=None):
+    "Classes, and the label of each example"
+    def rows(o): return [dict(text=f'text {i}', label=y) for i,y in enumerate(o)]
+    labels, found = labelled_texts('films', rows(train), dev and rows(dev))
+    return labels, {k: [e.label for e in o] for k,o in found.items()}
+
+def test_numbers_are_classes_by_value():
+    for train in ([0, 0., 1, 1.], ['0', '0.0', '1', '1.0'], ['0', 0., 1, '1.00']):
+        assert labels_of(train)==(('0', '1'), dict(train=['0', '0', '1', '1'])), train
+    for train,dev in (([0., 1.], [1, 0]), ([0., 1.], ['1', '0'])): # as a missing cell makes of whole numbers in pandas
+        assert labels_of(train, dev)==(('0.0', '1.0'), dict(train=['0.0', '1.0'], dev=['1.0', '0.0']))
+    assert labels_of([0, 1], [1., 0.])[1]['dev']==['1', '0']
+    assert labels_of([-1, -1., 1, 'none'])[0]==('-1', '1', 'none')
+    assert labels_of(['v1', 'v1.0'])[0]==('v1', 'v1.0') # no numbers
+    import pandas as pd
+    train, dev = (pd.DataFrame(dict(text=['a', 'b'], label=o)) for o in ([1., 0.], [1, 0]))
+    assert [o.label for o in labelled_texts('films', train, dev)[1]['dev']]==['1.0', '0.0']
+    with pytest.raises(InputError, match="unknown label '2'"): labels_of([0., 1.], [2])
+
+@pytest.mark.parametrize('train,told', {('pos', 'pos ', 'neg'): "'pos' and 'pos '",
+    ('Pos', 'pos', 'neg'):
+    "'Pos' and 'pos'", ('not  good', 'not good', 'bad'): "'not  good' and 'not good'",
+    ('ÄRGER', 'Ärger', 'x'): "'ÄRGER' and 'Ärger'",
+    ('pos', '\u00a0pos', 'POS'): "'POS' and 'pos' and", ('pos', 'neg'): '', ('pos', 'post'): ''}.items())
+def test_classes_that_differ_by_space_or_case_are_told(train, told, capsys):
+    labels_of(train)
+    said = capsys.readouterr().out
+    assert told in said and ('differ by spaces or capitals alone' in said)==bool(told)
+
+# Archives of numpy
+
+@pytest.mark.parametrize('heads,others', [(None, {}), (1, {}), (8, dict(hidden_act='relu')),
+                                          (2, dict(layer_norm_eps=1e-6))])
+def test_heads_travel_with_an_archive(heads, others, tmp_path):
+    src = 'tiny'
+    if heads:
+        hp = PretrainHParams(model_size='small', vocab_size=64, embedding_size=32, max_seq_length=16,
+                             model_hparam_overrides=dict(hidden_size=64, num_hidden_layers=1, intermediate_size=128,
+                                                         num_attention_heads=heads, **others))
+        src = tmp_path/'src'
+        ElectraForPreTraining(body_config(hp)).save_pretrained(src)
+    convert_weights(src, tmp_path/'a.npz')
+    nets = convert_weights(tmp_path/'a.npz', tmp_path/'back')
+    assert not any('attention heads' in o for o in nets.notes)
+    before, after = (open_pretrained(o).model.discriminator for o in (src, tmp_path/'back'))
+    for k in ('num_attention_heads', *others): assert getattr(before.config, k)==getattr(after.config, k)
+    ids = torch.arange(5, 15)[None]
+    assert torch.equal(before.eval()(ids).logits, after.eval()(ids).logits)
+
+def test_an_archive_without_heads_says_what_is_assumed(tmp_path):
+    convert_weights('tiny', tmp_path/'a.npz')
+    arrays = {k: v for k,v in np.load(tmp_path/'a.npz').items() if not k.startswith('electra_nbdev')}
+    np.savez(tmp_path/'b.npz', **arrays)
+    told = '2 attention heads are assumed.* give `hparams`'
+    assert any(re.search(told, o) for o in open_pretrained(tmp_path/'b.npz').notes)
+    nets = open_pretrained(tmp_path/'b.npz', '{"model_hparam_overrides": {"num_attention_heads": 4}}')
+    assert nets.model.discriminator.config.num_attention_heads==4 and not any('heads' in o for o in nets.notes)
+    np.savez(tmp_path/'c.npz', **arrays, **{'electra_nbdev/settings': np.str_('{"discriminator": 7}')})
+    with pytest.raises(InputError, match='c.npz'): open_pretrained(tmp_path/'c.npz')

@@ -245,7 +245,7 @@ def settle(self:PredictRequest): # `PredictJob`
         check_choice(f'the ending of `out` {self.out}', Path(self.out).suffix, known)
     if (self.src is None)==(self.text is None):
         raise InputError("give `src`, a file to predict, or `text`, a sentence" + ", and not both"*bool(self.src))
-    several = [*QUESTIONS] if kind=='QATask' else [o for o in settings.get('columns', ()) if o]
+    several = [*QUESTIONS] if kind=='QATask' else [o for o in settings.get('columns') or () if o]
     if self.text is not None and len(several)>1:
         raise InputError(f"`text` is one text, and this task reads two, {' and '.join(several)}; give a table as `src`")
     rows = _rows_of(kind, settings, self.src, self.skip_bad_rows) if self.src else None

@@ -160,22 +160,38 @@ def _is_number(text):
     try: return math.isfinite(float(text))
     except ValueError: return False
 
+def _value(label): return float(label) if _is_number(label) else label
+
+def _classes(labels):
+    "{value: name} of the classes, numbers by value under their shortest name; near names are told"
+    names = {}
+    for o in sorted(labels, key=lambda o: (len(o), o)): names.setdefault(_value(o), o)
+    near = {}
+    for o in sorted(names.values()): near.setdefault(' '.join(o.split()).casefold(), []).append(o)
+    for group in near.values():
+        told = ' and '.join(map(repr, group))
+        if len(group)>1: print(f"NOTE: the classes {told} differ by spaces or capitals alone; write them alike if they "
+                               "are one class", flush=True)
+    return names
+
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e181
 def _is_missing(value):
     "Whether a table has nothing there; pandas, which would tell, takes a quarter of a second to load"
     return not isinstance(value, str) and str(value) in ('None', 'nan', '<NA>', 'NaT')
 
-def _example(i, where, row, text, pair, label, labels):
+def _example(i, where, row, text, pair, label, classes):
     "A row as an example"
     for o in filter(None, (text, pair, label)):
         if hasattr(value := row.get(o), '__len__') and not isinstance(value, str):
             raise InputError(f"{where}: `{o}` is a {type(value).__name__}; give one text, class or number")
         empty = _is_missing(value) or o!=pair and not str(value).strip()
         if empty: raise InputError(f"{where} has no `{o}`; give it one, or leave the row out")
-    y = str(row[label]) if label else (labels or ['0'])[0]
-    if labels and y not in labels:
-        raise InputError(f"{where}: unknown label {y!r}; the training rows have {', '.join(labels)}")
-    if not labels and not _is_number(y): raise InputError(f"{where}: label {y!r} is not a number; give numbers")
-    return TextExample(i, str(row[text]), str(row[pair]) if pair else None, y)
+    y = str(row[label]) if label else min(classes.values(), default='0')
+    if classes and _value(y) not in classes:
+        known = ', '.join(sorted(classes.values()))
+        raise InputError(f"{where}: unknown label {y!r}; the training rows have {known}")
+    if not classes and not _is_number(y): raise InputError(f"{where}: label {y!r} is not a number; give numbers")
+    return TextExample(i, str(row[text]), str(row[pair]) if pair else None, classes.get(_value(y), y))
 
 # %% ../../nbs/finetuning/31_tables.ipynb #03391357
 def labelled_texts(
@@ -198,13 +214,13 @@ def labelled_texts(
     values = {str(r[label]) for _,r in rows['train'] if not _is_missing(r.get(label))}
     decimals = all(map(_is_number, values)) and not all(float(o).is_integer() for o in values)
     if regression is None and decimals: print(f"NOTE: `{label}` holds decimals: a regression", flush=True)
-    regression = decimals if regression is None else regression
-    labels = None if regression else tuple(sorted(values))
+    classes = {} if (decimals if regression is None else regression) else _classes(values)
+    labels = tuple(sorted(classes.values())) or None
     if labels and len(labels)<2:
         raise InputError(f"all training rows of {name} have the label {labels[0]!r}; give at least two classes")
     if labels and 2*len(labels)>max(20, len(rows['train'])):
         print(f"NOTE: `{label}` has {len(labels)} classes in {len(rows['train'])} training rows; "
               "is it the column of the label?", flush=True)
-    examples = {k: [_example(i, w, r, text, pair, None if k=='test' else label, labels) for i,(w,r) in enumerate(v)]
-             for k,v in rows.items()}
-    return labels, examples
+    def examples(k, rows):
+        return [_example(i, w, r, text, pair, None if k=='test' else label, classes) for i,(w,r) in enumerate(rows)]
+    return labels, {k: examples(k, o) for k,o in rows.items()}

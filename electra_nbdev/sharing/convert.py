@@ -26,14 +26,14 @@ from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
-from ..networks.foreign import SLOTS, Pretrained, head_name, official_name
+from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of
 from ..finetuning.recipe import finetune_preset
 from ..finetuning.tasks import glue_facts
 from ..method.discriminator import token_logits
 from ..method.towers import shift
 from ..networks.folder import open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
-from ..networks.build import has_towers, kept_folder, save_networks
+from ..networks.build import body_config, has_towers, kept_folder, save_networks
 from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
 from ..pretraining.runs import FORMAT, write_cards
 
@@ -56,7 +56,9 @@ def convert_weights(
         nets.tasks = glue_facts() | nets.tasks # names of classes, which no checkpoint holds
         if out.suffix!='.npz': write_folder(nets, out, **card)
         else:
-            with atomic_file(out) as f: np.savez(f, **official_arrays(nets))
+            arrays, half = official_arrays(nets), 'generator' if nets.model.discriminator is None else 'discriminator'
+            arrays[SETTINGS] = np.str_(json.dumps({half: settings_of(body_config(nets.hp))}))
+            with atomic_file(out) as f: np.savez(f, **arrays)
     if push: push_folder(out, push)
     return nets
 
