@@ -22,11 +22,11 @@ from .engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, 
                                           list_fields, umbrella)
 from .engine.files import InputError, check_new
 from .engine.models import check_missing
-from .finetuning.recipe import finetune_preset
+from .finetuning.recipe import FinetuneHParams, finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
 from .networks.folder import ModelFolder
 from .networks.hparams import ELSEWHERE, PretrainHParams
-from .networks.recipe import given_hparams, preset, shorter_than_examples
+from .networks.recipe import given_hparams, preset, shorter_than_examples, with_flags
 from .pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -80,10 +80,11 @@ def electra_data(
     return examples
 
 # %% ../nbs/59_cli.ipynb #49127a97
-@command(places='hparams data')
+_SHORT = dict(lr='learning_rate', batch_size='train_batch_size', max_length='max_seq_length')
+@command(places='hparams data', recipe=PretrainHParams, short=_SHORT)
 def electra_plan(
     preset:str=None, # tiny, small, base or large (default: small; --budget chooses)
-    hparams:str=None, # JSON, as in '{"learning_rate": 1e-3}', or a file of it; --hparams help lists the names
+    hparams:str=None, # Hyper-parameters in a JSON file, or as JSON; each is also a flag, which --help-all lists
     data:str=None, # Examples for --measure (default: the embedded sample)
     device:str=None, # A GPU by name (t4, v100, a100, h100 ...), or cpu, cuda ... of this machine
     measure:bool=False, # Time some steps on this machine, for about half a minute
@@ -92,20 +93,21 @@ def electra_plan(
     gpus:int=1, # GPUs that share a batch
     shard:bool=False, # And weights, gradients and moments, as for electra_pretrain
     precision:str=None, # fp32, bf16 or fp16, as for electra_pretrain
+    **more, # Hyper-parameters by name, over `hparams`
 ):
     "What a pre-training will cost: parameters, FLOPs, memory, hours"
     if hparams=='help': return _list_hparams(preset or 'small')
     from electra_nbdev.pretraining.plan import make_plan
-    found = make_plan(preset, hparams, data, device, measure, budget, precision=precision, price=price, gpus=gpus,
-                      shard=shard)
+    found = make_plan(preset, with_flags(hparams, more), data, device, measure, budget, precision=precision,
+                      price=price, gpus=gpus, shard=shard)
     print(as_flags(electra_plan, found.report()))
     return found
 
 # %% ../nbs/59_cli.ipynb #9716de27
-_BATCH = 'lower the hparam train_batch_size, or eval_batch_size if that was an evaluation, with --hparams'
+_BATCH = 'lower --batch-size, or --eval-batch-size if that was an evaluation, and give'
 _PRETRAIN = dict(few='data out preset hparams steps minutes extend init body device', renamed=dict(run='out'),
-                 again=CONTINUES, places='data hparams body init device',
-                 less=f'{_BATCH} and another --out; checkpoints stay, and with free memory the same command continues')
+                 again=CONTINUES, places='data hparams body init device', recipe=PretrainHParams, short=_SHORT,
+                 less=f'{_BATCH} another --out; checkpoints stay, and with free memory the same command continues')
 
 # %% ../nbs/59_cli.ipynb #da7905f9
 @command(**_PRETRAIN)
@@ -113,7 +115,7 @@ def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
     preset:str=None, # tiny, small, base or large (default: that of the run in --out, or of --init; else tiny)
-    hparams:str=None, # JSON, as in '{"learning_rate": 1e-3}', or a file of it; --hparams help lists the names
+    hparams:str=None, # Hyper-parameters in a JSON file, or as JSON; each is also a flag, which --help-all lists
     steps:int=None, # Steps of the whole run
     minutes:float=None, # Train for about so long instead
     extend:bool=False, # Train a finished run longer; needs a larger --steps
@@ -127,17 +129,19 @@ def electra_pretrain(
     init:str=None, # Trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny
     objective:str=None, # An objective of your own, FILE:CLASS; the file is run (default: that of the recipe)
     carry_optimizer:bool=False, # With --init and the vocabulary of that run: take over its optimizer too
+    passes:float=None, # Passes over the examples of --data, in place of --steps
+    **more, # Hyper-parameters by name, over `hparams`
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
     if hparams=='help': return _list_hparams(preset or 'tiny')
-    asked = PretrainRequest(data, out, preset, hparams, steps, minutes, extend, seed, device, precision, compile, shard,
-                            log, body, init, objective, carry_optimizer)
+    asked = PretrainRequest(data, out, preset, with_flags(hparams, more), steps, minutes, extend, seed, device,
+                            precision, compile, shard, log, body, init, objective, carry_optimizer, passes=passes)
     return _ended(asked.settle().run())
 
 # %% ../nbs/59_cli.ipynb #53bc50a3
-def _list_hparams(name):
+def _list_hparams(name, recipe_of=preset, what=''):
     "Print the hyper-parameters of a preset"
-    print(f'Hyper-parameters of {name}:\n{list_fields(preset(name))}')
+    print(f'Hyper-parameters of {what}{name}:\n{list_fields(recipe_of(name))}')
 
 # %% ../nbs/59_cli.ipynb #b4f454f6
 def summary(
@@ -227,9 +231,11 @@ def electra_score(
 
 # %% ../nbs/59_cli.ipynb #3044bf80
 _FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_column dev hparams trials device',
-                 renamed=dict(text='text_column', pair='pair_column', label='label_column', preset='recipe'),
+                 renamed=dict(text='text_column', pair='pair_column', label='label_column', preset='recipe',
+                              task_names='task'),
                  places='data_dir model csv dev hparams device',
-                 less=f'{_BATCH} and another --out; finished trials stay',
+                 recipe=FinetuneHParams, short=_SHORT | dict(epochs='num_train_epochs'),
+                 less=f'{_BATCH} another --out; finished trials stay',
                  again='finished trials are kept, and the same command begins the unfinished one anew')
 
 # %% ../nbs/59_cli.ipynb #aead5b1e
@@ -246,7 +252,7 @@ def electra_finetune(
     regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and not all are whole)
     dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
     recipe:str='official', # Learning rates and decay of the official code or of the paper: official or paper
-    hparams:str=None, # JSON, as in '{"learning_rate": 1e-4}', or a file of it; --hparams help lists the names
+    hparams:str=None, # Hyper-parameters in a JSON file, or as JSON; each is also a flag, which --help-all lists
     trials:int=None, # Runs that differ in their seed (default: num_trials, 1)
     seed:int=None, # Of the first trial
     predict_test:bool=False, # Predict the test sets, and pack them for the leaderboard
@@ -255,18 +261,14 @@ def electra_finetune(
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     precision:str=None, # fp32, bf16 or fp16 (default: bf16 on a GPU that has it, fp16 on an older one, else fp32)
     compile:bool=False, # Compile the bodies with torch.compile, for GPUs; the first steps then take minutes
+    **more, # Hyper-parameters by name, over `hparams`
 ):
     "Fine-tune on tasks and evaluate; run again, it keeps the finished trials"
-    if hparams=='help': return _list_finetuning(recipe)
+    if hparams=='help': return _list_hparams(recipe, finetune_preset, 'fine-tuning a small model, ')
     job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
-                          recipe, hparams, trials, seed, predict_test, eval_only, skip_bad_rows, device, precision,
-                          compile).settle()
+                          recipe, with_flags(hparams, more), trials, seed, predict_test, eval_only, skip_bad_rows,
+                          device, precision, compile).settle()
     return job.report(job.run())
-
-# %% ../nbs/59_cli.ipynb #e9afcc16
-def _list_finetuning(recipe):
-    "Print the hyper-parameters of fine-tuning"
-    print(f'Hyper-parameters of fine-tuning a small model, {recipe}:\n{list_fields(finetune_preset(recipe))}')
 
 # %% ../nbs/59_cli.ipynb #b77ecedb
 @command(renamed=dict(input='src'), places='model src device', stdin='src',

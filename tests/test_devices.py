@@ -117,7 +117,7 @@ def test_out_of_memory_is_one_line(home, what):
 @pytest.mark.parametrize('line,module,name,words', [
     ('electra_score --show "a storm"', 'electra_nbdev.scoring.score', 'score_tokens', ['--device cpu']),
     ('electra_finetune --task cola --data-dir . --out t2', 'electra_nbdev.finetuning.trials', 'train_networks',
-     ['train_batch_size', 'eval_batch_size']),
+     ['--batch-size', '--eval-batch-size']),
     (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetuning.finetune', 'load_finetuned',
      ['predict_batch'])])
 def test_out_of_memory_names_what_to_lower(home, line, module, name, words):
@@ -135,7 +135,7 @@ def test_checkpoints_stay_where_memory_runs_out(home):
     said = typed(line, home, setup)
     last = said.err.strip().splitlines()[-1]
     assert said.code==2 and 'Traceback' not in said.err
-    assert last.startswith('electra_pretrain: CUDA out of memory. Tried to allocate 2.00 GiB; lower the hparam train_b')
+    assert last.startswith('electra_pretrain: CUDA out of memory. Tried to allocate 2.00 GiB; lower --batch-size')
     assert sorted(o.name for o in (home/'small/checkpoints').iterdir())[-1]=='step-00000012'
     again = typed(line, home)
     assert again.code==0 and 'Continuing at step 12 of 20' in again.out

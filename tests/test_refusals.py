@@ -134,7 +134,7 @@ SOON = rows("""
 [electra_pretrain --out r2]
 --preset tiniest => Did you mean `tiny`?
 --prest tiny => there is no flag --prest. Did you mean `--preset`? A hyper-parameter
---learning-rate=1e-3 => there is no flag --learning-rate. A hyper-parameter is given as
+--learning-rates=1e-3 => there is no flag --learning-rates. Did you mean `--learning-rate`? A hyper-parameter is a flag
 --hparams '{"mask_probs": 0.2}' => Did you mean `mask_prob`? --hparams help lists all
 --hparams '{"mask_prob": 15}' => at most 0.9
 --hparams nowhere.json => where there is nothing

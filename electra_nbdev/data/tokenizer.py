@@ -28,6 +28,7 @@ from unicodedata import normalize
 from fastcore.imports import IN_NOTEBOOK
 from fastcore.parallel import parallel
 from tokenizers import Tokenizer, normalizers
+from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from .text import as_corpus, chunks
@@ -399,9 +400,9 @@ def _documents(corpus):
 # %% ../../nbs/data/12_tokenizer.ipynb #eb840320
 def _normal(tok, text): return normalize('NFC', tok.backend_tokenizer.normalizer.normalize_str(text))
 
-def _characters(corpus, tok):
+def _characters(corpus):
     "How often each character occurs in a corpus, and how many characters are in words of more than a hundred"
-    count, split, in_long_words = Counter(), tok.backend_tokenizer.pre_tokenizer.pre_tokenize_str, 0
+    count, split, in_long_words = Counter(), BertPreTokenizer().pre_tokenize_str, 0
     for doc in _documents(corpus):
         count.update(normalize('NFC', ''.join(doc)))
         runs = (run for line in doc for run in line.split() if len(run)>100)
@@ -449,8 +450,8 @@ def _report_unknown(tok, corpus):
 # %% ../../nbs/data/12_tokenizer.ipynb #0adaca10
 def _seen_in(corpus, lower_case, strip_accents):
     "Counts of the characters of a text, whether its accents are stripped, and how long a word may be"
+    raw, in_long_words = _characters(corpus) # before `transformers` is loaded
     tok = wordpiece({o:i for i,o in enumerate(SPECIALS)}, lower_case)
-    raw, in_long_words = _characters(corpus, tok)
     if lower_case and strip_accents is not False:
         needed = _needs_accents(tok, corpus, raw, strip_accents)
         if strip_accents is None: strip_accents = not needed

@@ -11,7 +11,7 @@ __all__ = ['CONTINUES', 'BEGINS_ANEW', 'Required', 'SomeNames', 'Several', 'SPIN
 
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, json, os, re, sys, time, warnings
-from argparse import SUPPRESS
+from argparse import SUPPRESS, Action
 from contextlib import contextmanager
 from dataclasses import field, fields
 from functools import partial, wraps
@@ -39,27 +39,33 @@ def command(
     *,
     few:str='', # Names of the arguments that `--help` shows, where `--help-all` shows the rest; empty: all
     renamed:dict={}, # {former name of an argument: its name}; both are taken
+    recipe=None, # Dataclass whose fields are flags too, and arguments of the function by name (`**kwargs`)
+    short:dict={}, # {short name of a field: its name}; both are taken
     places:str='', # Names of the arguments that name what is there already
     stdin:str='', # Names of those where `-` is standard input
     less:str='use a machine with more memory', # What to do where memory runs out
     again:str=BEGINS_ANEW, # What the same command does after it was stopped
 ): # The function; as a program, its command line
     "A function that is a command line where a script calls it without arguments"
-    if f is None: return partial(command, few=few, renamed=renamed, places=places, stdin=stdin, less=less, again=again)
+    if f is None:
+        return partial(command, few=few, renamed=renamed, recipe=recipe, short=short, places=places, stdin=stdin,
+                       less=less, again=again)
     how = places.split(), stdin.split(), less, again
     def typed():
-        with set_ctx(_cli_func, f): _in_terminal(f, (), _parsed(f, few.split(), renamed), *how)
+        found, flags = _parsed(f, few.split(), renamed, recipe, short)
+        with set_ctx(_cli_func, f): _in_terminal(f, (), found, *how, flags)
     @wraps(f)
     def cmd(*args, **kwargs):
         if not (args or kwargs or is_cli()) and _is_script_run(currentframe().f_back): return typed()
-        kwargs = {renamed.get(k, k): v for k,v in kwargs.items()}
+        kwargs = {(renamed | short).get(k, k): v for k,v in kwargs.items()}
+        if recipe: _check_names(f, kwargs, recipe)
         return _in_terminal(f, args, kwargs, *how) if is_cli(cmd) else f(*args, **kwargs)
     cmd.typed = typed # for `umbrella`
     return cmd
 
 # %% ../../nbs/engine/98_command.ipynb #d65ab413
-def _in_terminal(f, args, kwargs, places, stdin, less, again):
-    "Run a command; its mistakes are one line, and an exit code"
+def _in_terminal(f, args, kwargs, places, stdin, less, again, flags={}):
+    "Run a command; its mistakes are one line, and an exit code; `flags` are as in `as_flags`"
     _quieten(f)
     _share_cores()
     try:
@@ -71,7 +77,7 @@ def _in_terminal(f, args, kwargs, places, stdin, less, again):
     except BrokenPipeError: # what reads the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except (InputError, OSError) as e: found, code = f'{f.__name__}: {_told(f, e)}', 2
+    except (InputError, OSError) as e: found, code = f'{f.__name__}: {_told(f, e, flags)}', 2
     except (MemoryError, RuntimeError) as e:
         if why := _out_of_memory(e):
             cure, code = less, 2
@@ -88,51 +94,95 @@ def _in_terminal(f, args, kwargs, places, stdin, less, again):
 def as_flags(
     f, # Command
     text:str, # With arguments in backticks
+    flags:dict={}, # {name of a hyper-parameter: flag by which it was given}
 )->str:
-    "A message in which the arguments of a command are flags; names of hyper-parameters and columns stay"
-    own = signature(f).parameters
-    def flag(m): return f"--{m[1].replace('_', '-')}" if m[1] in own else m[0]
-    return re.sub(r'(?<!hparam )(?<!column )(?<!columns )(?<!field )`(\w+)`', flag, text)
+    "A message in which what is given by flags is named by them; names of other hyper-parameters and columns stay"
+    def flag(m):
+        what, name = m.groups(default='')
+        if name in flags and what in ('', 'hparam ', 'hparams '): return flags[name]
+        return _flag(name) if name in _own(f) and not what else m[0]
+    return re.sub(r'(?:\b(hparams? |columns? |field ))?`(\w+)`', flag, text)
 
-def _told(f, error):
+def _flag(name): return f"--{name.replace('_', '-')}"
+
+def _own(f):
+    "Names of the arguments of a command, apart from hyper-parameters"
+    return [k for k,v in signature(f).parameters.items() if v.kind!=v.VAR_KEYWORD]
+
+def _told(f, error, flags):
     "An error in one line"
-    told, argument = as_flags(f, ' '.join(str(error).splitlines())), getattr(error, 'argument', None)
+    told, argument = as_flags(f, ' '.join(str(error).splitlines()), flags), getattr(error, 'argument', None)
     listed = argument=='hparams' and 'hparams' in signature(f).parameters
     return told + (' --hparams help lists all' if listed else '')
 
 # %% ../../nbs/engine/98_command.ipynb #886c61c1
-def _parsed(f, few, renamed):
-    "What the command line says"
-    parser, argv = anno_parser(f), [_by_new_name(o, renamed) for o in sys.argv[1:]]
+def _parsed(f, few, renamed, recipe=None, short={}):
+    "What the command line says, and by which flags it names hyper-parameters"
+    parser, argv, own = anno_parser(f), [_by_new_name(o, renamed) for o in sys.argv[1:]], _own(f)
     shown = '--help-all' in argv or not few
     for o in parser._actions:
         o.help = re.sub(r' [(]default: (False|[(][)])[)]$', '', o.help)
         if not shown and o.dest not in ('help', *few): o.help = SUPPRESS
-    parser.add_argument('--help-all', action='help', help='show all flags' if few else SUPPRESS)
+    about = 'show all flags, those of hyper-parameters too' if recipe else 'show all flags' if few else SUPPRESS
+    parser.add_argument('--help-all', action='help', help=about)
     version = resolve_name('electra_nbdev:__version__') # of what runs, installed or not
     parser.add_argument('--version', action='version', version=f'electra_nbdev {version}', help='show the version')
+    hyper = [o for o in fields(recipe) if o.name not in (*own, *renamed)] if recipe else []
+    if recipe: _add_fields(parser, recipe, hyper, short, '--help-all' in argv)
     found, rest = parser.parse_known_args(argv)
-    if rest: parser.exit(2, f'{f.__name__}: {_unknown(rest[0], signature(f).parameters)}\n')
+    if rest: parser.exit(2, f'{f.__name__}: {_unknown(rest[0], own, [*(o.name for o in hyper), *short])}\n')
     found = vars(found)
-    return {k: v for k,v in found.items() if k in signature(f).parameters}
+    typed = {o.name: found[o.name] for o in hyper if o.name in found}
+    values = {k: v for k,(_,v) in typed.items()}
+    return {k: found[k] for k in own} | values, {k: flag for k,(flag,_) in typed.items()}
+
+# %% ../../nbs/engine/98_command.ipynb #886c61c3
+class _Typed(Action):
+    "Keep the flag as it was typed beside its value"
+    def __call__(self, parser, found, value, flag=None): setattr(found, self.dest, (flag, value))
+
+def _add_fields(parser, recipe, hyper, short, shown):
+    "Flags for the fields `hyper` of a recipe; `shown` in the help"
+    group, meanings = parser.add_argument_group('hyper-parameters, over --hparams'), _meanings(recipe) if shown else {}
+    for f in hyper:
+        names = f.name, *(k for k,v in short.items() if v==f.name)
+        about = (meanings.get(f.name) or '').replace('%', '%%') if shown else SUPPRESS
+        group.add_argument(*map(_flag, names), dest=f.name, action=_Typed, type=partial(_read_value, f),
+                           default=SUPPRESS, metavar=f'({_kind_names(f)})', help=about)
+
+def _read_value(f, text):
+    "The value of a field that a flag gives: JSON, or text as it is"
+    if str in _kinds(f): return text
+    for read in json.loads, float:
+        try: return read(text.lower() if bool in _kinds(f) else text)
+        except (ValueError, RecursionError): pass
+    return text # which `check_field` refuses
 
 # %% ../../nbs/engine/98_command.ipynb #886c61c2
-def _unknown(arg, own):
-    "What is wrong with an argument that no flag takes; `own` are the names of the command's own"
-    flags = [o.replace('_', '-') for o in own]
+def _unknown(arg, own, hyper):
+    "What is wrong with an argument that no flag takes, of arguments and of hyper-parameters"
+    flags = [o.replace('_', '-') for o in (*own, *hyper)]
     if not arg.startswith('-'):
         such = ' or '.join(f'--{o}' for o in flags[:2])
         return f"{arg!r} stands without a flag; put one before it, such as {such}; --help lists all"
     name = arg.partition('=')[0].lstrip('-')
     meant = suggest(name, flags).replace('`', '`--', 1)
-    hparams = """ A hyper-parameter is given as --hparams '{"name": value}'""" if 'hparams' in own else ''
-    return f"there is no flag --{name}.{meant}{hparams}"
+    if hyper: how = ' A hyper-parameter is a flag too: --help-all lists them'
+    else: how = """ A hyper-parameter is given as --hparams '{"name": value}'""" if 'hparams' in own else ''
+    return f"there is no flag --{name}.{meant}{how}"
 
 def _by_new_name(arg, renamed):
     "An argument of a command line, a former flag under its name of today"
     flag, eq, value = arg.partition('=')
     old = flag.removeprefix('--').replace('-', '_')
     return f"--{renamed[old].replace('_', '-')}{eq}{value}" if flag.startswith('--') and old in renamed else arg
+
+# %% ../../nbs/engine/98_command.ipynb #886c61c4
+def _check_names(f, given, recipe):
+    "Refuse arguments of a call that are neither the command's own nor fields of its recipe"
+    known = [*_own(f), *(o.name for o in fields(recipe))]
+    for o in given:
+        if o not in known: raise InputError(f"{f.__name__} has no argument `{o}`.{suggest(o, known)}", argument=o)
 
 # %% ../../nbs/engine/98_command.ipynb #61e0d2db
 Required = Annotated[str, {'opt': True, 'required': True}]
@@ -294,15 +344,17 @@ def fits(
 # %% ../../nbs/engine/98_command.ipynb #f599064c
 _JSON_NAMES = {NoneType: 'null', tuple: 'list'} # Types that a recipe on disk calls otherwise
 
+def _kinds(f): return get_args(f.type) or (f.type,)
+
+def _kind_names(f): return ' or '.join(_JSON_NAMES.get(o, o.__name__) for o in _kinds(f))
+
 def check_field(
     f, # Field of a dataclass
     value, # For it
 ):
     "Refuse a value of another type, or out of its range"
-    kinds = get_args(f.type) or (f.type,)
-    if not fits(value, kinds):
-        names = ' or '.join(_JSON_NAMES.get(o, o.__name__) for o in kinds)
-        raise InputError(f"hparam `{f.name}` is {value!r}; it has to be of type {names}")
+    if not fits(value, _kinds(f)):
+        raise InputError(f"hparam `{f.name}` is {value!r}; it has to be of type {_kind_names(f)}")
     low, high = f.metadata.get('low'), f.metadata.get('high')
     if value is None or high is None: return
     if not (low is None or value>=low) or not value<=high:
@@ -332,13 +384,18 @@ def known_hparams(
     return found
 
 # %% ../../nbs/engine/98_command.ipynb #c9791bc5
+def _meanings(recipe):
+    "The comments beside the fields of a dataclass, {name: comment}"
+    found = {}
+    for cls in recipe.__mro__:
+        if '__annotations__' in vars(cls): found |= docments(cls)
+    return found
+
 def list_fields(
     recipe, # A recipe
 )->str: # A line for each field
     "Names, values and meanings of a recipe's fields"
-    meanings = {}
-    for cls in type(recipe).__mro__:
-        if '__annotations__' in vars(cls): meanings |= docments(cls)
+    meanings = _meanings(type(recipe))
     rows = [(f.name, json.dumps(getattr(recipe, f.name)), meanings.get(f.name) or '') for f in fields(recipe)]
     a, b = (max(len(o[i]) for o in rows) for i in (0, 1))
     return '\n'.join(f'{name:{a}}  {value:{min(b, 12)}}  {meaning}' for name,value,meaning in rows)

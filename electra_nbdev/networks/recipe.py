@@ -9,8 +9,8 @@ __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset
            'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart', 'with_steps',
            'restarted', 'kept_steps', 'held_out_batches', 'evaluation_batches', 'most_steps', 'shortened',
            'longest_read', 'shorter_than_examples', 'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways',
-           'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'resolve_hparams', 'save_hparams',
-           'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
+           'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'with_flags', 'resolve_hparams',
+           'save_hparams', 'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/16_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -365,6 +365,16 @@ def given_hparams(
     given = read_hparams(src)
     given.pop('run', None) # a run's hparams.json is a recipe too
     return given | {k: v for k,v in flags.items() if v is not None}
+
+# %% ../../nbs/networks/16_recipe.ipynb #bbd52d7f
+def with_flags(
+    hparams, # A recipe, or what `read_hparams` reads
+    flags:dict, # {name: value} of single hyper-parameters
+): # The same where there are no flags; else a recipe or a dict
+    "Hyper-parameters with single ones on top, the facts of a run kept"
+    if not flags: return hparams
+    if isinstance(hparams, PretrainHParams): return replace(hparams, **known_values(flags))
+    return read_hparams(hparams) | flags
 
 # %% ../../nbs/networks/16_recipe.ipynb #4e48fe84
 def resolve_hparams(

@@ -46,19 +46,21 @@ class PretrainRequest:
     carry_optimizer:bool = False # Take over the optimizer of `init` too
     given:tuple|list = () # Names of the hyper-parameters of a whole recipe that the user has set
     weights:dict|None = None # What tells networks that `run` is given from others
+    passes:float|None = None # Passes over the training examples, in place of `steps`
 
 # %% ../../nbs/pretraining/28_request.ipynb #e95cdf47
 @patch
 def check(self:PretrainRequest):
     "Refuse arguments that contradict each other, or that make no sense"
     steps, minutes = self.steps, self.minutes
-    if steps is not None and minutes is not None:
-        raise InputError("`steps` and `minutes` were both given; give one of them")
+    lengths = [o for o in ('steps', 'minutes', 'passes') if getattr(self, o) is not None]
+    if len(lengths)>1: raise InputError(f"`{lengths[0]}` and `{lengths[1]}` were both given; give one of them")
     if self.extend and steps is None and not self.is_complete:
         why = "; with `minutes` the run would be lengthened again whenever the command is repeated" if minutes else ""
         raise InputError(f"`extend` needs the new number of steps; give it with `steps`{why}")
     if steps is not None and steps<1 or minutes is not None and not 0<minutes<1e6:
         raise InputError("`steps` and `minutes` have to be positive")
+    if self.passes is not None: self._check_passes()
     if self.carry_optimizer and not self.init:
         raise InputError("`carry_optimizer` takes over the optimizer of a run; name that run with `init`")
     if self.body and self.init:
@@ -67,6 +69,21 @@ def check(self:PretrainRequest):
     check_loggers(self.log)
     if self.body: check_body(self.body)
     if isinstance(self.init, str|Path) and not str(self.init).startswith('hf:'): ModelFolder(self.init)
+
+# %% ../../nbs/pretraining/28_request.ipynb #b29cd3f6
+@patch
+def _check_passes(self:PretrainRequest):
+    "Refuse passes that cannot be counted in steps"
+    if not 0<self.passes<1e6: raise InputError(f"`passes` is {self.passes}; allowed: more than 0, less than a million")
+    if not self.data: raise InputError("`passes` counts examples; name their folder with `data`, or give `steps`")
+    if self.is_complete: raise InputError("`passes` is about a recipe without its steps; give `num_train_steps` in it")
+
+@patch
+def _steps_of(self:PretrainRequest, values, examples):
+    "Steps of the passes that are asked for, of whole batches"
+    n = (examples.counts or {}).get('examples')
+    if n is None: raise InputError(f"{examples.path} does not say how many examples it has; give `steps`")
+    return max(1, round(self.passes*(n//values['train_batch_size'])))
 
 # %% ../../nbs/pretraining/28_request.ipynb #b29cd3f7
 @patch(as_prop=True)
@@ -220,7 +237,7 @@ def recipe(self:PretrainRequest,
     said:dict, # Hyper-parameters that the user gave
     there:RunFacts|None, # Run that is there
     origin, # Opened weights to begin with, or None
-    made_of:dict|None, # What the examples were made of; None: the embedded sample
+    examples, # `ExampleFacts`; None: the embedded sample
 )->dict: # {name: value}
     "The values of the recipe that is asked for"
     if self.is_complete: return vars(self.hparams)
@@ -231,9 +248,10 @@ def recipe(self:PretrainRequest,
         body = dict(body=body_of(self.body)) if self.body else {}
         values = recipe_values('small' if 'run' in said else self.preset or 'tiny', given | body)
     check_width(values['body'], given)
-    if made_of and not own: values |= for_examples(values, made_of, said)
-    if self.steps is None or own and self.steps==own.values['num_train_steps']: return values
-    change = (for_restart if origin else for_steps)(values, self.steps)
+    if examples and not own: values |= for_examples(values, examples.recipe, said)
+    steps = self.steps if self.passes is None else self._steps_of(values, examples)
+    if steps is None or own and steps==own.values['num_train_steps']: return values
+    change = (for_restart if origin else for_steps)(values, steps)
     return values | {k: v for k,v in change.items() if k=='num_train_steps' or k not in said}
 
 # %% ../../nbs/pretraining/28_request.ipynb #56803c10
@@ -287,12 +305,11 @@ def settle(self:PretrainRequest)->PretrainJob:
     there, name = read_run(out), self.objective_name
     self.check_longer(out, there)
     examples = facts_of(self.data)
-    made_of = examples and examples.recipe
     if there:
         there.check_objective(name)
         there.check_examples(examples)
     origin, init = self.begin(there)
-    given, values = tuple(said) or tuple(self.given), self.recipe(said, there, origin, made_of)
+    given, values = tuple(said) or tuple(self.given), self.recipe(said, there, origin, examples)
     if there: values = there.continued(values, given, self.minutes is not None, self.extend)
     hp = PretrainHParams(**values)
     if examples: examples.check(values)
