@@ -26,7 +26,7 @@ from .finetuning.recipe import FinetuneHParams, finetune_preset
 from .finetuning.request import FinetuneRequest, PredictRequest
 from .networks.folder import ModelFolder
 from .networks.hparams import ELSEWHERE, PretrainHParams
-from .networks.recipe import given_hparams, preset, shorter_than_examples, with_flags
+from .networks.recipe import given_hparams, load_hparams, preset, shorter_than_examples, with_flags
 from .pretraining.request import PretrainRequest, evaluate_run
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -193,13 +193,10 @@ def electra_evaluate(
 
 def _measure_right_sentences(run, data, device):
     "Measure how high words of right sentences get, which `electra_score --show` compares with"
-    from electra_nbdev.networks.recipe import load_hparams
-    from electra_nbdev.data.examples import load_examples
-    from electra_nbdev.pretraining.learner import sample_examples
+    from electra_nbdev.pretraining.learner import load_examples, sample_examples
     from electra_nbdev.scoring.score import measure_right_sentences
-    held = data or sample_examples(load_hparams(Path(run)/'hparams.json'))[1]
-    if n := measure_right_sentences(run, load_examples(held), device):
-        print(f'Words that are higher than in {n} right sentences of it will be flagged by electra_score --show')
+    held = load_examples(data or sample_examples(load_hparams(Path(run)/'hparams.json'))[1])
+    measure_right_sentences(run, held, device)
 
 # %% ../nbs/59_cli.ipynb #93be96c3
 @command(places='text pairs surprisal nbest weights model vocab device', stdin='text pairs surprisal nbest choices',

@@ -406,7 +406,7 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --csv train.csv --text question --label about --predict-test => electra_predict
 --csv train.csv --text question --label about --eval-only --hparams '{"max_eval_row": 3}' => max_eval_row
 --csv train.xlsx --text question --label about => '.xlsx'; allowed: .csv
---csv empty.csv --text question --label about => empty.csv line 3: `about` is missing or empty
+--csv empty.csv --text question --label about => empty.csv line 3: the column `about` is missing or empty
 --csv one.csv --text question --label about => all training rows of one have the label 'pet'
 --csv open.csv --text question --label about => open.csv line 3: unexpected end of data; is a quot
 --csv twice.csv --text question --label about => twice.csv has several columns `question`
@@ -525,7 +525,7 @@ def scored(tmp_path_factory):
 --pairs bad.jsonl => line 2
 --pairs nowhere => where there is nothing
 --pairs lines.txt => an odd number
---pairs bad.json => bad.json ends in .json; give pairs as .jsonl, a line such as
+--pairs bad.json => bad.json ends in .json; give pairs as .csv or .tsv & or as .jsonl, a line such as
 --pairs pairs --per word => allowed: phenomenon, set
 --nbest bad.json => item 2
 --nbest lines.txt => allowed: .json
@@ -585,7 +585,7 @@ READ = [ # reader, name, content, needles
     (read_pairs, 'e.jsonl', '{"input_prefix": "a ", "options": ["b"], "numops": 0}', 'line 1', 'entity tracking'),
     (read_pairs, 'f.txt', 'the cats sits .\nthe cats sit .\nthe cats sits .\n', 'has 3 lines, an odd number'),
     (read_pairs, 'g.txt', 'A story begins.\nAnd it goes on here.\n', 'line 1', "are no minimal pair: 'A story"),
-    (read_pairs, 'h.csv', 'good,bad\n', 'ends in .csv; give pairs as .jsonl'),
+    (read_pairs, 'h.csv', 'good,bad\n', 'is empty: it has no pairs'),
     (read_pairs, 'i.jsonl', '', 'has no pairs'),
     (read_pairs, 'j.jsonl', '{', 'line 1'),
     (read_pairs, 'k.jsonl', '{"text": "a"}', 'line 1 has the fields of no test', 'COMPS: prefix_acceptable'),
@@ -607,7 +607,7 @@ READ = [ # reader, name, content, needles
     (read_nbest, 'j.json', '[{"input": ["a"], "output": "a", "scores": [1, 2]}]', '2 scores for 1'),
     (read_nbest, 'a.tsv', 'text\tscore\na\t1\n', 'id or reference', 'it has text, score'),
     (read_nbest, 'b.tsv', 'id\ttext\n1\ta\n\tb\n', 'line 3 has neither id nor reference'),
-    (TextFile, 'bad.txt', b'good\n\xff\n', 'line 2', 'byte 1 is not UTF-8'),
+    (TextFile, 'bad.txt', b'good\n\xff\n', 'line 2', 'is not UTF-8 (byte 0xff at column 1)'),
     (TextFile, 'a.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; give the column of the texts this'),
     (TextFile, 'c.csv', 'item,text\n', 'only a header'),
     (TextFile, 'd.csv', 'item,text\n1\n', '1 columns instead of 2'),

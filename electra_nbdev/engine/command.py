@@ -30,10 +30,11 @@ from .files import SHIPPED, InputError, check_choice, suggest
 from .models import check_device
 from .rows import looks_like
 
-# %% ../../nbs/engine/98_command.ipynb #73b44d93
+# %% ../../nbs/engine/98_command.ipynb #73b44d92
 CONTINUES = 'type the same command again to continue from what is saved'
 BEGINS_ANEW = 'nothing is kept, the same command begins anew'
 
+# %% ../../nbs/engine/98_command.ipynb #73b44d93
 def command(
     f=None, # Function with docments
     *,

@@ -38,7 +38,7 @@ def read_table(
     check_columns(path, first[1], columns) # before the other rows are read
     for i,row in [first, *rows]:
         lacking = [o for o in columns if row.get(o) is None or o in filled and not str(row[o]).strip()]
-        if lacking: bad(i, f"`{lacking[0]}` is missing or empty")
+        if lacking: bad(i, f"the column `{lacking[0]}` is missing or empty")
         else: found.append((i, row))
     bad.report()
     return found

@@ -362,6 +362,7 @@ def measure_right_sentences(
     if len(texts)<200: return 0
     found = right_sentences(load_scorer(run, device=device), texts)
     atomic_write(Path(run)/'discriminator'/_FILE, json.dumps(asdict(found)))
+    print(f'Measured on {len(texts)} right sentences: --show flags a word if these do not get as high', flush=True)
     return len(texts)
 
 # %% ../../nbs/scoring/41_score.ipynb #048968b2
