@@ -484,3 +484,17 @@ def test_pretrain_adds_little_to_its_libraries():
             'from electra_nbdev.pretrain import *; print(time.process_time()-start)')
     def seconds(): return float(subprocess.check_output([sys.executable, '-W', 'ignore', '-c', code]))
     assert any(seconds()<.5 for _ in range(3))
+
+def test_one_command_for_all(tmp_path):
+    "Its words are the commands, in the order in which one needs them; a mistake is one line"
+    listed = typed('electra', tmp_path)
+    words = re.findall(r'^  (\w+) ', listed.out, re.M)
+    assert listed.code==0 and words=='vocab data plan pretrain evaluate score finetune predict convert'.split(), listed
+    show = '--show "The cat sat." --model tiny'
+    whole, one = typed(f'electra score {show}', tmp_path), typed(f'electra_score {show}', tmp_path)
+    assert whole.code==0 and whole.out==one.out
+    assert 'usage: electra data [-h]' in typed('electra data --help', tmp_path).out
+    said = typed('electra pretain', tmp_path)
+    told = "electra: there is no command 'pretain'. Did you mean `pretrain`? electra --help lists them\n"
+    assert (said.code, said.err)==(2, told)
+    assert typed('electra convert --src nothing --out x', tmp_path).err.startswith('electra_convert: --src is nothing')
