@@ -118,10 +118,11 @@ def test_out_of_memory_is_one_line(home, what):
     ('electra_score --show "a storm"', 'electra_nbdev.scoring.score', 'score_tokens', ['--device cpu']),
     ('electra_finetune --task cola --data-dir . --out t2', 'electra_nbdev.finetuning.trials', 'train_networks',
      ['--batch-size', '--eval-batch-size']),
-    (f'electra_predict --model {TASK} --input tales.txt', 'electra_nbdev.finetuning.finetune', 'load_finetuned',
+    (f'electra_predict --model {TASK} --input one.txt', 'electra_nbdev.finetuning.finetune', 'load_finetuned',
      ['predict_batch'])])
 def test_out_of_memory_names_what_to_lower(home, line, module, name, words):
     sentences_to_judge(home)
+    (home/'one.txt').write_text('the king saw the sea .\n')
     bad(home, line, *words, setup=exhausted(module, name, FULL))
 
 def test_checkpoints_stay_where_memory_runs_out(home):

@@ -335,7 +335,7 @@ def read_right_sentences(
 )->RightSentences|None: # None: they were not measured
     "What was measured of a discriminator"
     path = (source.path if source.alone else source.run/'discriminator')/_FILE
-    return RightSentences(**json.loads(path.read_text())) if path.is_file() else None
+    return RightSentences(**json.loads(path.read_text(encoding='utf-8'))) if path.is_file() else None
 
 # %% ../../nbs/scoring/41_score.ipynb #51a40008
 def sentences_of(
