@@ -4,6 +4,7 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.torch_core import no_random
+from torch._dynamo import trace_rules
 from torch._dynamo.utils import counters
 
 from electra_nbdev.data.batches import LengthSchedule
@@ -37,6 +38,7 @@ def fresh(monkeypatch):
     "As on a GPU: dropout of torch, and no look for padding"
     torch._dynamo.reset()
     counters.clear()
+    trace_rules.get_torch_obj_rule_map() # made once for all tests, by the function that is not replaced yet
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
 
 class Taped(CompileStep):

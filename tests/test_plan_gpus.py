@@ -13,7 +13,7 @@ COUNT = '''
 import sys, torch, torch.distributed as dist, torch.distributed.device_mesh as meshes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from electra_nbdev.engine.ranks import shard_weights
+from electra_nbdev.engine import ranks
 from electra_nbdev.engine.training import MemoryCounter
 from electra_nbdev.method import objective
 from electra_nbdev.method.optimizer import ElectraAdam
@@ -25,7 +25,7 @@ hp = preset(size, train_batch_size=bs, max_seq_length=sl, gradient_checkpointing
             model_hparam_overrides=dict(attention_probs_dropout_prob=0.))
 dist.init_process_group('fake', rank=0, world_size=n, store=FakeStore())
 mesh = meshes.init_device_mesh('cpu', (n,))
-meshes.init_device_mesh = lambda *_: mesh # its numbers are real ones
+ranks.init_device_mesh = lambda *_: mesh # its numbers are real ones
 objective.n_processes = lambda: 1 # counts are not what takes memory
 resize = torch.UntypedStorage.resize_
 def counted(self, size):
@@ -38,7 +38,7 @@ def counted(self, size):
 torch.UntypedStorage.resize_ = counted
 with FakeTensorMode(allow_non_fake_inputs=True), MemoryCounter() as memory:
     model = with_checkpointed_layers(fake_networks(hp), hp)
-    shard_weights(model, torch.device('cpu'))
+    ranks.shard_weights(model, torch.device('cpu'))
     opt = ElectraAdam(model.parameters())
     for i in range(2):
         _fake_step(model, _fake_batch(hp, bs//n, sl), False)

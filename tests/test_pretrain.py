@@ -155,7 +155,7 @@ def test_bf16_trains(made, tmp_path, precision, dtype):
     train, held = [o for o in rows if 'loss' in o], [o['held_out'] for o in rows if 'held_out' in o]
     assert learn.n_updates==train[-1]['step']==12
     for k in ('loss', 'gen_loss', 'disc_loss'): assert train[-1][k]<.9*train[0][k], k
-    assert held[-1]['gen_loss']<.9*held[0]['gen_loss']
+    assert held[-1]['gen_loss']<.95*held[0]['gen_loss']
 
 def predictions(learn):
     "Logits and targets of masked held-out batches"

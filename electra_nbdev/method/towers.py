@@ -16,7 +16,6 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 import transformers
 from transformers import ElectraConfig
-from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
 
 from ..engine.files import InputError
 from .generator import Prediction, context_of, gather_positions
@@ -32,6 +31,7 @@ class TwoTowers(nn.Module):
         mode:str='fixed', # `fixed`, or with the leaks of the `official` code
     ):
         super().__init__()
+        from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions # with the first network
         cfg, wide = deepcopy(cfg), deepcopy(cfg)
         wide.hidden_size = 2*cfg.hidden_size
         self.config, self.mode = cfg, mode

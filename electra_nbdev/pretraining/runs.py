@@ -383,6 +383,7 @@ def write_cards(
     folders = saved_networks(run)
     fills = any(o.name=='generator' for o in folders)
     for o in folders:
+        remove_leftovers(o)
         other = ' Masks are filled by the generator, in the folder `../generator`.'
         text = _USES[o.name] + other*(fills and o.name!='generator')
         name = 'network of energies' if o.name=='electric' else o.name
@@ -397,9 +398,10 @@ def _run(learn, out, facts):
         raise InputError(f"{out} has networks but no checkpoint to continue from; "
                          f"begin a new run with `init` {out} and another `out`")
     wait_for_all() # every process knows what was there
-    if not rank(): save_hparams(hp, out/'hparams.json', **facts)
-    if last: restore(learn, last)
-    elif not rank() and learn.history.path.exists(): learn.history.rewind(0)
+    if last: restore(learn, last) # refuses, before anything is written
+    if not rank():
+        save_hparams(hp, out/'hparams.json', **facts)
+        if not last and learn.history.path.exists(): learn.history.rewind(0)
     _announce(learn, last)
     complete = learn.n_updates==learn.evaluated==hp.num_train_steps
     if complete and hp.length_schedule: learn.length_schedule.after_train() # which 0.3 did after its last checkpoint

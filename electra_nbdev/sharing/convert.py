@@ -9,7 +9,7 @@ __all__ = ['OPSET', 'convert_weights', 'official_arrays', 'resume_state', 'card_
            'question_head', 'write_tasks', 'make_repository', 'push_folder', 'write_folder', 'write_onnx']
 
 # %% ../../nbs/sharing/47_convert.ipynb #10a16cf5
-import json, logging, warnings
+import json, logging, shutil, warnings
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -320,6 +320,8 @@ def write_folder(
             write_tasks(nets, tmp)
             return model_card(nets, **card).save(tmp/'README.md')
         with quiet_loading(): save_networks(nets.model, nets.hp, tmp, nets.tokenizer)
+        measured = Path('discriminator', 'right_sentences.json') # of these weights
+        if (run/measured).is_file(): shutil.copy(run/measured, tmp/measured)
         write_cards(tmp)
         save_hparams(nets.hp, tmp/'hparams.json', **{'data': {}} | facts)
         if rows:
