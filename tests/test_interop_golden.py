@@ -99,7 +99,7 @@ def test_golden_wrong_recipe_is_refused(name):
     with pytest.raises(InputError, match=r'has shape \[64, 32\], the recipe asks for \[128, 32\]'):
         open_pretrained(GOLDEN/'pretrain'/f'{name}_ckpt', dict(model_hparam_overrides=dict(intermediate_size=128)))
 
-def official(path):
+def official_arrays(path):
     "Arrays of a file but for the numbers of its configuration, which the official code has elsewhere"
     found = dict(np.load(path))
     assert found.pop('electra_nbdev/settings').dtype.kind=='U'
@@ -110,7 +110,7 @@ def test_golden_detour(name, tmp_path):
     "TensorFlow, run, `transformers`, and back to official names: bit-exact numbers, the official logits"
     convert_weights(GOLDEN/'pretrain'/f'{name}_ckpt', tmp_path/'run', dict(model_hparam_overrides=overrides(name)))
     convert_weights(tmp_path/'run', tmp_path/'names.npz')
-    names, want = official(tmp_path/'names.npz'), pretrain_vars(name)
+    names, want = official_arrays(tmp_path/'names.npz'), pretrain_vars(name)
     assert {*names}=={*want}
     for k,v in want.items(): assert np.array_equal(names[k], v), k
     half = 'electric' if 'electric' in name else 'discriminator'
@@ -152,7 +152,7 @@ def test_golden_heads_come_back(run, tmp_path):
     "Official names, a task of ours, official names: bit-exact"
     finetuned(run, tmp_path)
     convert_weights(tmp_path/'task', tmp_path/'back.npz')
-    want, back = np.load(tmp_path/'ckpt.npz'), official(tmp_path/'back.npz')
+    want, back = np.load(tmp_path/'ckpt.npz'), official_arrays(tmp_path/'back.npz')
     assert {*want}=={*back}
     for k in want: assert np.array_equal(want[k], back[k]), k
 
@@ -183,7 +183,7 @@ def test_golden_question_head(tmp_path):
     for k,official in (('start', 'start_logits'), ('end', 'end_logits'), ('null', 'answerable_logit')):
         close(out[k][ours], arrays[f'out/squad/{official}'][ours.numpy()], rtol=1e-6, atol=1e-4)
     convert_weights(tmp_path/'task', tmp_path/'back.npz')
-    want, back = np.load(tmp_path/'ckpt.npz'), official(tmp_path/'back.npz')
+    want, back = np.load(tmp_path/'ckpt.npz'), official_arrays(tmp_path/'back.npz')
     assert {*want}=={*back} and all(np.array_equal(want[k], back[k]) for k in want)
 
 def test_golden_tagging_head(tmp_path):

@@ -31,7 +31,7 @@ class TwoTowers(nn.Module):
         mode:str='fixed', # `fixed`, or with the leaks of the `official` code
     ):
         super().__init__()
-        from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions # with the first network
+        from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
         cfg, wide = deepcopy(cfg), deepcopy(cfg)
         wide.hidden_size = 2*cfg.hidden_size
         self.config, self.mode = cfg, mode
