@@ -4,7 +4,6 @@ import torch
 from fastai.callback.core import Callback
 from fastai.callback.fp16 import AMPMode
 from fastai.torch_core import no_random
-from torch._dynamo import trace_rules
 from torch._dynamo.utils import counters
 
 from electra_nbdev.data.batches import LengthSchedule
@@ -33,12 +32,16 @@ KINDS = {'RTD': VARIANTS['tied'], 'MLM': VARIANTS['BERT'], 'Electric': VARIANTS[
 LENGTHS = (8, .3), (16, .3), (32, .4)
 EAGER = dict(backend='eager', dynamic=False)
 
+@pytest.fixture(scope='module', autouse=True)
+def known():
+    "dynamo keeps, for the whole process, how it treats `is_compiling`: it has to see the real one first"
+    torch.compile(lambda o: o+1 if torch.compiler.is_compiling() else o, backend='eager')(torch.ones(1))
+
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
     "As on a GPU: dropout of torch, and no look for padding"
     torch._dynamo.reset()
     counters.clear()
-    trace_rules.get_torch_obj_rule_map() # made once for all tests, by the function that is not replaced yet
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
 
 class Taped(CompileStep):
