@@ -478,12 +478,12 @@ def test_no_is_said_within_half_a_second(home, line):
 
 @pytest.mark.timing
 def test_pretrain_adds_little_to_its_libraries():
-    "A star import of it, after torch, transformers with its base class of models, and fastai; the least of three"
+    "A star import, after torch, transformers and fastai; 0.2 s of it put the parameters into `help`; the least of three"
     code = ('import time, torch; from transformers import PreTrainedModel; from fastai.basics import *\n'
             'start = time.process_time()\n'
             'from electra_nbdev.pretrain import *; print(time.process_time()-start)')
     def seconds(): return float(subprocess.check_output([sys.executable, '-W', 'ignore', '-c', code]))
-    assert any(seconds()<.5 for _ in range(3))
+    assert any(seconds()<1 for _ in range(3))
 
 def test_one_command_for_all(tmp_path):
     "Its words are the commands, in the order in which one needs them; a mistake is one line"
