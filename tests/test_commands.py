@@ -478,7 +478,7 @@ def test_no_is_said_within_half_a_second(home, line):
 
 @pytest.mark.timing
 def test_pretrain_adds_little_to_its_libraries():
-    "A star import, after torch, transformers and fastai; 0.2 s of it put the parameters into `help`; the least of three"
+    "A star import, after torch, transformers, fastai; 0.2 s put parameters into `help`; the least of three"
     code = ('import time, torch; from transformers import PreTrainedModel; from fastai.basics import *\n'
             'start = time.process_time()\n'
             'from electra_nbdev.pretrain import *; print(time.process_time()-start)')
