@@ -368,7 +368,7 @@ def test_a_word_is_flagged_if_right_sentences_do_not_get_as_high(toy, tmp_path):
     v = replace(toy, right=found)('The cat sat on the mathematics.')
     assert [v.words[i] for i in v.flagged]==['mathematics'] and 'higher than in 100 of 100 right sentences' in str(v)
     v = replace(toy, right=replace(found, common=[.9]*201))('The mat sat.')
-    assert [v.words[i] for i in v.flagged]==['.'] # a mark is no common word
+    assert not [p for p,limit in zip(v.probs, v.limits) if p>=limit] # a mark is compared with common words too
     assert score.score_tokens(replace(toy, right=found), 'The cat sat.', threshold=.05).ranks is None
 
 class Documents:
@@ -394,3 +394,16 @@ def test_a_run_of_short_sequences_is_scored_by_such(tmp_path):
     run_folder(tmp_path/'run', pieces(TOY), length_schedule=((8, 1.), (16, 0.)))
     assert [score.load_scorer(tmp_path/o).max_length for o in ('run', 'run/discriminator')]==[8, 8]
     assert json.loads((tmp_path/'run/discriminator/config.json').read_text())['read_length']==8
+
+ODD = [dict(common='0.5'), dict(rare=[.1]), dict(rare=[.5]*200+[2.]), dict(common=[None]*201),
+       dict(common=[.5, .1]*100+[1.]), dict(more=[0.]*201)]
+
+@pytest.mark.parametrize('change', ODD, ids=range(6))
+def test_a_strangers_measures_are_refused(change, tmp_path):
+    (tmp_path/'discriminator').mkdir()
+    found = dict(common=[i/200 for i in range(201)], rare=[i/200 for i in range(201)])
+    def read(): return score.read_right_sentences(SimpleNamespace(alone=False, run=tmp_path))
+    (tmp_path/'discriminator/right_sentences.json').write_text(json.dumps(found))
+    assert read().limit('common')==.95 and replace(read(), rare=[0.]*201).limit('rare')==.95
+    (tmp_path/'discriminator/right_sentences.json').write_text(json.dumps(found | change))
+    with pytest.raises(InputError, match='right_sentences.json has not 201 .*electra_evaluate'): read()

@@ -176,6 +176,13 @@ def test_lone_quotation_marks_of_glue_stay(tmp_path):
         write(tmp_path/'a.tsv', '\n'.join(['text\tlabel', *(f'{o}\tx' for o in some)]))
         assert [o['text'] for _,o in read_table(tmp_path/'a.tsv', ['text'])]==some
 
+def test_lone_quotation_marks_of_two_rows_do_not_join_them(tmp_path):
+    "They look like a field of two lines: it is read as two rows, or refused, never as one"
+    write(tmp_path/'a.tsv', 'id\ttext\n1\t"Hello\n2\tWorld"\n')
+    assert [o['text'] for _,o in read_table(tmp_path/'a.tsv', ['text'])]==['"Hello', 'World"']
+    write(tmp_path/'b.tsv', as_pandas([dict(id=1, text='two\nlines')], sep='\t'))
+    with pytest.raises(InputError, match='line 3: 1 columns instead of 2'): read_table(tmp_path/'b.tsv', ['text'])
+
 @pytest.mark.parametrize('ending', ['.csv.gz', '.tsv.gz', '.jsonl.gz', '.txt.gz'])
 def test_compressed_tables_are_read(ending, tmp_path):
     rows = dict(csv=as_pandas(REVIEWS), tsv=as_pandas(REVIEWS, sep='\t'),

@@ -8,7 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 __all__ = ['HUB_FILES', 'PACKED_BODIES', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path', 'check_packed',
            'tensorflow_prefix', 'check_missing', 'devices', 'check_device', 'device_of', 'check_precision',
            'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'refuse_code', 'load_pretrained',
-           'complete_network', 'max_input', 'check_body', 'body_of']
+           'complete_network', 'max_input', 'length_read', 'check_body', 'body_of']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 import os, re, sys
@@ -257,6 +257,16 @@ def max_input(
             return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx+1)
     n = getattr(net.config, 'max_position_embeddings', None)
     return n if n and n>0 else None
+
+# %% ../../nbs/engine/91_models.ipynb #58477608
+def length_read(
+    config, # Of a network
+)->int|None: # None: not known
+    "Tokens of the longest sequences that a network has read, as its configuration says; refused if that is no length"
+    n = getattr(config, 'read_length', None)
+    if n is None or type(n) is int and n>=5: return n
+    raise InputError(f"`read_length` in the config.json of the network is {n!r}; it has to be a whole number of at "
+                     "least 5, take the line out if it is not known")
 
 # %% ../../nbs/engine/91_models.ipynb #7c6aee25
 def check_body(

@@ -214,10 +214,10 @@ def fields_of(
     if form!='tsv': return TABLES[form]
     lines = iter(lines)
     head = next(lines, '')
-    needed = not _QUOTED.sub('', head).strip('\t') # all of the header is quoted, or some field has to be
+    needed = not _QUOTED.sub('', head).strip('\t') # all of the header is quoted, or some field of a line has to be
     for piece in _pieces_in_quotes(chain([head], lines)):
         if '"' in _QUOTED.sub('', piece): return TABLES['tsv']
-        needed = needed or any('""' in o[1:-1] or '\t' in o or '\n' in o for o in _QUOTED.findall(piece))
+        needed = needed or any('""' in o[1:-1] or '\t' in o and '\n' not in o for o in _QUOTED.findall(piece))
     return dict(delimiter='\t') if needed else TABLES['tsv']
 
 # %% ../../nbs/engine/90_rows.ipynb #2dfc255b

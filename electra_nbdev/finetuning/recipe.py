@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..engine.command import check_fields, known_hparams, ranged
 from ..engine.files import InputError, check_choice, read_json, suggest
-from ..engine.models import max_input
+from ..engine.models import length_read, max_input
 from ..networks.folder import ModelFolder
 from ..networks.hparams import ELSEWHERE, SIZES
 
@@ -285,7 +285,7 @@ def settle_recipe(
     for k,v in facts.items():
         if given.get(k, v)!=v: raise InputError(f"hparam `{k}` is {given[k]!r}, but the model's is {v!r}; leave it out")
     hp = finetune_preset(name, size, tasks, **facts | given)
-    read = getattr(c, 'read_length', None) or hp.max_seq_length
+    read = length_read(c) or hp.max_seq_length
     if hp.max_seq_length>read:
         print(f"NOTE: the model has read sequences of {read} tokens; of the {hp.max_seq_length} here, positions beyond "
               "learn from this task alone", flush=True)

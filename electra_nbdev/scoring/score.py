@@ -23,8 +23,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, word_starts
-from ..engine.files import InputError, atomic_write
-from ..engine.models import device_of, max_input
+from ..engine.files import InputError, atomic_write, read_json
+from ..engine.models import device_of, length_read, max_input
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/scoring/41_score.ipynb #51a40002
@@ -39,8 +39,9 @@ class RightSentences:
     def limit(self,
         kind:str, # `common` or `rare`
     )->float: # P(replaced)
-        "What only a share of `ALARMS` reaches"
-        return getattr(self, kind)[round(200*(1-ALARMS[kind]))]
+        "What only a share of `ALARMS` reaches; of rare words never less than of common ones"
+        common, rare = (getattr(self, k)[round(200*(1-share))] for k,share in ALARMS.items())
+        return max(common, rare) if kind=='rare' else common
 
     def rank(self,
         p:float, # P(replaced) of a word
@@ -284,7 +285,7 @@ def max_tokens(
     net:nn.Module, # Network of `transformers` whose recipe is not known
 )->int:
     "Longest input to score"
-    return min(512, getattr(net.config, 'read_length', 512), max_input(net) or 512)
+    return min(512, length_read(net.config) or 512, max_input(net) or 512)
 
 # %% ../../nbs/scoring/41_score.ipynb #1071b7de
 def load_scorer(
@@ -335,7 +336,13 @@ def read_right_sentences(
 )->RightSentences|None: # None: they were not measured
     "What was measured of a discriminator"
     path = (source.path if source.alone else source.run/'discriminator')/_FILE
-    return RightSentences(**json.loads(path.read_text(encoding='utf-8'))) if path.is_file() else None
+    if not path.is_file(): return None
+    found = read_json(path)
+    def fits(o): return isinstance(o, list) and len(o)==201 and all(type(p) in (int, float) and 0<=p<=1 for p in o)
+    if found.keys()==ALARMS.keys() and all(fits(o) and o==sorted(o) for o in found.values()):
+        return RightSentences(**found)
+    raise InputError(f"{path} has not 201 rising probabilities each for {' and '.join(ALARMS)} words; delete it, "
+                     "electra_evaluate measures them again")
 
 # %% ../../nbs/scoring/41_score.ipynb #51a40008
 def sentences_of(
