@@ -20,8 +20,9 @@ def test_muon_moves_the_matrices_of_layers_and_adam_the_rest():
     def updated(opt_func):
         torch.manual_seed(0)
         model = build_networks(preset('tiny', **SMALL))
-        opt, before = opt_func(param_groups(model), 1e-2, 0.), {k: p.detach().clone() for k,p in model.named_parameters()}
-        for i,p in enumerate(model.parameters()): p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
+        before = {k: p.detach().clone() for k,p in model.named_parameters()}
+        for p in model.parameters(): p.grad = torch.randn(p.shape)
+        opt = opt_func(param_groups(model), 1e-2, 0.)
         opt.step()
         return {k: p.detach()-before[k] for k,p in model.named_parameters()}
     muon, adam = updated(ladder.muon_optimizer), updated(electra_optimizer)
