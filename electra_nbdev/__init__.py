@@ -23,37 +23,3 @@ def __getattr__(name):
     raise AttributeError(f"module 'electra_nbdev' has no attribute {name!r}")
 
 def __dir__(): return sorted(['__doc__', '__version__', *FACES, *sum(FACES.values(), [])])
-
-def load_fastai():
-    "Import fastai without what torch says about it to its developers"
-    import warnings
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', '.torch.jit', FutureWarning)
-        import fastai.learner
-
-def tell_parameters(
-    names:dict, # {name: function or class}, as a face has them; their `__doc__` changes
-):
-    "Let `help(f)` and `f?` tell what stands beside the parameters in the source, of methods too"
-    from inspect import isclass, isfunction, ismethod
-    bases = [c for o in names.values() if isclass(o) for c in o.__mro__ if _is_ours(c)]
-    methods = [getattr(c, name) for c in bases for name in vars(c) if name[0]!='_']
-    functions = [getattr(o, '__func__', o) for o in (*names.values(), *methods) if isfunction(o) or ismethod(o)]
-    for o in dict.fromkeys([*bases, *functions]):
-        if _is_ours(o) and (lines := _parameters(o)) and lines not in (o.__doc__ or ''):
-            o.__doc__ = f"{o.__doc__ or ''}\n\n{lines}"
-
-def _is_ours(o): return o.__module__.startswith('electra_nbdev.')
-
-def _parameters(o):
-    "Lines for the parameters of a function or class, and for what it returns"
-    from inspect import isclass, signature
-    from fastcore.docments import docments
-    parts = [c for c in reversed(o.__mro__) if _is_ours(c)] if isclass(o) else [o] # a dataclass has fields of its bases
-    found = [docments(part, returns=not isclass(o), args_kwargs=True) for part in parts]
-    told = {k: ' '.join(v.split()) for d in found for k,v in d.items() if v}
-    own = {k: told[k] for k in signature(o).parameters if k in told}
-    width = max(map(len, own), default=0)
-    lines = ['Parameters:', *(f'    {k:<{width}}  {v}' for k,v in own.items()), ''] if own else []
-    if 'return' in told: lines.append(f"Returns: {told['return']}")
-    return '\n'.join(lines).rstrip()

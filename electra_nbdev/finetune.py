@@ -14,7 +14,7 @@ __all__ = ['FinetuneHParams', 'finetune_preset', 'settle_recipe', 'register', 'T
            'TagExample', 'TagTask', 'TagPrediction', 'tag_task', 'chunk_task', 'InputError']
 
 # %% ../nbs/39_finetune.ipynb #c0ffee31
-from . import load_fastai, tell_parameters
+from .engine.command import load_fastai, tell_parameters
 
 load_fastai()
 

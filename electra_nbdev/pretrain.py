@@ -15,7 +15,7 @@ __all__ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', '
            'plot_history', 'run_pretraining', 'join_processes', 'InputError', 'Path', 'partial', 'replace']
 
 # %% ../nbs/29_pretrain.ipynb #c0ffee21
-from . import load_fastai, tell_parameters
+from .engine.command import load_fastai, tell_parameters
 
 load_fastai()
 

@@ -12,7 +12,7 @@ __all__ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'rea
            'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
 
 # %% ../nbs/46_score.ipynb #c0ffee41
-from . import load_fastai, tell_parameters
+from .engine.command import load_fastai, tell_parameters
 
 load_fastai()
 

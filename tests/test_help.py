@@ -7,6 +7,7 @@ from fastcore.docments import docments
 from IPython.core.oinspect import Inspector
 
 import electra_nbdev
+from electra_nbdev.engine.command import tell_parameters
 from electra_nbdev.data.examples import DataRequest
 from electra_nbdev.networks.folder import ModelFolder
 
@@ -50,7 +51,7 @@ def test_the_first_line_stays_and_nothing_is_told_twice():
     f = electra_nbdev.electra_learner
     once = f.__doc__
     assert '\n' not in once.split('\n\nParameters:')[0]
-    electra_nbdev.tell_parameters(dict(f=f, nothing=1))
+    tell_parameters(dict(f=f, nothing=1))
     assert f.__doc__==once
 
 def test_no_page_with_definitions_loads_a_face():

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/command.html.md"""
 
 # %% auto #0
 __all__ = ['CONTINUES', 'BEGINS_ANEW', 'Required', 'SomeNames', 'Several', 'SPINS', 'LOGGERS', 'command', 'as_flags', 'umbrella',
-           'check_loggers', 'objective_file', 'ranged', 'fits', 'check_field', 'check_fields', 'known_hparams',
-           'list_fields']
+           'tell_parameters', 'load_fastai', 'check_loggers', 'objective_file', 'ranged', 'fits', 'check_field',
+           'check_fields', 'known_hparams', 'list_fields']
 
 # %% ../../nbs/engine/98_command.ipynb #16e2d24c
 import glob, json, os, re, sys, time, warnings
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import field, fields
 from functools import partial, wraps
 from importlib.util import find_spec
-from inspect import currentframe, signature
+from inspect import currentframe, isclass, isfunction, ismethod, signature
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
@@ -301,6 +301,38 @@ def umbrella(
     else:
         sys.argv = [f'{name} {word}', *rest]
         commands[word].typed()
+
+# %% ../../nbs/engine/98_command.ipynb #7c1f0c03
+def tell_parameters(
+    names:dict, # {name: function or class}, as a face has them; their `__doc__` changes
+):
+    "Let `help(f)` and `f?` tell what stands beside the parameters in the source, of methods too"
+    bases = [c for o in names.values() if isclass(o) for c in o.__mro__ if _is_ours(c)]
+    methods = [getattr(c, name) for c in bases for name in vars(c) if name[0]!='_']
+    functions = [getattr(o, '__func__', o) for o in (*names.values(), *methods) if isfunction(o) or ismethod(o)]
+    for o in dict.fromkeys([*bases, *functions]):
+        if _is_ours(o) and (lines := _parameters(o)) and lines not in (o.__doc__ or ''):
+            o.__doc__ = f"{o.__doc__ or ''}\n\n{lines}"
+
+def _is_ours(o): return o.__module__.startswith('electra_nbdev.')
+
+def _parameters(o):
+    "Lines for the parameters of a function or class, and for what it returns"
+    parts = [c for c in reversed(o.__mro__) if _is_ours(c)] if isclass(o) else [o] # a dataclass has fields of its bases
+    found = [docments(part, returns=not isclass(o), args_kwargs=True) for part in parts]
+    told = {k: ' '.join(v.split()) for d in found for k,v in d.items() if v}
+    own = {k: told[k] for k in signature(o).parameters if k in told}
+    width = max(map(len, own), default=0)
+    lines = ['Parameters:', *(f'    {k:<{width}}  {v}' for k,v in own.items()), ''] if own else []
+    if 'return' in told: lines.append(f"Returns: {told['return']}")
+    return '\n'.join(lines).rstrip()
+
+# %% ../../nbs/engine/98_command.ipynb #7c1f0c05
+def load_fastai():
+    "Import fastai without what torch says about it to its developers"
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', '.torch.jit', FutureWarning)
+        import fastai.learner # takes seconds, which a command's `--help` does not need
 
 # %% ../../nbs/engine/98_command.ipynb #80a8347f
 LOGGERS = ['tensorboard', 'wandb'] # fastai's, by their packages
