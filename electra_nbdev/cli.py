@@ -28,6 +28,7 @@ from .networks.folder import ModelFolder
 from .networks.hparams import ELSEWHERE, PretrainHParams
 from .networks.recipe import given_hparams, load_hparams, preset, shorter_than_examples, with_flags
 from .pretraining.request import PretrainRequest, evaluate_run
+from .scoring.request import JOBS, ScoreRequest, goes_with
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
 @command(places='corpus')
@@ -200,6 +201,7 @@ def _measure_right_sentences(run, data, device):
 
 # %% ../nbs/59_cli.ipynb #93be96c3
 @command(places='text pairs surprisal nbest weights model vocab device', stdin='text pairs surprisal nbest choices',
+         few=' '.join([*JOBS, 'model']), jobs={o: goes_with(o) for o in JOBS},
          less='use --device cpu, or give shorter lines')
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
@@ -207,8 +209,8 @@ def electra_score(
     pairs:str=None, # Minimal pairs (.csv with good and bad, BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
-    choices:str=None, # A text with a blank, written ___, or a .jsonl file of such texts; default --by: generator
-    candidates:SomeNames=None, # With --choices and a text: what may stand in the blank
+    choices:str=None, # A text with a blank ___: words for it, or the best of --candidates; or a .jsonl of texts
+    candidates:SomeNames=None, # With --choices and a text: what may stand in the blank (default: any word)
     model:SomeNames=None, # Run, model, hf:name; --pairs several (default electric-baby; --show, --choices electra-baby)
     by:SomeNames=None, # towers, energies (68 % of BLiMP), p-replaced (electra-baby 61 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
@@ -221,7 +223,6 @@ def electra_score(
     per:str=None, # With --surprisal: word (default), token or sentence; with --pairs: phenomenon, set or a column
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
-    from electra_nbdev.scoring.request import ScoreRequest
     asked = ScoreRequest(show, text, pairs, nbest, weights, choices, candidates, model, by, vocab, out, color, device,
                          surprisal, context, unit, per)
     return asked.settle().run()

@@ -8,8 +8,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/score.html.md"""
 __all__ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'read_weights', 'TunedWeights', 'load_scorer',
            'Scorer', 'score_tokens', 'TokenScores', 'show_scores', 'load_likelihood', 'Likelihood',
            'pseudo_log_likelihood', 'surprisal', 'score_text', 'score_surprisal', 'score_pairs', 'accuracies',
-           'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'choose',
-           'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
+           'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'likely_words',
+           'choose', 'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
 
 # %% ../nbs/46_score.ipynb #c0ffee41
 from .engine.command import load_fastai, tell_parameters
@@ -21,8 +21,8 @@ from .engine.files import InputError
 from .scoring.likelihood import (Likelihood, load_likelihood, pseudo_log_likelihood, score_surprisal,
                                               score_text, surprisal)
 from .scoring.ranking import (accuracies, apply_weights, choice_accuracy, choose, compare_on_pairs,
-                                           difference, load_chooser, plot_accuracies, rank_choices, rerank_report,
-                                           score_nbest, score_pairs)
+                                           difference, likely_words, load_chooser, plot_accuracies, rank_choices,
+                                           rerank_report, score_nbest, score_pairs)
 from .scoring.request import ScoreRequest
 from .scoring.score import Scorer, TokenScores, load_scorer, score_tokens, show_scores
 from .scoring.score_files import (NBest, TextFile, TunedWeights, read_choices, read_nbest, read_pairs,
@@ -32,7 +32,7 @@ from .scoring.score_files import (NBest, TextFile, TunedWeights, read_choices, r
 _all_ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'read_weights', 'TunedWeights',
          'load_scorer', 'Scorer', 'score_tokens', 'TokenScores', 'show_scores', 'load_likelihood', 'Likelihood',
          'pseudo_log_likelihood', 'surprisal', 'score_text', 'score_surprisal', 'score_pairs', 'accuracies',
-         'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'choose',
+         'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'likely_words', 'choose',
          'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
 
 # %% ../nbs/46_score.ipynb #c0ffee42

@@ -448,6 +448,22 @@ def test_help_and_version_need_no_torch(home, name):
     assert short.startswith('usage') and flags(short)<=flags(long)
     if name=='pretrain': assert len(flags(short))==12 and '--carry-optimizer' in flags(long)-flags(short)
 
+JOBS = dict(show='color', text='by out', pairs='per by out', nbest='weights by out', choices='candidates by out',
+            surprisal='context unit per by out')
+
+@pytest.mark.parametrize('job', JOBS)
+def test_each_job_of_scoring_has_a_help_of_its_flags(home, job):
+    said = alone(f'electra_score --{job} --help', home)
+    shown = {o.split()[0] for o in said.out.splitlines() if o.startswith('  --')}
+    always = {f'--{o}' for o in (job, *'model vocab device version help-all'.split())}
+    assert said.code==0 and shown==always | {f'--{o}' for o in JOBS[job].split()}, said.out
+
+def test_the_help_of_scoring_lists_its_jobs(home):
+    said = alone('electra_score --help', home).out
+    shown = {o.split()[0] for o in said.splitlines() if o.startswith('  --')}
+    assert shown=={f'--{o}' for o in (*JOBS, 'model', 'version', 'help-all')}
+    assert 'the flags of one job: electra_score --show --help' in said
+
 @pytest.mark.parametrize('name,word', [('pretrain', 'mask_prob '), ('plan', 'mask_prob '), ('convert', 'mask_prob '),
                                        ('finetune', 'layerwise_lr_decay ')])
 def test_hyper_parameters_are_listed(home, name, word):

@@ -21,7 +21,7 @@ from electra_nbdev.method.electra import ReplaceTokens
 from electra_nbdev.method.objective import ObjectiveStep
 from electra_nbdev.method.masking import MaskTokens
 from electra_nbdev.networks.build import build_networks, complete_state, load_networks, load_newest, load_weights
-from electra_nbdev.networks.recipe import preset, save_hparams, with_steps
+from electra_nbdev.networks.recipe import PretrainHParams, preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids
@@ -629,3 +629,20 @@ def test_a_run_of_another_body_is_no_beginning(made, tmp_path):
 
 def test_only_to_evaluate_is_another_command():
     with pytest.raises(InputError, match='electra_evaluate'): preset('tiny', do_train=False, do_eval=True)
+
+def test_a_preset_is_for_the_examples_that_it_meets(made, tmp_path):
+    "What its user named stays, and is refused where examples have another; a recipe made otherwise is as it is"
+    d, _ = made
+    train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
+    size, length = train.recipe['vocab_size'], train.recipe['max_length']
+    hp = preset('tiny', num_train_steps=4, num_eval_steps=1, model_hparam_overrides=dict(hidden_size=32))
+    assert (hp.vocab_size, hp.num_warmup_steps)==(4000, 1)!=(size, 300) # warmup belongs to the steps
+    learn = electra_learner(pretrain_dls(train, held, hp, 'cpu'), hp)
+    assert (learn.hp.vocab_size, learn.hp.max_seq_length, learn.hp.num_train_steps)==(size, length, 4)
+    run = run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu')
+    assert (run.hp.vocab_size, run.hp.max_seq_length, run.n_updates)==(size, length, 4)
+    assert run_pretraining(d/'examples', tmp_path/'run', hp, device='cpu').n_updates==4 # it goes on, finished
+    for wrong in (preset('tiny', vocab_size=4000), replace(hp, seed=1), PretrainHParams()):
+        with pytest.raises(InputError, match='have vocab_size'): pretrain_dls(train, held, wrong, 'cpu')
+        with pytest.raises(InputError, match='have vocab_size'): run_pretraining(d/'examples', tmp_path/'no', wrong)
+    assert not (tmp_path/'no').exists()

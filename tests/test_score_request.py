@@ -65,3 +65,13 @@ def test_a_conversion_is_refused(name, home, monkeypatch):
     monkeypatch.chdir(home)
     with pytest.raises(InputError, match=why): electra_convert(**dict(src='electric', out='c') | asked)
     assert not list(home.glob('c*.npz')) and not (home/'c').exists()
+
+def test_an_open_blank_needs_a_generator():
+    job = ScoreRequest(choices='the ___ sat.').settle()
+    assert job.ways==[('generator',)] and job.rows is None and not job.candidates
+    with pytest.raises(InputError, match='electric has no generator to fill a blank by; give `candidates`'):
+        ScoreRequest(choices='the ___ sat.', model='electric').settle()
+    with pytest.raises(InputError, match='`by` for electra-baby'):
+        ScoreRequest(choices='the ___ sat.', by='p-replaced').settle()
+    with pytest.raises(InputError, match='for a file of texts'):
+        ScoreRequest(choices='the ___ sat.', out='rows.jsonl').settle()

@@ -39,6 +39,7 @@ def command(
     f=None, # Function with docments
     *,
     few:str='', # Names of the arguments that `--help` shows, where `--help-all` shows the rest; empty: all
+    jobs:dict={}, # {argument that asks for a job: names of those that go with it}; its `--help` shows them
     renamed:dict={}, # {former name of an argument: its name}; both are taken
     recipe=None, # Dataclass whose fields are flags too, and arguments of the function by name (`**kwargs`)
     short:dict={}, # {short name of a field: its name}; both are taken
@@ -49,11 +50,11 @@ def command(
 ): # The function; as a program, its command line
     "A function that is a command line where a script calls it without arguments"
     if f is None:
-        return partial(command, few=few, renamed=renamed, recipe=recipe, short=short, places=places, stdin=stdin,
-                       less=less, again=again)
+        return partial(command, few=few, jobs=jobs, renamed=renamed, recipe=recipe, short=short, places=places,
+                       stdin=stdin, less=less, again=again)
     how = places.split(), stdin.split(), less, again
     def typed():
-        found, flags = _parsed(f, few.split(), renamed, recipe, short)
+        found, flags = _parsed(f, few.split(), renamed, recipe, short, jobs)
         with set_ctx(_cli_func, f): _in_terminal(f, (), found, *how, flags)
     @wraps(f)
     def cmd(*args, **kwargs):
@@ -117,20 +118,21 @@ def _told(f, error, flags):
     return told + (' --hparams help lists all' if listed else '')
 
 # %% ../../nbs/engine/98_command.ipynb #886c61c1
-def _parsed(f, few, renamed, recipe=None, short={}):
+def _parsed(f, few, renamed, recipe=None, short={}, jobs={}):
     "What the command line says, and by which flags it names hyper-parameters"
     parser, argv, own = anno_parser(f), [_by_new_name(o, renamed) for o in sys.argv[1:]], _own(f)
-    shown = '--help-all' in argv or not few
+    shown = _shown(f, few, jobs, argv)
     for o in parser._actions:
         o.help = re.sub(r' [(]default: (False|[(][)])[)]$', '', o.help)
-        if not shown and o.dest not in ('help', *few): o.help = SUPPRESS
+        if o.dest not in ('help', *shown): o.help = SUPPRESS
+    if jobs: parser.epilog = f'the flags of one job: {parser.prog} {_flag(next(iter(jobs)))} --help'
     about = 'show all flags, those of hyper-parameters too' if recipe else 'show all flags' if few else SUPPRESS
     parser.add_argument('--help-all', action='help', help=about)
     version = resolve_name('electra_nbdev:__version__') # of what runs, installed or not
     parser.add_argument('--version', action='version', version=f'electra_nbdev {version}', help='show the version')
     hyper = [o for o in fields(recipe) if o.name not in (*own, *renamed)] if recipe else []
     if recipe: _add_fields(parser, recipe, hyper, short, '--help-all' in argv)
-    found, rest = parser.parse_known_args(argv)
+    found, rest = parser.parse_known_args([o for o in argv if o in _HELPS] or argv)
     if rest: parser.exit(2, f'{f.__name__}: {_unknown(rest[0], own, [*(o.name for o in hyper), *short])}\n')
     found = vars(found)
     typed = {o.name: found[o.name] for o in hyper if o.name in found}
@@ -171,6 +173,15 @@ def _unknown(arg, own, hyper):
     if hyper: how = ' A hyper-parameter is a flag too: --help-all lists them'
     else: how = """ A hyper-parameter is given as --hparams '{"name": value}'""" if 'hparams' in own else ''
     return f"there is no flag --{name}.{meant}{how}"
+
+_HELPS = '-h', '--help', '--help-all' # Beside them the flag of a job needs no value
+
+def _shown(f, few, jobs, argv):
+    "Names of the arguments that the help shows"
+    if '--help-all' in argv: return _own(f)
+    typed = {o.partition('=')[0] for o in argv}
+    asked = [o for o in jobs if _flag(o) in typed]
+    return [k for o in asked for k in (o, *jobs[o])] or few or _own(f)
 
 def _by_new_name(arg, renamed):
     "An argument of a command line, a former flag under its name of today"

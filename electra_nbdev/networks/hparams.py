@@ -102,6 +102,8 @@ ELSEWHERE = dict(use_tpu=(False, _TPU), num_tpu_cores=(1, _TPU),
 @dataclass(frozen=True)
 class PretrainHParams(_Batches, _Networks, _Optimisation, _Objective):
     "The whole recipe of a pre-training run; official names and defaults (configure_pretraining.py)"
+    given = None # Names that `preset` was given; None for a recipe that was made otherwise
+
     def __post_init__(self):
         check_fields(self)
         _check_recipe(self)

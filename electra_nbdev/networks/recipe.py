@@ -57,8 +57,10 @@ def preset(
     /, # so that even a hyper-parameter called `name` is refused by name
     **overrides, # Hyper-parameters to change
 )->PretrainHParams:
-    "The recipe of the paper for a size, with `overrides` on top"
-    return PretrainHParams(**recipe_values(name, overrides))
+    "The recipe of the paper for a size, with `overrides` on top; the examples decide about vocabulary and length"
+    hp = PretrainHParams(**recipe_values(name, overrides))
+    object.__setattr__(hp, 'given', frozenset(overrides))
+    return hp
 
 # %% ../../nbs/networks/16_recipe.ipynb #2bcc9dfc
 _DEFAULTS = asdict(PretrainHParams())
@@ -79,9 +81,10 @@ def recipe_values(
 )->dict: # {name: value} of all hyper-parameters
     "The values of a recipe, which `PretrainHParams` checks against each other"
     check_choice('preset', name, PRESETS)
-    given, implied = known_values(overrides), {}
+    given, base, implied = known_values(overrides), PRESETS[name], {}
+    n, steps = given.get('max_seq_length'), given.get('num_train_steps')
+    if steps: implied |= for_steps(base, steps)
     if given.get('debug'): implied |= _DEBUG
-    base, n = PRESETS[name], given.get('max_seq_length')
     if 'length_schedule' in base and n: implied |= _of_length(base, n)
     if given.get('electra_objective') is False and not given.get('electric_objective'): implied['unigram_noise'] = 0.
     if given.get('electric_objective') or given.get('two_tower_generator'): implied |= _TOWERS
@@ -139,6 +142,7 @@ def for_examples(
     values:dict, # {name: value} of a recipe
     made_of:dict, # What examples were made of, as `data.json` tells
     given=(), # Names of the hyper-parameters that the user has set
+    quiet:bool=False, # Print nothing
 )->dict: # {name: value} of what changes
     "What is another for these examples: vocabulary and length, unless the user set them; it is printed"
     size, n = made_of.get('vocab_size'), made_of.get('max_length')
@@ -149,7 +153,7 @@ def for_examples(
     change = {k: change[k] for k,v in values.items() if k in change and change[k]!=v}
     shown = lambda k: k!='length_schedule' or made_of.get('pack') # else `minutes` may shorten it
     told = [f'{k} {v}' for k,v in change.items() if shown(k)]
-    if told: print('From the examples:', ', '.join(told), flush=True)
+    if told and not quiet: print('From the examples:', ', '.join(told), flush=True)
     return change
 
 # %% ../../nbs/networks/16_recipe.ipynb #9b677026
@@ -408,5 +412,5 @@ def differences(
     b:PretrainHParams, # Recipe that is asked for
 )->dict: # {name: (value in a, value in b)}
     "Where two recipes differ"
-    asked = vars(b)
-    return {k: (v, asked[k]) for k,v in vars(a).items() if v!=asked[k]}
+    asked = asdict(b)
+    return {k: (v, asked[k]) for k,v in asdict(a).items() if v!=asked[k]}

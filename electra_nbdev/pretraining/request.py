@@ -9,7 +9,7 @@ __all__ = ['LENGTH', 'FREE', 'SPECIAL', 'PretrainRequest', 'name_of', 'RunFacts'
            'run_pretraining', 'continue_pretraining', 'evaluate_run']
 
 # %% ../../nbs/pretraining/28_request.ipynb #757d22c1
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fastcore.basics import patch
@@ -240,7 +240,7 @@ def recipe(self:PretrainRequest,
     examples, # `ExampleFacts`; None: the embedded sample
 )->dict: # {name: value}
     "The values of the recipe that is asked for"
-    if self.is_complete: return vars(self.hparams)
+    if self.is_complete: return self._suited(examples)
     given, own = given_hparams(said, seed=self.seed), None if self.preset or self.body else there
     if own: values = own.values | known_values(given)
     elif origin: values = origin.values(self.preset, given)
@@ -253,6 +253,14 @@ def recipe(self:PretrainRequest,
     if steps is None or own and steps==own.values['num_train_steps']: return values
     change = (for_restart if origin else for_steps)(values, steps)
     return values | {k: v for k,v in change.items() if k=='num_train_steps' or k not in said}
+
+# %% ../../nbs/pretraining/28_request.ipynb #c5f15717
+@patch
+def _suited(self:PretrainRequest, examples):
+    "The values of a recipe that was passed whole; of a preset the examples decide what its user did not give"
+    values, given = asdict(self.hparams), self.hparams.given
+    if examples and given is not None: values |= for_examples(values, examples.recipe, given)
+    return values
 
 # %% ../../nbs/pretraining/28_request.ipynb #56803c10
 @patch
@@ -309,7 +317,8 @@ def settle(self:PretrainRequest)->PretrainJob:
         there.check_objective(name)
         there.check_examples(examples)
     origin, init = self.begin(there)
-    given, values = tuple(said) or tuple(self.given), self.recipe(said, there, origin, examples)
+    given = tuple(said or self.given or (self.is_complete and self.hparams.given) or ())
+    values = self.recipe(said, there, origin, examples)
     if there: values = there.continued(values, given, self.minutes is not None, self.extend)
     hp = PretrainHParams(**values)
     if examples: examples.check(values)

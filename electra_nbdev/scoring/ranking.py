@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/ranking.html.md"""
 # %% auto #0
 __all__ = ['TIE', 'Z', 'FOLDS', 'score_pairs', 'wilson', 'accuracies', 'told_ties', 'difference', 'compared', 'plot_accuracies',
            'told_differences', 'compare_on_pairs', 'rank_choices', 'masked_scores', 'load_chooser', 'fill_blank',
-           'choice_scores', 'choose', 'choice_accuracy', 'print_choices', 'rerank', 'model_digest', 'score_nbest',
-           'apply_weights', 'rerank_report']
+           'choice_scores', 'likely_words', 'choose', 'choice_accuracy', 'print_choices', 'rerank', 'model_digest',
+           'score_nbest', 'apply_weights', 'rerank_report']
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8dbf2c8b
 import json, math
@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, spearmanr
 from torch import Tensor, nn
 
-from ..data.tokenizer import fingerprint, text_backend
+from ..data.tokenizer import fingerprint, text_backend, word_starts
 from ..engine.files import InputError, atomic_file, atomic_write, check_choice, digest_of
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..networks.folder import ModelFolder
@@ -297,6 +297,35 @@ def choice_scores(
     words = [[0 if o else -1 for o in wanted] for _,wanted in rows]
     found = window_scores(model, [ids for ids,_ in rows], words, [(i, 0) for i in range(len(rows))], size, bs)
     return [fmean(x for x,o in zip(found[i,0], wanted) if o) for i,(_,wanted) in enumerate(rows)]
+
+# %% ../../nbs/scoring/44_ranking.ipynb #52d56303
+@torch.no_grad()
+def likely_words(
+    model:Likelihood, # From `load_chooser`, by `generator`
+    text:str, # With one blank
+    n:int=10, # Words
+)->list: # (word, probability) pairs, the best first
+    "What a generator expects in the blank of a text, of the words that are one token"
+    tok, (before, after), special = model.tokenizer, model.frame, {*model.tokenizer.all_special_ids}
+    begins = [i for i,o in enumerate(word_starts(tok)) if o and i not in special]
+    ids, at = _blank_of(tok, text, begins, model.max_length-len(before)-len(after))
+    row = torch.tensor([[*before, *ids[:at], tok.mask_token_id, *ids[at+1:], *after]], device=model.device)
+    hidden = hidden_states(model.network, row, None, torch.zeros_like(row))
+    probs = masked_logits(model.network, hidden, row.new_tensor([[len(before)+at]]))[0,0].float().softmax(-1)
+    best = probs[begins].topk(min(n, len(begins)))
+    return [(tok.decode([begins[i]]).strip(), p) for p,i in zip(best.values.tolist(), best.indices.tolist())]
+
+# %% ../../nbs/scoring/44_ranking.ipynb #52d56304
+def _blank_of(tok, text, begins, size):
+    "Token ids of a text with one token in its blank, and the place of that token; it has to be a word of its own"
+    known = {*begins}
+    letter = next(o for o in (tok.decode([i]).strip() for i in begins) if len(o)==1 and o.isalpha())
+    ids, wanted = fill_blank(tok, text, letter, size)
+    at, end = wanted.index(True), BLANK.search(text).end()
+    goes_on = at+1<len(ids) and ids[at+1] not in known and text[end:end+1].isalnum()
+    if ids[at] not in known or goes_on:
+        raise InputError(f"the blank of {text[:60]!r} has letters beside it; put a space there, or give `candidates`")
+    return ids, at
 
 # %% ../../nbs/scoring/44_ranking.ipynb #a610553a
 def choose(
