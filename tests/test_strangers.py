@@ -173,6 +173,12 @@ def test_standard_input_is_read_where_a_file_is(tmp_path):
     said = said_of('electra_score --pairs - --model electric --device cpu --per kind',
                    OWN['pairs.tsv'] + ''.join(f'{b}\tc\t{a}\n' for a,b in RIGHT*2), tmp_path)
     assert 'all pairs' in said and '\na ' in said, said
+    said = said_of('electra_score --pairs - --model electric --device cpu', OWN['pairs.csv'], tmp_path)
+    assert 'all pairs' in said, said
+    said = said_of('electra_score --text - --model electric --device cpu', 'id,text\n7,the cat\n', tmp_path)
+    assert said.count('\t')==1 and 'the cat' in said, said
+    said = said_of('electra_score --text - --model electric --device cpu', 'Hello, world\nGoodbye, world\n', tmp_path)
+    assert said.count('\t')==2, said
     said = said_of('electra_score --text - --model electric', '', tmp_path)
     assert 'standard input is empty' in said, said
     said = said_of('electra_score --nbest - --model electric', 'the cat\nthe dog\n', tmp_path)

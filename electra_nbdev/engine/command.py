@@ -214,14 +214,16 @@ def _expanded(given, places):
     return given | {o: whole(given[o]) for o in (*places, 'out') if given.get(o)}
 
 # %% ../../nbs/engine/98_command.ipynb #5e6b0d8a
+_ENDINGS = {'JSON lines': '.jsonl', 'JSON': '.json', 'TSV': '.tsv', 'CSV': '.csv'}
+
 @contextmanager
 def _standard_input(given, names):
-    "Arguments with a file of what comes in in place of `-`: lines of text, JSON lines or a TSV"
+    "Arguments with a file of what comes in in place of `-`: lines of text, JSON lines or a table"
     asked = [o for o in names if given.get(o)=='-']
     if not asked: yield given; return
     raw = sys.stdin.buffer.read()
     if not raw.strip(): raise InputError("standard input is empty; it has to have lines")
-    ending = {'JSON lines': '.jsonl', 'JSON': '.json', 'TSV': '.tsv'}.get(looks_like(raw[:2**16]), '.txt')
+    ending = _ENDINGS.get(looks_like(raw[:2**16], rows=2), '.txt')
     with TemporaryDirectory() as folder:
         path = Path(folder, f'stdin{ending}')
         path.write_bytes(raw)

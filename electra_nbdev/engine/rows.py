@@ -314,6 +314,7 @@ _BINARY = {b'PAR1': 'Parquet', b'ARROW1': 'Arrow', b'PK\x03\x04': 'a zip archive
 
 def looks_like(
     head:bytes, # The beginning of a text, some kilobytes
+    rows:int=5, # That make a table; of fewer no cell may begin with a space, as after a comma in prose
 )->str: # Empty for prose
     "What a text is, if plainly no prose"
     for magic,name in _BINARY.items():
@@ -324,18 +325,19 @@ def looks_like(
     if re.match(r'\[\s*[{\["]', text): return 'JSON'
     if re.match(r'(?i)<(!doctype html|html|head|body)\b', text): return 'HTML'
     if re.match(r'<(\?xml|\w+( [\w:-]+="[^"]*")*>)', text): return 'XML'
-    return next((o.upper() for o in ('tsv', 'csv') if _is_table(text, TABLES[o])), '')
+    return next((o.upper() for o in ('tsv', 'csv') if _is_table(text, TABLES[o], rows)), '')
 
 def _is_json(line):
     try: return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError): return False
 
 # %% ../../nbs/engine/90_rows.ipynb #7607f50a
-def _is_table(text, how):
+def _is_table(text, how, least):
     "Whether a text is a table, with a header or with quoted fields"
     rows = _first_rows(text, how)
     if not rows: return False
     enough = len(rows)>=5 or len(rows)>1 and any('\n' in o for row in rows for o in row)
+    enough |= len(rows)>=least and not any(o.startswith(' ') for row in rows for o in row)
     named = text.startswith('"') or all(re.fullmatch(r'[\w -]+', o.strip()) for o in rows[0])
     return enough and named and len(rows[0])>1 and len({*map(len, rows)})==1
 
