@@ -8,13 +8,13 @@ from importlib import import_module
 
 FACES = dict(
     pretrain="""train_vocab load_tokenizer build_examples load_examples sample_examples pretrain_dls preset
-        PretrainHParams electra_learner run_pretraining ReplacedTokenDetection MaskedLanguageModel
+        PretrainHParams PretrainRequest electra_learner run_pretraining ReplacedTokenDetection MaskedLanguageModel
         NoiseContrastiveEstimation MaskTokens ReplaceTokens LinearWarmupDecay load_networks""".split(),
     finetune="""FinetuneHParams FinetuneRequest PredictRequest Task TextTask text_task glue_task qa_task tag_task
         TextTaskDataLoaders electra_classifier finetune_learner run_trials finetune_tasks load_finetuned
         predict_file""".split(),
     score="""Scorer load_scorer show_scores load_likelihood pseudo_log_likelihood surprisal read_pairs score_pairs
-        accuracies load_chooser rank_choices ScoreRequest""".split()) # {module: its main names}
+        accuracies load_chooser rank_choices likely_words ScoreRequest""".split()) # {module: its main names}
 
 def __getattr__(name):
     if name in FACES: return import_module(f'electra_nbdev.{name}')

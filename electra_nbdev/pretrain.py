@@ -12,7 +12,7 @@ __all__ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', '
            'step_loss', 'objective_of', 'build_networks', 'load_networks', 'save_networks', 'electra_optimizer',
            'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'PretrainHParams', 'preset', 'resolve_hparams',
            'load_hparams', 'match_examples', 'electra_learner', 'ElectraLearner', 'HeldOutMetrics', 'read_history',
-           'plot_history', 'run_pretraining', 'join_processes', 'InputError', 'Path', 'partial', 'replace']
+           'plot_history', 'run_pretraining', 'PretrainRequest', 'join_processes', 'InputError']
 
 # %% ../nbs/29_pretrain.ipynb #c0ffee21
 from .engine.command import load_fastai, tell_parameters
@@ -20,10 +20,6 @@ from .engine.command import load_fastai, tell_parameters
 load_fastai()
 
 # %% ../nbs/29_pretrain.ipynb #25296fa1
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-
 from .data.batches import NumberedExamples, PretrainDataLoaders, SetEpoch
 from .data.examples import build_examples, load_examples
 from .data.text import sample_corpus
@@ -42,7 +38,7 @@ from .pretraining.learner import (ElectraLearner, electra_learner, match_example
 from .pretraining.monitor import plot_history, read_history
 from .networks.build import build_networks, load_networks, objective_of, save_networks
 from .networks.recipe import PretrainHParams, load_hparams, preset, resolve_hparams
-from .pretraining.request import run_pretraining
+from .pretraining.request import PretrainRequest, run_pretraining
 
 # %% ../nbs/29_pretrain.ipynb #6029bb45
 _all_ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',
@@ -52,8 +48,8 @@ _all_ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'lo
          'NoiseContrast', 'step_loss', 'objective_of', 'build_networks', 'load_networks', 'save_networks',
          'electra_optimizer', 'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'PretrainHParams', 'preset',
          'resolve_hparams', 'load_hparams', 'match_examples', 'electra_learner', 'ElectraLearner',
-         'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining', 'join_processes', 'InputError',
-         'Path', 'partial', 'replace']
+         'HeldOutMetrics', 'read_history', 'plot_history', 'run_pretraining', 'PretrainRequest',
+         'join_processes', 'InputError']
 
 # %% ../nbs/29_pretrain.ipynb #c0ffee22
 tell_parameters(globals())

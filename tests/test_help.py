@@ -39,6 +39,12 @@ def test_help_tells_every_parameter_with_its_comment(face):
     named = [o for o in public(face) if inspect.isfunction(o) and '.' not in o.__qualname__]
     assert not [(o.__name__, k) for o in named for k in inspect.signature(o).parameters if k not in comments(o)]
 
+@pytest.mark.parametrize('face', electra_nbdev.FACES)
+def test_a_face_exports_names_of_this_package_alone(face):
+    module = importlib.import_module(f'electra_nbdev.{face}')
+    ours = {name: getattr(module, name).__module__.split('.')[0] for name in module.__all__}
+    assert {*ours.values()}=={'electra_nbdev'}, ours
+
 def test_help_of_a_terminal_and_of_jupyter():
     scheme = dict(theme_name='nocolor') if IPython.version_info[0]>8 else {}
     line = 'hp  '
@@ -97,3 +103,11 @@ def test_examples_and_jobs_print_what_they_are(tmp_path):
     assert repr(asked.settle())==f'DataJob: examples in {tmp_path}/out, complete'
     job = electra_nbdev.ScoreRequest(text=str(text)).settle()
     assert repr(job)==f'TextJob: {text} by electric-baby'
+    asked = electra_nbdev.PretrainRequest(tmp_path/'out', tmp_path/'run', steps=2000)
+    assert repr(asked)==f"PretrainRequest(data={tmp_path/'out'!r}, out={tmp_path/'run'!r}, steps=2000)"
+    assert repr(asked.settle())==f'PretrainJob: a new run in {tmp_path}/run, on {tmp_path}/out'
+    table = tmp_path/'a.csv'
+    table.write_text('text,label\nthe cat,x\nthe dog,y\na cat,x\na dog,y\n')
+    asked = electra_nbdev.FinetuneRequest(csv=table, out=tmp_path/'tuned', text_column='text', label_column='label')
+    assert repr(asked).startswith('FinetuneRequest(out=') and 'trials' not in repr(asked)
+    assert repr(asked.settle())==f'FinetuneJob: tiny, in {tmp_path}/tuned/a'

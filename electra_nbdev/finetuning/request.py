@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fastcore.basics import patch
 
-from ..engine.files import InputError, atomic_write, check_choice, check_free, check_out
+from ..engine.files import InputError, atomic_write, changed_repr, check_choice, check_free, check_out
 from ..engine.models import check_precision
 from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
@@ -46,6 +46,8 @@ class FinetuneRequest:
     device:str|None=None # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None # `fp32`, `bf16` or `fp16`
     compile:bool=False # Compile the encoder
+
+    def __repr__(self): return changed_repr(self)
 
 # %% ../../nbs/finetuning/35_request.ipynb #cf7f8480
 @patch
@@ -145,6 +147,8 @@ class FinetuneJob:
     together:Path|None # Folder for the results of all networks; None: each has only its own
     hparams:dict # Changes to the recipe
 
+    def __repr__(self): return f"FinetuneJob: {self.asked.model}, in {', '.join(map(str, self.networks))}"
+
 # %% ../../nbs/finetuning/35_request.ipynb #0bc12104
 @patch
 def run(self:FinetuneJob)->list: # `Trials` of each network; of an evaluation {trial: {task: {measure: number}}}
@@ -233,6 +237,8 @@ class PredictRequest:
     device:str|None=None # `cpu`, `cuda` ...; a GPU if there is one
     text:str|None=None # A sentence in place of a file
 
+    def __repr__(self): return changed_repr(self)
+
 # %% ../../nbs/finetuning/35_request.ipynb #fed6fc4a
 @patch
 def settle(self:PredictRequest): # `PredictJob`
@@ -268,6 +274,8 @@ def _rows_of(kind, settings, path, skip_bad):
 class PredictJob(PredictRequest):
     "Predictions that were settled; `model` is the folder with the files of the model"
     rows:list|None=None # Of a table, as `read_table` gives them
+    def __repr__(self): return f"PredictJob: {self.src or repr(self.text)} by {self.model}"
+
     def run(self): # A data frame with a row for each example
         "Predict, and write the file if one was asked for; torch from here on"
         import pandas as pd

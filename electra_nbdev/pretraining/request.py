@@ -15,7 +15,7 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ..engine.command import check_loggers, objective_file
-from ..engine.files import InputError, check_free, file_name
+from ..engine.files import InputError, changed_repr, check_free, file_name
 from ..engine.models import body_of, check_body, check_precision
 from ..networks.folder import ModelFolder
 from ..networks.recipe import (SHORT_RUN, PretrainHParams, check_width, for_examples, for_restart,
@@ -47,6 +47,8 @@ class PretrainRequest:
     given:tuple|list = () # Names of the hyper-parameters of a whole recipe that the user has set
     weights:dict|None = None # What tells networks that `run` is given from others
     passes:float|None = None # Passes over the training examples, in place of `steps`
+
+    def __repr__(self): return changed_repr(self)
 
 # %% ../../nbs/pretraining/28_request.ipynb #e95cdf47
 @patch
@@ -301,6 +303,10 @@ class PretrainJob:
     origin:object # `Origin` of the weights that it begins with; None: new ones
     init:dict # What tells its first weights from others
     given:tuple # Names of the hyper-parameters that the user has set
+
+    def __repr__(self):
+        data = self.examples.path if self.examples else 'the embedded sample'
+        return f"PretrainJob: {'the run goes on' if self.there else 'a new run'} in {self.out}, on {data}"
 
 # %% ../../nbs/pretraining/28_request.ipynb #43498a3f
 @patch
