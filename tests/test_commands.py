@@ -448,7 +448,7 @@ def test_help_and_version_need_no_torch(home, name):
     assert short.startswith('usage') and flags(short)<=flags(long)
     if name=='pretrain': assert len(flags(short))==12 and '--carry-optimizer' in flags(long)-flags(short)
 
-JOBS = dict(show='color', text='by out', pairs='per by out', nbest='weights by out', choices='candidates by out',
+JOBS = dict(show='color', text='per by out', pairs='per by out', nbest='weights by out', choices='candidates by out',
             surprisal='context unit per by out')
 
 @pytest.mark.parametrize('job', JOBS)
@@ -483,6 +483,12 @@ def test_flags_of_before_are_known(home):
     with pytest.raises(ValueError, match='exists already'): cli.electra_convert('tiny', dst=home)
     with pytest.raises(ValueError, match='no column `texts`'):
         cli.electra_finetune(csv=home/'rows.csv', text='texts', label='kind')
+
+def test_a_name_of_the_hub_is_known_by_its_form(home):
+    for name in 'bert-base-uncased', 'google/electra-small-discriminator':
+        said = alone(f'electra_finetune --model {name} --csv rows.csv', home)
+        assert said.code==2 and f'On the Hugging Face hub it is hf:{name}.' in said.err, said.err
+    assert 'hub it is' not in alone('electra_finetune --model runs/mine --csv rows.csv', home).err
 
 @pytest.mark.timing
 @pytest.mark.parametrize('line', ['electra_pretrain --preset tiniest', 'electra_evaluate --run precious',

@@ -2,6 +2,7 @@
 import json, math, shutil, sys
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from zlib import crc32
 
 import numpy as np
@@ -455,6 +456,10 @@ def test_rows_are_written_in_order_or_not_at_all(toy, tmp_path, capsys):
     rows = [json.loads(o) for o in (tmp_path/'out.jsonl').read_text().splitlines()]
     assert [(r['text'], r['score']) for r in rows]==[('The mat.', -3.), ('', None), ('The cat sat.', -6.)]
     assert capsys.readouterr().out.splitlines()==['-3.000\tThe mat.', '\t', '-6.000\tThe cat sat.']
+    score_text(toy, texts, per='token')
+    means = [fmean(r['scores']) if r['scores'] else None for r in rows]
+    assert capsys.readouterr().out.splitlines()==[f'{means[0]:.3f}\tThe mat.', '\t', f'{means[2]:.3f}\tThe cat sat.']
+    assert means[0]!=rows[0]['score']
     (tmp_path/'bad.txt').write_bytes(b'good\n\xff\n')
     texts.path = tmp_path/'bad.txt' # which changed after it was looked through
     with pytest.raises(InputError, match='line 2'): score_text(toy, texts, tmp_path/'bad.jsonl')

@@ -252,6 +252,8 @@ def _check_places(f, given, places):
             known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]
             if flag in ('model', 'run'): known = [o for o in known if os.path.isdir(o)]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
+            if not hint and 'hf:' in takes and re.fullmatch(r'([\w-]+/)?[\w.]+-[\w.-]+', name):
+                hint = f' On the Hugging Face hub it is hf:{name}.'
             raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}",
                              argument=flag, came=name)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import fmean
 
 import pandas as pd
 import torch
@@ -337,13 +338,17 @@ def score_text(
     model:Likelihood, # From `load_likelihood`
     texts:TextFile, # What is scored
     out=None, # JSONL file for the rows; they keep the other columns
+    per:str='text', # `token`: a score is a mean over the tokens of a text, not their sum
 ):
     "Score every text of a file; where no file is asked for, the scores are printed"
+    check_choice('per', per, PARTS['text'])
     kind = 'log-likelihoods' if model.by=='log-likelihood' else 'pseudo-log-likelihoods'
-    if not out: print(f'{kind} in nats, by {model.by} of {model.name}:', file=sys.stderr)
+    each = '' if per=='text' else ' per token'
+    if not out: print(f'{kind} in nats{each}, by {model.by} of {model.name}:', file=sys.stderr)
     with jsonl_rows(out) as write:
         for rows in _portions(texts):
             for (_,_,beside),r in zip(rows, pseudo_log_likelihood(model, [o for _,o,_ in rows])):
+                if per=='token' and r['scores']: r['score'] = fmean(r['scores'])
                 write(beside | r)
                 if not out: print(f"{'' if r['score'] is None else format(r['score'], '.3f')}\t{r['text']}")
 

@@ -44,7 +44,7 @@ class ScoreRequest:
     surprisal:str|None=None # A file of texts: the surprisal of each word
     context:str|None=None # With `surprisal`: what stands before each text, or a file with a line for each
     unit:str|None=None # With `surprisal`: `nats` or `bits`
-    per:str|None=None # With `surprisal`: `word`, `token`, `sentence`; with `pairs`: `phenomenon`, `set`, a column
+    per:str|None=None # `surprisal`: `word`, `token`, `sentence`; `text`: `text`, `token`; `pairs`: `phenomenon`, `set`, a column
 
     def __repr__(self): return changed_repr(self)
 
@@ -67,7 +67,7 @@ def _listed(names): return ', '.join(f'`{o}`' for o in names)
 # %% ../../nbs/scoring/45_request.ipynb #cabc28c5
 _FILES = 'text', 'pairs', 'nbest', 'choices', 'surprisal'
 OPTIONS = dict(weights=['nbest'], candidates=['choices'], context=['surprisal'], unit=['surprisal'],
-               per=['surprisal', 'pairs'], out=_FILES, by=_FILES, color=['show']) # Jobs that each goes with
+               per=['text', 'surprisal', 'pairs'], out=_FILES, by=_FILES, color=['show']) # Jobs that each goes with
 ALWAYS = 'model', 'vocab', 'device' # Go with every job
 
 # %% ../../nbs/scoring/45_request.ipynb #1e726705
@@ -144,12 +144,14 @@ class TextJob(ScoreJob):
     name = 'text'
     def read(self):
         "Look through the file"
+        self.per = self.asked.per or 'text'
+        check_choice('per', self.per, PARTS['text'])
         self.texts = TextFile(self.source, COLUMNS['text'])
 
     def run(self):
         "Write or print a row for each text"
         from electra_nbdev.scoring.likelihood import score_text
-        score_text(next(self.opened()), self.texts, self.out)
+        score_text(next(self.opened()), self.texts, self.out, self.per)
         if self.out: print(f'rows in {self.out}')
 
 # %% ../../nbs/scoring/45_request.ipynb #916edfd8

@@ -205,7 +205,8 @@ def conditions(
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
 COLUMNS = dict(text=('score', 'tokens', 'scores'), # Of the results
                surprisal=('line', 'word', 'start', 'end', 'string', 'tokens', 'surprisal', 'unknown'))
-PARTS = dict(surprisal=('word', 'token', 'sentence'), pairs=('phenomenon', 'set')) # Rows of a table; defaults first
+PARTS = dict(text=('text', 'token'), surprisal=('word', 'token', 'sentence'),
+             pairs=('phenomenon', 'set')) # What a value is for; defaults first
 
 # %% ../../nbs/scoring/40_score_files.ipynb #61c97e55
 class TextFile:
