@@ -106,6 +106,7 @@ PASSAGES = { # passage, with the answer between bars
     'soft hyphen': 'the pro\u00adfessor lives in the city,|paris|.', 'word joiner': 'he lives in\u2060,|paris|.',
     'byte order mark': '\ufeffhe lives in(|paris|).', 'right to left': 'he lives in \u200fparis,|london|.',
     'unknown word': 'he lives in(|paris ☃|).', 'unknown sign': '王先生住在|北龘京|,他喜欢读书。',
+    'twice': '北京人住在|北京|。', 'twice, unknown': '龘龘人住在|龘龘|。', 'twice in a word': 'on-off,|on|-off.',
     'thai marks': 'เขาอยู่ที่|เชียงใหม่|,ที่นี่', 'hindi': 'वह,|दिल्ली|,में रहता है',
     'hebrew points': 'הוא,|שָׁלוֹם|,גר',
     'arabic marks': 'هو,|مُحَمَّد|,هنا',
@@ -131,6 +132,8 @@ def test_an_answer_is_its_own_characters(kind, any_script):
     windows = build_windows([example], any_script, FinetuneHParams(max_seq_length=128))
     first, last = windows.facts[0,3:].tolist()
     assert windows.text_of(0, first, last)==answer
+    located = windows.located(0)
+    assert located[first][0]<=len(before)<located[first][1], 'the answer at its own place'
 
 # Pairs in tables, and standard input
 

@@ -437,7 +437,7 @@ def answer_tokens(
     pieces:list, # Token ids of the passage
     spans:list, # Words of the passage, from `word_spans`
     fast, # Tokenizer, from `text_backend`
-    official:bool=False, # An answer within words is all of them, as officially
+    official:bool=False, # The first such tokens of the words, else all of the words, as officially
 )->tuple[int,int]: # (-1, -1) if it has none
     "First and last token of an answer"
     if example.start<0: return -1, -1
@@ -446,7 +446,9 @@ def answer_tokens(
     words = spans[i][0], spans[j][1]
     first, last = token_range(enc, *words)
     if (start, end)==words: return first, last
-    alone = pieces_at(enc, pieces, start, end) or fast.encode(example.answer, add_special_tokens=False).ids
+    alone = pieces_at(enc, pieces, start, end)
+    if alone and not official: return enc.char_to_token(start), enc.char_to_token(end-1)
+    alone = alone or fast.encode(example.answer, add_special_tokens=False).ids
     found = improve(pieces, first, last, alone)
     if official or found!=(first, last): return found
     own = [k for k in range(first, last+1) if enc.offsets[k][0]<end and start<enc.offsets[k][1]]
