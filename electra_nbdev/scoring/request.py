@@ -44,7 +44,7 @@ class ScoreRequest:
     surprisal:str|None=None # A file of texts: the surprisal of each word
     context:str|None=None # With `surprisal`: what stands before each text, or a file with a line for each
     unit:str|None=None # With `surprisal`: `nats` or `bits`
-    per:str|None=None # Of `surprisal` `word`, `token`, `sentence`; of `text` `text`, `token`; of `pairs` `phenomenon`, `set`, a column
+    per:str|None=None # What a value is for, one of `PARTS` of the job; with `pairs` a column too
 
     def __repr__(self): return changed_repr(self)
 
