@@ -220,7 +220,7 @@ def electra_score(
     surprisal:str=None, # File as of --text: a table of the surprisal of each word; causal: from the words before
     context:str=None, # With --surprisal: what stands before each text, or a file with a line for each
     unit:str=None, # With --surprisal: nats (default) or bits
-    per:str=None, # Of --surprisal: word, token, sentence; --text: text (sum), token (mean); --pairs: phenomenon, a column
+    per:str=None, # Of --surprisal: word, token, sentence; --text: text (sum), token (mean); --pairs: a column
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
     asked = ScoreRequest(show, text, pairs, nbest, weights, choices, candidates, model, by, vocab, out, color, device,
