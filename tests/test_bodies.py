@@ -17,7 +17,7 @@ from transformers import (AutoConfig, AutoModelForMaskedLM, AutoModelForTokenCla
 from electra_nbdev.cli import electra_pretrain
 from electra_nbdev.pretraining.continue_pretraining import Origin, open_origin
 from electra_nbdev.pretraining.request import continue_pretraining, run_pretraining
-from electra_nbdev.pretraining.learner import match_examples
+from electra_nbdev.pretraining.learner import electra_learner, match_examples, open_examples, pretrain_dls
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
@@ -29,7 +29,8 @@ from electra_nbdev.engine.models import body_of
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
 from learners import StopAt
-from make import CONFIGS, SIZE, deberta_tokenizer, roberta_tokenizer
+from make import CONFIGS, SIZE, deberta_tokenizer, home, roberta_tokenizer
+from terminal import typed, worked
 
 SEGMENTS = dict(bert=True, deberta=False, modernbert=False, electra=True)
 
@@ -210,6 +211,54 @@ def test_norms_and_biases_do_not_decay(data, body):
     for group in param_groups(networks(data, body)):
         for n,p in group['params']: assert group['wd_mult']==(p.ndim>1), n
 
+@bodies
+def test_word_embeddings_and_output_learn_first(data, body):
+    "Whatever a body calls them"
+    hp = recipe(data, body, embeddings_only_steps=2)
+    learn = electra_learner(pretrain_dls(*open_examples(data, hp), hp, 'cpu'), hp)
+    model, was = learn.model, {n: p.detach().clone() for n,p in learn.model.named_parameters()}
+    first = {id(p) for net in (model.generator, model.discriminator) for o in (net.get_input_embeddings(),
+             net.get_output_embeddings()) if o is not None for p in o.parameters()}
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(2)
+    moved = {n for n,p in model.named_parameters() if not torch.equal(p, was[n])}
+    assert moved=={n for n,p in model.named_parameters() if id(p) in first} and len(moved)==2, moved
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(1)
+    assert all(not torch.equal(p, was[n]) for n,p in model.named_parameters())
+
+OWN_BODY = """
+from transformers import (AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForTokenClassification, BertConfig,
+                          BertForMaskedLM, BertForTokenClassification, BertModel)
+from electra_nbdev.pretrain import ReplacedTokenDetection
+
+class MineConfig(BertConfig): model_type = 'mine'
+AutoConfig.register('mine', MineConfig)
+for auto,base in ((AutoModel, BertModel), (AutoModelForMaskedLM, BertForMaskedLM),
+                  (AutoModelForTokenClassification, BertForTokenClassification)):
+    auto.register(MineConfig, type(f'Mine{base.__name__}', (base,), dict(config_class=MineConfig, __module__=__name__)))
+
+class Mine(ReplacedTokenDetection): "As it is"
+"""
+
+def test_a_body_of_ones_own_by_command(home, tmp_path):
+    "The file of `--objective` registers it; without that file one line says so"
+    (tmp_path/'mine.py').write_text(OWN_BODY)
+    config = dict(model_type='mine', **SIZE)
+    (tmp_path/'body').mkdir()
+    (tmp_path/'body/config.json').write_text(json.dumps(config))
+    line = (f'electra_pretrain --data {home}/examples --steps 4 --device cpu --max-length 16 --length-schedule [] '
+            f'--num-eval-steps 1 --out run')
+    said = typed(f'{line} --body body', tmp_path)
+    assert said.code==2 and 'register it' in said.err and '--objective' in said.err, said
+    assert said.err.count('\n')==1 and not (tmp_path/'run').exists()
+    whole = f'{line} --objective mine.py:Mine'
+    worked(f'{whole} --body body', tmp_path)
+    assert json.loads((tmp_path/'run/discriminator/config.json').read_text())['model_type']=='mine'
+    assert 'Finished already' in worked(whole, tmp_path).out
+    held = f'{home}/examples/held_out'
+    worked(f'electra_evaluate --run run --data {held} --objective mine.py:Mine --device cpu', tmp_path)
+    said = typed('electra_score --model run --show "the king" --device cpu', tmp_path)
+    assert said.code==2 and 'register it' in said.err and said.err.count('\n')==1, said
+
 def test_the_command_takes_a_folder(data, tmp_path, capsys):
     body = folder_of('modernbert', tmp_path/'body')
     hparams = {k: v for k,v in vars(recipe(data, 'modernbert')).items()
@@ -235,7 +284,7 @@ def test_errors(data, tmp_path):
         body_of_type(data, 'nobody')
     with pytest.raises(InputError, match='no config.json; give a folder'): body_of(tmp_path)
     (tmp_path/'config.json').write_text('{"model_type": "nobody"}')
-    with pytest.raises(InputError, match='does not open as AutoConfig'): body_of(tmp_path)
+    with pytest.raises(InputError, match='`model_type` that transformers does not know'): body_of(tmp_path)
     for kw in (dict(two_tower_generator=True), dict(electric_objective=True, electra_objective=False)):
         with pytest.raises(InputError, match='towers of a two-tower generator are ELECTRA'): recipe(data, 'bert', **kw)
     with pytest.raises(InputError, match='exceeds max_position_embeddings 8'):

@@ -10,8 +10,9 @@ from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 from electra_nbdev.data.batches import LengthSchedule
 from electra_nbdev.method.towers import cloze_step
 from electra_nbdev.engine import fast
-from electra_nbdev.engine.fast import (ATTENTION, LOGITS_CHUNK, PackedDropout, dropout_mask, dropout_scale,
-                                       electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout)
+from electra_nbdev.engine.fast import (ATTENTION, LOGITS_CHUNK, SDPA, PackedDropout, dropout_mask, dropout_scale,
+                                       electra_attention, fused_cloze_step, fused_mlm_step, with_packed_dropout,
+                                       with_unread_masks)
 from electra_nbdev.method.generator import generator_config, masked_logits, mlm_step, sample_inverse_cdf
 from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds
 from electra_nbdev.pretrain import electra_learner
@@ -288,6 +289,19 @@ def test_causal_attention_drops_like_ours():
     module.is_causal = True
     by_numbers = electra_attention(module, q, k, v, -1e4*(1-triangle.float()), **how)[0]
     assert type(by_numbers.grad_fn).__name__!='_AttentionBackward'
+
+@pytest.mark.parametrize('make,ours', [(with_packed_dropout, ATTENTION), (with_unread_masks, SDPA)])
+@pytest.mark.parametrize('chosen', ['eager', 'flash_attention_2', 'flex_attention'])
+def test_an_attention_that_was_chosen_stays(make, ours, chosen):
+    "Of one network, or of all of an objective; torch's is the usual one"
+    def attention(model): return [o.config._attn_implementation for o in (model.generator, model.discriminator)]
+    def choose(config): config._attn_implementation_internal = chosen # without the packages of some
+    model = build_networks(preset('tiny', untied_generator=True))
+    choose(model.generator.config)
+    assert attention(make(model))==[chosen, ours]
+    model = build_networks(preset('tiny', untied_generator=True))
+    for o in (model, model.generator, model.discriminator): choose(o.config)
+    assert attention(make(model))==[chosen, chosen]
 
 def test_folders_are_plain(tmp_path):
     hp = preset('tiny')

@@ -118,6 +118,16 @@ def test_house(rule):
     idle = sorted(allowed.keys()-found.keys())
     assert not idle, f'no longer needed in house.json, `python tests/test_house.py` takes them out: {idle}'
 
+def test_what_is_below_the_commands_speaks_python():
+    "No flag and no command in a string of `engine`, but where commands are made"
+    jobs, found = 'vocab|data|plan|pretrain|evaluate|score|finetune|predict|convert', []
+    shell = re.compile(rf'(?<![\w-])--[a-z]|\belectra_({jobs})\b')
+    for o in sorted((LIB/'engine').glob('*.py')):
+        if o.name=='command.py': continue
+        strings = (n.value for n in ast.walk(ast.parse(o.read_text())) if isinstance(n, ast.Constant))
+        found += [f'{o.stem}: {s}' for s in strings if isinstance(s, str) and shell.search(s)]
+    assert not found, '\n'.join(found)
+
 def test_at_most_58_notebooks():
     "A new subject takes the place of another, or a section of a notebook that is there"
     assert len(NOTEBOOKS)<=58

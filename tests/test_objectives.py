@@ -1,5 +1,6 @@
 "Objectives: saved and read back with what their networks share, one forward that compiles, and one of a user's own"
-import json, subprocess, sys
+import json, shutil, subprocess, sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -17,9 +18,11 @@ from electra_nbdev.method.electra import split_uniform
 from electra_nbdev.method.objective import Objective, StepOutput
 from electra_nbdev.pretraining.learner import electra_learner, give_counts, open_examples, pretrain_dls
 from electra_nbdev.pretraining.runs import load_objective
+from electra_nbdev.scoring.likelihood import load_likelihood
+from electra_nbdev.scoring.score import load_scorer
 from official import SPECIAL_IDS
 from learners import StopAt, same_weights
-from make import ALL_VARIANTS, NO_DROPOUT, SMALL, VARIANTS, batch
+from make import ALL_VARIANTS, NO_DROPOUT, SMALL, VARIANTS, batch, made
 
 KIND = {o: NoiseContrastiveEstimation for o in VARIANTS if 'Electric' in o} | dict(BERT=MaskedLanguageModel)
 
@@ -157,6 +160,46 @@ def test_parts_of_a_batch_count_for_ones_own_loss(tmp_path, mine):
     for (n,p),q in zip(a.model.named_parameters(), b.model.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4, msg=n)
 
+IDLE = """
+from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
+from electra_nbdev.pretrain import ReplacedTokenDetection, StepOutput
+class Idle(ReplacedTokenDetection):
+    "Words of other examples take the place of the generator's"
+    weights = dict(disc=1.)
+    def step(self, mb):
+        fake = corrupt(mb, mb.targets.roll(1, 0))
+        labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
+        logits = self.token_logits(fake, mb.attention_mask, mb.token_type_ids)
+        return StepOutput(logits=logits, labels=labels, sums=dict(disc=disc_nll(logits, labels).sum()))
+    def counts(self, mb): return dict(disc=super().counts(mb)['disc'])
+"""
+
+def test_a_generator_that_a_step_ignores_is_neither_saved_nor_quoted(tmp_path, capsys):
+    "Nor while the run goes on; the run opens as it was"
+    (tmp_path/'idle.py').write_text(IDLE)
+    def run(*cbs):
+        return run_pretraining(None, tmp_path/'run', preset('tiny', num_train_steps=8, **FEW), device='cpu', cbs=cbs,
+                               objective=load_objective(f'{tmp_path}/idle.py:Idle'))
+    with pytest.raises(KeyboardInterrupt): run(CUT)
+    assert load_scorer(tmp_path/'run', device='cpu').generator is None
+    learn = run()
+    assert 'The generator has learnt nothing, since Idle does not train it' in capsys.readouterr().out
+    assert not (tmp_path/'run/generator').exists()
+    scorer = load_scorer(tmp_path/'run', device='cpu')
+    assert scorer.generator is None and 'generator would write' not in str(scorer('a captain steered the ship'))
+    with pytest.raises(InputError, match='no generator that was trained'): load_likelihood(tmp_path/'run', device='cpu')
+    same_weights(learn.model, load_networks(tmp_path/'run', learn.hp, type(learn.model)))
+    was = {o: o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file()}
+    run()
+    assert was=={o: o.read_bytes() for o in (tmp_path/'run').rglob('*') if o.is_file()}
+    assert load_objective(f'{tmp_path}/idle.py:Idle') and learn.held_out['disc_auc']>0
+
+def test_a_generator_that_is_lost_is_missed(tmp_path, mine):
+    learn = run(tmp_path/'run', mine)
+    shutil.rmtree(tmp_path/'run/generator')
+    with pytest.raises(InputError, match='no folder `generator`'):
+        load_networks(tmp_path/'run', learn.hp, type(learn.model))
+
 def test_a_run_is_opened_with_its_objective_alone(tmp_path, mine):
     run(tmp_path/'run', mine)
     how = dict(preset='tiny', steps=8, hparams=json.dumps(FEW), device='cpu')
@@ -165,6 +208,25 @@ def test_a_run_is_opened_with_its_objective_alone(tmp_path, mine):
     electra_pretrain(out=tmp_path/'plain', **how)
     with pytest.raises(InputError, match='the objective of its recipe, not with Counted'):
         electra_pretrain(out=tmp_path/'plain', objective=f'{mine}:Counted', **how)
+
+class Pairs(MaskedLanguageModel):
+    "A loss that compares the examples of a batch"
+    weights = dict(gen=1., pairs=1.)
+    def step(self, mb):
+        out, x = super().step(mb), self.generator.get_input_embeddings()(mb.input_ids).mean(1)
+        others, first = self.gather(x)
+        out.sums['pairs'] = (x@others.T).logsumexp(1).sum()
+        return out
+    def counts(self, mb): return super().counts(mb) | dict(pairs=mb.weights.new_tensor(len(mb.weights)))
+
+def test_a_line_says_where_accumulation_changes_a_loss(made):
+    d, hp = made
+    for parts in (1, 2):
+        hp = replace(hp, electra_objective=False, unigram_noise=0., grad_accumulation=parts)
+        dls = pretrain_dls(*open_examples(d/'examples', hp), hp, 'cpu')
+        learn = electra_learner(dls, hp, objective=Pairs)
+        told = pytest.warns(UserWarning, match='an update has 2 batches') if parts==2 else nullcontext()
+        with told, learn.no_bar(), learn.no_logging(): learn.fit_steps(1)
 
 def test_arguments_stand_beside_those_of_the_base_and_the_recipe_counts(tmp_path, capsys):
     own = MINE.replace('    columns =', '    arguments = dict(disc_weight=1., order=3)\n    columns =')

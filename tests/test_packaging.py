@@ -1,7 +1,7 @@
 "What the package imports is what it declares, a fresh import stays small, and notebooks run with the wheel alone"
 import ast, json, os, re, shutil, subprocess, sys
 from configparser import ConfigParser
-from importlib.metadata import distribution, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,15 @@ def test_python_versions_agree():
     assert f"python: ['{oldest}', " in WORKFLOW
     job = WORKFLOW[WORKFLOW.index('  lowest:'):]
     assert f"python-version: '{oldest}'" in job and '--resolution lowest-direct' in job
+
+def test_a_folder_that_is_not_installed_knows_its_version(monkeypatch):
+    import electra_nbdev
+    from electra_nbdev.engine import files
+    def missing(name):
+        if name!='electra_nbdev': return version(name)
+        raise PackageNotFoundError(name)
+    monkeypatch.setattr(files, 'version', missing)
+    assert files.versions()['electra_nbdev']==electra_nbdev.__version__
 
 def test_one_version():
     "`__init__.py` has the version, the wheel reads it there; the citation and the newest release name the same"

@@ -587,6 +587,15 @@ def test_only_the_smallest_networks_get_one_thread(monkeypatch):
     pretrain.spare_threads(preset('tiny'))
     assert taken==[1]
 
+def test_a_run_from_python_has_what_one_by_command_has(made, tmp_path, monkeypatch):
+    "One thread for the smallest networks, and bits per byte of held-out text"
+    taken = []
+    monkeypatch.setattr(torch, 'set_num_threads', taken.append)
+    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    run(made, tmp_path, num_train_steps=2)
+    found = [o['domain'] for o in read_history(tmp_path/'history.jsonl') if 'domain' in o]
+    assert taken==[1] and found[-1]['after']['bits_per_byte']>0
+
 def test_an_evaluation_reads_a_tenth_of_its_own_interval(made):
     "And not of all updates before it"
     learn = learner(made, num_train_steps=90, save_checkpoints_steps=30, num_eval_steps=20, eval_batch_size=1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fastai.callback.core import Callback
 from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy, normalize
 from transformers import BertTokenizerFast, ElectraConfig, ElectraModel
 
 from electra_nbdev.finetuning import tasks
@@ -18,7 +19,7 @@ from electra_nbdev.engine import ranks
 from electra_nbdev.engine.ranks import rank
 from electra_nbdev.finetuning.tasks import text_task
 from electra_nbdev.method.discriminator import IGNORE, disc_labels, disc_nll
-from electra_nbdev.method.electra import ReplacedTokenDetection
+from electra_nbdev.method.electra import MaskedLanguageModel, ReplacedTokenDetection
 from electra_nbdev.method.objective import StepOutput
 from electra_nbdev.finetuning.request import run_trials
 from make import VARIANTS
@@ -158,6 +159,28 @@ class NoGenerator(ReplacedTokenDetection):
     @property
     def weights(self): return dict(disc=1.)
     def counts(self, mb): return dict(disc=(disc_labels(mb.input_ids<0, mb.attention_mask)!=IGNORE).sum())
+
+class Pairs(MaskedLanguageModel):
+    "Two masks of an example are more alike than those of two examples (SimCSE)"
+    weights = dict(gen=1., pairs=1.)
+    def step(self, mb):
+        out, x = super().step(mb), self.generator.get_input_embeddings()
+        a, b = (normalize(x(o).mean(1), dim=-1) for o in (mb.masked_ids, mb.input_ids))
+        others, first = self.gather(b)
+        logits = a@others.T/.05
+        out.sums['pairs'] = cross_entropy(logits, torch.arange(first, first+len(a)), reduction='sum')
+        return out
+    def counts(self, mb): return super().counts(mb) | dict(pairs=mb.weights.new_tensor(len(mb.weights)))
+
+def test_a_loss_that_compares_examples_sees_those_of_all_processes(made, tmp_path):
+    "With gradients to whoever made them"
+    d, hp = made
+    hp = replace(hp, electra_objective=False, unigram_noise=0.)
+    run(d, tmp_path/'begin', replace(hp, num_train_steps=1, learning_rate=0.), 1, objective=Pairs)
+    for n in (1, 2): run(d, tmp_path/str(n), hp, n, lambda: [Norms(tmp_path/f'seen{n}')], objective=Pairs)
+    assert torch.load(tmp_path/'seen2.0')[1]==pytest.approx(torch.load(tmp_path/'seen1.0')[1], rel=1e-3)
+    one, two, begin = (weights(tmp_path/o) for o in ('1', '2', 'begin'))
+    assert distance(one, two)<1e-3*distance(one, begin)
 
 class Norms(Seen):
     "Those of the gradients alone"

@@ -9,6 +9,7 @@ import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.tasks as tk
 from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetuning.recipe import task_defaults
 from electra_nbdev.finetuning.tables import PREDICTION_FORMS, labelled_texts, read_table
 from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.finetuning.tasks import text_task
@@ -79,6 +80,10 @@ def test_what_labels_are_taken_for_is_said_and_can_be_changed(home):
     assert 'NOTE: a task named rte has num_train_epochs 10.0 unless' in said.out, said.err
     said = typed(f'{line} --out stars --regression true --task stars', home)
     assert said.code==0 and 'stars: `stars` is a number' in said.out and 'a task named' not in said.out, said.err
+
+def test_a_task_has_settings_of_the_papers_by_its_whole_name():
+    for o in ('aqa_reviews', 'my_squad', 'rte2'): assert task_defaults([o])=={}
+    assert task_defaults(['squad']) and task_defaults(['rte'])
 
 def test_a_column_of_almost_as_many_classes_as_rows_is_noted(capsys):
     "As where the column of a text was named as that of the label"

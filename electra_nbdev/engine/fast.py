@@ -149,13 +149,20 @@ AttentionInterface.register(ATTENTION, electra_attention)
 AttentionInterface.register(SDPA, ALL_ATTENTION_FUNCTIONS['sdpa'])
 for name in (ATTENTION, SDPA): AttentionMaskInterface.register(name, unread_mask)
 
+# %% ../../nbs/engine/96_fast.ipynb #dc46f688
+def _with_usual_attention(model):
+    "Networks with torch's attention; one that a user chose stays, and an objective has none of its own"
+    def configs(o): return {id(m.config) for m in o.modules() if isinstance(m, PreTrainedModel)}
+    nets = [o for o in model.modules() if isinstance(o, PreTrainedModel) and len(configs(o))==1]
+    return [o for o in nets if o.config._attn_implementation=='sdpa']
+
 # %% ../../nbs/engine/96_fast.ipynb #0e6c8ae0
 def with_packed_dropout(
     model:nn.Module, # Holds ELECTRA bodies of Hugging Face, changed in place
 )->nn.Module: # The same model
     "Let a model drop activations and attention weights by packed bits"
+    for o in _with_usual_attention(model): o.set_attn_implementation(ATTENTION)
     for parent in list(model.modules()):
-        if isinstance(parent, PreTrainedModel): parent.set_attn_implementation(ATTENTION)
         for name,m in parent.named_children():
             if type(m) is nn.Dropout: setattr(parent, name, PackedDropout(m.p))
     return model
@@ -165,8 +172,7 @@ def with_unread_masks(
     model:nn.Module, # Holds bodies of Hugging Face of any kind, changed in place
 )->nn.Module: # The same model
     "Let a model make attention masks without reading, on a GPU, whether there is padding"
-    for o in model.modules():
-        if isinstance(o, PreTrainedModel) and o.config._attn_implementation=='sdpa': o.set_attn_implementation(SDPA)
+    for o in _with_usual_attention(model): o.set_attn_implementation(SDPA)
     return model
 
 # %% ../../nbs/engine/96_fast.ipynb #9c988bbc

@@ -336,7 +336,8 @@ def digest_of(
 # %% ../../nbs/engine/86_files.ipynb #a3297055
 def versions()->dict: # {package: version}
     "Versions of the packages that results depend on"
-    return {o: version(o) for o in ('electra_nbdev', 'torch', 'transformers', 'fastai')}
+    from electra_nbdev import __version__ # which a folder that is not installed has too
+    return dict(electra_nbdev=__version__) | {o: version(o) for o in ('torch', 'transformers', 'fastai')}
 
 # %% ../../nbs/engine/86_files.ipynb #3b7d36b5
 def cache_dir()->Path: # Exists when returned

@@ -14,6 +14,7 @@ __all__ = ['GLOROT', 'LOGITS', 'GPU_LOGITS', 'mlm_step', 'mlm_nll', 'sample_gumb
 import math
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from numbers import Number
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..engine.files import InputError
-from ..engine.models import check_packed
+from ..engine.models import ONE_WIDTH, check_packed
 from .masking import MaskedBatch
 
 # %% ../../nbs/method/02_generator.ipynb #7d8726b1
@@ -101,7 +102,7 @@ def generator_config(
     cfg = deepcopy(config)
     cfg.num_hidden_layers = n = max(1, round(config.num_hidden_layers*depth))
     if getattr(cfg, 'layer_types', None): cfg.layer_types = cfg.layer_types[:n]
-    if not hasattr(cfg, 'embedding_size'): return cfg
+    if not hasattr(cfg, 'embedding_size') or cfg.model_type in ONE_WIDTH: return cfg
     h = round(config.hidden_size*width)
     if h % (heads := max(1, h//64)):
         fits = round(h/64)*64/config.hidden_size
@@ -202,12 +203,17 @@ def hidden_states(
     return model.base_model(input_ids, **kw)[0]
 
 # %% ../../nbs/method/02_generator.ipynb #e9f03fbf
+@dataclass
+class _Known(BaseModelOutput):
+    "What a body returns; the head of a Longformer looks for one thing more"
+    global_attentions:Tensor|None = None
+
 class _Given(nn.Module):
     "Stands for a body whose output is known"
     def __init__(self, hidden):
         super().__init__()
         self.hidden = hidden
-    def forward(self, *args, **kwargs): return BaseModelOutput(last_hidden_state=self.hidden)
+    def forward(self, *args, **kwargs): return _Known(last_hidden_state=self.hidden)
 
 @contextmanager
 def given_hidden(

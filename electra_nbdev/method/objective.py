@@ -10,6 +10,7 @@ __all__ = ['ObjectiveConfig', 'Objective', 'StepOutput', 'tie_networks', 'share_
            'check_callbacks']
 
 # %% ../../nbs/method/05_objective.ipynb #4a38ea96
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -25,8 +26,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..engine.files import InputError, check_choice, suggest
-from ..engine.ranks import n_processes, summed
-from ..engine.training import count_updates, updates_of_fit
+from ..engine.ranks import n_processes, rows_of_all, summed
+from ..engine.training import batches_per_update, count_updates, updates_of_fit
 from .discriminator import token_logits
 from .generator import Prediction
 from .masking import MaskedBatch, MaskTokens
@@ -58,6 +59,7 @@ class Objective(PreTrainedModel):
     columns = () # held-out metrics that are shown
     packed = False # whether `step` reads rows that documents share, by `context_of`
     head_step = None # loss and samples of the generator's head in training; None: the plain one
+    n_batches = 1 # of an update, as fastai trains it
     def __init__(self,
         config:ObjectiveConfig, # Of both networks
         generator:nn.Module|None=None, # Network to take; None: a new one, if `config` has one
@@ -177,6 +179,19 @@ def mean_counts(self:Objective,
     total = summed(torch.stack([o.float() for o in counts.values()]))
     return dict(zip(counts, total/n_processes()))
 
+# %% ../../nbs/method/05_objective.ipynb #84790eb1
+@patch
+def gather(self:Objective,
+    x:Tensor, # A row for each example of this process
+)->tuple: # Rows of all examples of the batch; which of them is the first own one
+    "For a loss that compares examples: in training the rows of all processes, with gradients"
+    if not self.training: return x, 0
+    if self.n_batches>1:
+        warnings.warn(f"{type(self).__name__} compares examples, and an update has "
+                      f"{self.n_batches} batches: each example meets those of its own batch "
+                      "alone, so the loss is not that of the whole update", stacklevel=2)
+    return rows_of_all(x)
+
 # %% ../../nbs/method/05_objective.ipynb #e134a018
 @patch
 def get_input_embeddings(self:Objective):
@@ -220,7 +235,8 @@ def tie_networks(
     if tie=='encoder': setattr(generator, generator.base_model_prefix, discriminator.base_model)
     elif tie=='gdes': disentangle(generator, discriminator)
     else: share_embeddings(generator, discriminator)
-    if (out := generator.get_output_embeddings()) is not None:
+    out, tied = generator.get_output_embeddings(), getattr(generator, '_tied_weights_keys', True)
+    if out is not None and tied: # RemBERT's head has a matrix of its own
         out.weight = generator.get_input_embeddings().weight
 
 # %% ../../nbs/method/05_objective.ipynb #b5716b73
@@ -319,6 +335,7 @@ class ObjectiveStep(Callback):
     def before_fit(self):
         check_callbacks(self.learn)
         count_updates(self.learn)
+        self.model.n_batches = getattr(self.learn, 'parts', 1)*batches_per_update(self.learn)
         self.first = 0 if self.n_updates else self.learn.n_updates
         self.total = self.n_updates or updates_of_fit(self.learn)
 

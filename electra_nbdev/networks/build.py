@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/build.html.md"""
 
 # %% auto #0
 __all__ = ['build_networks', 'objective_of', 'body_config', 'masking_of', 'arguments_of_recipe', 'kept_folder', 'has_towers',
-           'network_folders', 'save_networks', 'complete_state', 'load_networks', 'load_weights', 'load_newest']
+           'network_folders', 'has_idle_generator', 'save_networks', 'complete_state', 'load_networks', 'load_weights',
+           'load_newest']
 
 # %% ../../nbs/networks/17_build.ipynb #fddb664b
 import json
@@ -15,16 +16,18 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import save_file
+from torch import nn
 
 from ..data.tokenizer import word_starts, write_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, tensors_of
-from ..engine.files import InputError, atomic_folder, suggest
+from ..engine.files import InputError, atomic_folder, one_line, suggest
 from ..engine.models import check_sizes, load_pretrained, max_input
 from ..engine.ranks import placed_as
 from ..method.electra import MaskedLanguageModel, ReplacedTokenDetection
 from ..method.electric import NoiseContrastiveEstimation
 from ..method.towers import TwoTowers
-from ..method.generator import generator_config, official_init_
+from ..method.discriminator import token_logits
+from ..method.generator import generator_config, hidden_states, masked_logits, official_init_
 from ..method.masking import MaskTokens
 from .recipe import SHAPES, SIZES, PretrainHParams, longest_read, save_hparams, tie_of
 
@@ -42,6 +45,7 @@ def build_networks(
         if hp.max_seq_length > (most := max_input(discriminator or generator) or hp.max_seq_length):
             raise InputError(f"`max_seq_length` {hp.max_seq_length} exceeds the {most} tokens that the body takes; "
                              "raise its max_position_embeddings in `model_hparam_overrides`")
+        if hp.body: _try_body(discriminator, generator, hp)
         arguments = {k: v for k,v in arguments.items() if k in objective.arguments}
         return objective.of(generator, discriminator, tie_of(hp), **arguments)
 
@@ -53,14 +57,38 @@ def _bodies(hp, rng):
     if not hp.untied_generator or not hp.has_discriminator: narrow = cfg
     scorer = transformers.AutoModelForTokenClassification.from_config
     if cfg.model_type=='electra': scorer = transformers.ElectraForPreTraining._from_config
-    discriminator = scorer(cfg) if hp.has_discriminator else None
+    discriminator = _network(scorer, cfg) if hp.has_discriminator else None
     if hp.two_tower_generator: generator = TwoTowers(narrow, hp.cloze_mode)
     elif hp.uniform_generator and hp.has_discriminator: generator = None
-    else: generator = transformers.AutoModelForMaskedLM.from_config(narrow)
+    else: generator = _network(transformers.AutoModelForMaskedLM.from_config, narrow)
     for net in (discriminator, generator):
         if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
     if hp.residual_energies: discriminator.discriminator_predictions.dense_prediction.weight.data.zero_()
     return discriminator, generator
+
+# %% ../../nbs/networks/17_build.ipynb #e37533df
+def _network(make, cfg):
+    "A network with new weights"
+    try: return make(cfg)
+    except Exception as e:
+        raise InputError(f"hparam `body` is no {cfg.model_type} that can be built: {one_line(e)}") from None
+
+@torch.no_grad()
+def _try_body(discriminator, generator, hp):
+    "Refuse another body whose networks do not do what a step asks of them"
+    ids = torch.ones(2, min(8, hp.max_seq_length), dtype=torch.long)
+    if ids.is_meta: return # only sizes are asked for
+    nets, given = nn.ModuleList(filter(None, (discriminator, generator))).eval(), (ids, ids.bool(), ids*0)
+    try:
+        if discriminator: _check_shape(token_logits(discriminator, *given), ids.shape)
+        if generator: _check_shape(masked_logits(generator, hidden_states(generator, *given), ids[:,:2])[...,0], (2, 2))
+    except Exception as e:
+        raise InputError(f"hparam `body` is a {hp.body['model_type']}, which cannot be trained here ({one_line(e)}); "
+                         "take another encoder, such as bert, deberta-v2 or modernbert") from None
+    nets.train()
+
+def _check_shape(logits, shape):
+    if logits.shape!=shape: raise ValueError(f'logits of shape {list(logits.shape)}, {list(shape)} are due')
 
 # %% ../../nbs/networks/17_build.ipynb #eed08e77
 def objective_of(
@@ -108,12 +136,20 @@ def _dims(hp):
                          "change one in `model_hparam_overrides`")
     return dims | dict(vocab_size=hp.vocab_size, bos_token_id=None, eos_token_id=None)
 
+# %% ../../nbs/networks/17_build.ipynb #b88c5779
+_REFUSED = dict(funnel='whose row of the padding token transformers sets to 0 when it opens saved weights',
+                ibert='whose embeddings of integers cannot be shared',
+                mra='whose attention is 0 without kernels that are fetched from the hub')
+
 # %% ../../nbs/networks/17_build.ipynb #4c0c9c0b
 def _other_body(hp):
     "The configuration of a body that is not ELECTRA's"
     kind = hp.body.get('model_type')
     if kind not in transformers.CONFIG_MAPPING:
-        raise InputError(f"hparam `body` has model_type {kind!r}, which transformers does not know")
+        raise InputError(f"hparam `body` has model_type {kind!r}, which transformers does not know; "
+                         "if it is your own, name the file that registers it with `objective`")
+    if kind in _REFUSED:
+        raise InputError(f"hparam `body` is a {kind}, {_REFUSED[kind]}; take another encoder, such as bert")
     given = {k: v for k,v in hp.body.items() if k!='model_type'} | hp.model_hparam_overrides
     given |= dict(vocab_size=hp.vocab_size, num_labels=1)
     cfg = _config(kind, given, f"hparam `body` is no configuration of {kind}")
@@ -171,6 +207,18 @@ def network_folders(
     folders = {model.folder: getattr(model, model.kept)} | folders
     return {k: net for k,net in folders.items() if net is not None}
 
+# %% ../../nbs/networks/17_build.ipynb #d56b36ab
+def has_idle_generator(
+    model, # `Objective`
+    hp:PretrainHParams, # Recipe
+)->bool:
+    "Whether only the discriminator has learnt: a step of one's own may leave the generator out"
+    if None in (model.generator, model.discriminator): return False
+    new = dict(build_networks(hp, type(model)).named_parameters())
+    same = {n: n in new and torch.equal(p.detach().cpu(), new[n]) for n,p in model.named_parameters()}
+    own = [v for n,v in same.items() if n.startswith('generator.')]
+    return bool(own) and all(own) and not all(same.values())
+
 # %% ../../nbs/networks/17_build.ipynb #4013ba48
 def save_networks(
     model, # `Objective`
@@ -179,7 +227,13 @@ def save_networks(
     tokenizer=None, # Saved beside the weights
 ):
     "Write the networks as Hugging Face folders, each complete or absent, with the `read_length` of their recipe"
-    for name,net in network_folders(model).items():
+    folders = network_folders(model)
+    if model.kept!='generator' and has_idle_generator(model, hp):
+        print(f"The generator has learnt nothing, since {type(model).__name__} does not train it; it is not saved",
+              flush=True)
+        folders.pop('generator', None)
+        folders[model.folder].config.idle_generator = True
+    for name,net in folders.items():
         _say_tied(net)
         net.config.read_length = longest_read(hp)
         with atomic_folder(Path(folder)/name) as tmp:
@@ -226,12 +280,13 @@ def load_networks(
 ): # `Objective`
     "Read networks back and tie them again"
     check_sizes(body_config(hp).to_dict(), sum(o.stat().st_size for o in Path(folder).rglob('*.safetensors')), folder)
-    model = build_networks(hp, objective)
+    model, kept = build_networks(hp, objective), None
     for name,net in network_folders(model).items():
         path = Path(folder)/name
+        if name=='generator' and getattr(kept, 'idle_generator', False): continue # it has the weights of its seed
         if not (path/'config.json').is_file():
             raise InputError(f"{folder} has no folder `{name}`; is it the folder of a finished run?")
-        _take_saved(net, path)
+        kept = _take_saved(net, path)
         if name==model.folder: _load_beside(model, path)
     own = model.discriminator and model.discriminator.get_input_embeddings()
     if hasattr(own, 'total'): own.weight.data -= own.shared[0].weight.data # a difference, saved as the sum
@@ -249,6 +304,7 @@ def _take_saved(net, folder):
     if strange := sorted(info['unexpected_keys']):
         raise InputError(f"{folder} holds {', '.join(strange[:3])}, for which its recipe has no place")
     net.load_state_dict(state, strict=False)
+    return saved.config
 
 # %% ../../nbs/networks/17_build.ipynb #0f874478
 def _load_beside(model, folder):

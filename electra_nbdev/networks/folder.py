@@ -118,8 +118,9 @@ def newest(self:ModelFolder,
     objective=None, # Class of another objective than the recipe's
 ): # `Objective`
     "What a run has trained until its newest checkpoint"
-    from electra_nbdev.networks.build import load_newest
+    from electra_nbdev.networks.build import has_idle_generator, load_newest
     model, self.step, _ = load_newest(self.run, self.recipe, objective)
+    if objective is None and has_idle_generator(model, self.recipe): model.generator = None # it has nothing to say
     self.note('checkpoint', [n for n,_ in model.named_parameters()])
     return model.eval()
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ..engine.command import fits, known_hparams
 from ..engine.files import InputError, atomic_write, check_choice
+from ..engine.models import ONE_WIDTH
 from .hparams import ELSEWHERE, SIZES, PretrainHParams
 
 # %% ../../nbs/networks/16_recipe.ipynb #c83397a2
@@ -93,7 +94,9 @@ def recipe_values(
 
 def _frozen(o): return tuple(o) if isinstance(o, list) else o
 
-def _of_one_width(body): return body and 'embedding_size' not in body and body.get('model_type')!='electra'
+def _of_one_width(body):
+    if not body or body.get('model_type')=='electra': return False
+    return 'embedding_size' not in body or body.get('model_type') in ONE_WIDTH
 
 # %% ../../nbs/networks/16_recipe.ipynb #8ec224ff
 def lengths_for(
@@ -304,10 +307,6 @@ def tie_of(
     "What its two networks share"
     if not hp.untied_generator: return 'encoder'
     return 'none' if hp.untied_generator_embeddings else 'gdes' if hp.gdes else 'embeddings'
-
-# %% ../../nbs/networks/16_recipe.ipynb #1ed6deab
-SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',
-          'max_position_embeddings') # Numbers of an encoder's configuration that decide the shapes of its weights
 
 # %% ../../nbs/networks/16_recipe.ipynb #1ed6deab
 SHAPES = ('hidden_size', 'num_hidden_layers', 'num_attention_heads', 'intermediate_size', 'embedding_size',

@@ -181,8 +181,16 @@ class EmbeddingsOnly(Callback):
     def before_step(self):
         "Drop the gradients of all others"
         if self.learn.n_updates>=self.steps: return
-        for n,p in self.model.named_parameters():
-            if not re.search('word_embeddings|generator_lm_head', n): p.grad = None
+        kept = {id(p) for o in _word_layers(self.model) for p in o.parameters()}
+        for p in self.model.parameters():
+            if id(p) not in kept: p.grad = None
+
+def _word_layers(model):
+    "Word embeddings and output layers of the networks of an objective, whatever they call them"
+    both = filter(None, (model.generator, model.discriminator))
+    nets = [o for net in both for o in (net, *getattr(net, 'towers', ()))]
+    ends = (o for net in nets for o in (net.get_input_embeddings(), net.get_output_embeddings()))
+    return [o for o in ends if o is not None]
 
 # %% ../../nbs/pretraining/21_learner.ipynb #f5b17b73
 class ElectraLearner(DeviceLearner):

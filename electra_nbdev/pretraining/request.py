@@ -9,7 +9,7 @@ __all__ = ['LENGTH', 'FREE', 'SPECIAL', 'PretrainRequest', 'name_of', 'RunFacts'
            'run_pretraining', 'continue_pretraining', 'evaluate_run']
 
 # %% ../../nbs/pretraining/28_request.ipynb #757d22c1
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fastcore.basics import patch
@@ -313,6 +313,9 @@ class PretrainJob:
 def settle(self:PretrainRequest)->PretrainJob:
     "Read what is there, once, and refuse what does not fit"
     self.check()
+    if self.body and isinstance(self.objective, str): # whose file may register that body
+        from electra_nbdev.pretraining.runs import load_objective # loads torch
+        return replace(self, objective=load_objective(self.objective)).settle()
     said = {} if self.is_complete else read_hparams(self.hparams)
     out = run_folder(self.out, self.hparams.model_name if self.is_complete else said.get('model_name', 'electra'))
     check_free(out, 'a run', 'hparams.json')

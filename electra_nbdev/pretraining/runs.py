@@ -276,6 +276,7 @@ def train(
     device, objective = join_processes(asked.device), load_objective(asked.objective)
     spare_threads(job.hp)
     body_config(job.hp) # refuses an encoder that cannot be built
+    if job.hp.body: build_networks(job.hp) # or that cannot be trained
     compiled = _compiled(asked.compile, asked.shard, asked.precision, device)
     train, held = open_examples(asked.data, job.hp, job.examples)
     _check_opened(job, train)

@@ -243,6 +243,7 @@ def load_likelihood(
     check_choice(f'`by` for {path}', by, source.ways)
     opened, scores = SCORES[by]
     net = source.objective() if opened=='objective' else source.open(opened)
+    if net is None: raise InputError(f"{path} has no {opened} that was trained; set `by` to p-replaced")
     tok, length = source.tokenizer(vocab, any_kind=opened=='causal'), source.length or max_tokens(net)
     if opened=='causal': frame, length = _frame(tok), min(CAUSAL_TOKENS, max_input(net) or CAUSAL_TOKENS)
     net = with_unread_masks(net.eval()).to(device)

@@ -1,0 +1,83 @@
+"Families of encoders: each trains for a few steps, is saved, opens again in `transformers` as it was, and scores"
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
+
+from electra_nbdev.cli import electra_pretrain
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.recipe import preset
+from electra_nbdev.pretraining.request import run_pretraining
+from electra_nbdev.scoring.score import load_scorer
+from make import made, no_curves
+
+SIZE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+            max_position_embeddings=40)
+FAMILIES = {o: SIZE for o in 'bert roberta xlm-roberta camembert mpnet modernbert ernie fnet megatron-bert'.split()} | {
+    'roformer': SIZE | dict(embedding_size=16),
+    'distilbert': dict(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40),
+    'deberta-v2': SIZE | dict(relative_attention=True, position_buckets=16, pos_att_type=['p2c', 'c2p']),
+    'albert': SIZE | dict(embedding_size=8),
+    'convbert': SIZE | dict(embedding_size=16, head_ratio=1, conv_kernel_size=3),
+    'xmod': SIZE | dict(languages=['en_XX'], default_language='en_XX'),
+    'big_bird': SIZE | dict(attention_type='original_full'),
+    'jina_embeddings_v3': SIZE,
+    'rembert': SIZE | dict(input_embedding_size=8, output_embedding_size=24),
+    'longformer': SIZE | dict(attention_window=4),
+    'squeezebert': SIZE | dict(embedding_size=16, q_groups=2, k_groups=2, v_groups=2, intermediate_groups=2,
+                               output_groups=2),
+    'eurobert': SIZE | dict(num_key_value_heads=2), 'esmc': SIZE}
+
+def recipe(made, kind, **values):
+    "Three updates"
+    usual = {o: getattr(made[1], o) for o in ('vocab_size', 'max_seq_length', 'length_schedule', 'train_batch_size',
+                                              'eval_batch_size', 'num_eval_steps', 'iterations_per_loop')}
+    body = dict(model_type=kind) | values
+    return preset('tiny', **usual | dict(num_train_steps=3, num_warmup_steps=1, save_checkpoints_steps=3, body=body,
+                                         untied_generator=True, model_hparam_overrides={}))
+
+def opened(cls, folder):
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return model.eval()
+
+@pytest.mark.parametrize('kind', FAMILIES)
+def test_a_family_trains_is_saved_and_scores(made, kind, tmp_path, monkeypatch):
+    no_curves(monkeypatch)
+    hp = recipe(made, kind, **FAMILIES[kind])
+    begun = {n: p.clone() for n,p in build_networks(hp).named_parameters()}
+    learn = run_pretraining(made[0]/'examples', tmp_path, hp, device='cpu')
+    model, ids = learn.model.eval(), torch.randint(5, 60, (2, 16))
+    for own,cls in ((model.discriminator, AutoModelForTokenClassification), (model.generator, AutoModelForMaskedLM)):
+        name = 'generator' if own is model.generator else 'discriminator'
+        with torch.no_grad():
+            torch.testing.assert_close(opened(cls, tmp_path/name)(ids).logits, own(ids).logits, rtol=1e-4, atol=1e-5)
+        assert any(not torch.equal(p, begun[n]) for n,p in model.named_parameters() if n.startswith(name)), name
+    scores = load_scorer(tmp_path, device='cpu')('the king saw the sea')
+    assert len(scores.probs)==5 and all(0<o<1 for o in scores.probs) and scores.alternatives
+
+FUNNEL = dict(d_model=16, n_head=2, d_head=8, d_inner=32, block_sizes=[1, 1], num_decoder_layers=1)
+REFUSED = dict(mra=(SIZE, 'kernels that are fetched from the hub'), funnel=(FUNNEL, 'row of the padding token'),
+               ibert=(SIZE, 'embeddings of integers'), reformer=({}, 'no token classifier'))
+
+@pytest.mark.parametrize('kind', REFUSED)
+def test_a_family_that_cannot_be_trained_is_refused_before_anything_runs(made, kind, tmp_path):
+    values, why = REFUSED[kind]
+    AutoConfig.for_model(kind, **values).save_pretrained(tmp_path/'body')
+    with pytest.raises(InputError, match=why):
+        electra_pretrain(data=str(made[0]/'examples'), out=str(tmp_path/'run'), body=str(tmp_path/'body'), steps=3)
+    assert not (tmp_path/'run').exists()
+
+def test_networks_that_fail_are_refused_before_anything_runs(made, tmp_path, monkeypatch):
+    "A body that is built and then fails, or whose logits are of another shape"
+    from transformers import BertForMaskedLM, BertForTokenClassification
+    def run(): run_pretraining(made[0]/'examples', tmp_path/'run', recipe(made, 'bert', **SIZE), device='cpu')
+    for cls in (BertForMaskedLM, BertForTokenClassification):
+        with monkeypatch.context() as m, pytest.raises(InputError, match='which cannot be trained here .ZeroDivision'):
+            m.setattr(cls, 'forward', lambda self, *args, **kwargs: 1/0 if args else None)
+            run()
+    def wrong(self, ids, **kwargs): return type('Output', (), dict(logits=torch.zeros(3, 4)))
+    with monkeypatch.context() as m, pytest.raises(InputError, match=r'logits of shape \[3, 4\], \[2, 8\] are due'):
+        m.setattr(BertForTokenClassification, 'forward', wrong)
+        run()
+    assert not (tmp_path/'run').exists()
