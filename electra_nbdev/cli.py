@@ -245,7 +245,7 @@ def electra_finetune(
     csv:str=None, # A table of your own in place of --data-dir: .csv, .tsv or .jsonl; --task may name it
     text_column:str=None, # With --csv: column of the text
     pair_column:str=None, # With --csv: column of a second text
-    label_column:str=None, # With --csv: column of the class or number
+    label_column:SomeNames=None, # With --csv: column of the class, number or lists of labels; or several, of 0 and 1
     regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and not all are whole)
     dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
     recipe:str='official', # Learning rates and decay of the official code or of the paper: official or paper

@@ -167,16 +167,16 @@ def task(self:FinetuneDL)->TextTask:
 @patch(as_prop=True)
 def vocab(self:FinetuneDL)->CategoryMap:
     "Names of the classes"
-    if self.task.labels: return CategoryMap(self.task.labels, sort=False)
-    raise InputError(f"{self.task.name} is a regression and has no classes; use Interpretation")
+    if self.task.has_classes: return CategoryMap(self.task.labels, sort=False)
+    what = 'any number of labels for a text' if self.task.labels else 'a regression'
+    raise InputError(f"{self.task.name} is {what} and has no classes; use Interpretation")
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #921b742f
 @patch
 def _pre_show_batch(self:FinetuneDL, b, max_n=9):
     "Texts and labels of a batch"
-    def label(y): return TitledStr(self.task.labels[int(y)] if self.task.labels else f'{y:.2f}')
     texts = [TitledStr(self.tok.decode(o, skip_special_tokens=True)) for o in b[0][:max_n]]
-    return TensorText(b[0]), TensorCategory(b[1]), L((t, label(y)) for t,y in zip(texts, b[1]))
+    return TensorText(b[0]), TensorCategory(b[1]), L((t, TitledStr(self.task.named(y))) for t,y in zip(texts, b[1]))
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #7edc3b3f
 @patch
@@ -306,7 +306,7 @@ class TextTaskDataLoaders(TaskDataLoaders):
     def from_df(cls,
         df, # Training rows: a data frame, a list of dicts, or a `datasets` object
         text='text', # Column of the text, or the two columns of a pair
-        label:str='label', # Column of the class or number
+        label:str|list='label', # Column of the class, of the number or of lists of labels; or several, of 0 and 1
         model='tiny', # `tiny`, a folder, or `hf:name`
         valid=None, # Rows to validate on, or a file; a part of the training rows if None
         valid_pct:float=SHARE, # That part, chosen by the hash of the text
@@ -613,7 +613,7 @@ def plot_confusion_matrix(self:FinetuneLearner,
 ):
     "Labels against predictions of the validation set"
     task = task_named(task, self.tasks)
-    if not isinstance(task, TextTask) or not task.labels:
+    if not getattr(task, 'has_classes', False):
         raise InputError(f"{task.name} has no classes of texts to draw; use show_results")
     features = self.dls.valid.dataset.features[task.name]
     predicted, labels = task.decode(self.outputs(task.name, features)), [f.example.label for f in features]

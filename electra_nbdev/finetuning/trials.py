@@ -36,7 +36,7 @@ from .finetune import (FinetuneLearner, TaskNetwork, finetune_dls, finetune_lear
                                                save_model, split_examples, task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, trial_records)
-from .tasks import PEERS
+from .tasks import PEERS, MultiLabelTask
 from ..method.generator import official_init_
 from ..networks.folder import ModelFolder
 
@@ -318,6 +318,10 @@ def _checked(task, learn):
     "A task that the network has learnt"
     if task.name not in learn.tasks:
         raise InputError(f"the model was fine-tuned on {', '.join(learn.tasks)}, not on {task.name}")
+    several, given = (isinstance(o, MultiLabelTask) for o in (learn.tasks[task.name], task))
+    if several!=given:
+        has = 'any number of labels' if several else 'one class or number'
+        raise InputError(f"the model of {task.name} gives {has} for a text, and its data have another kind of label")
     known, asked = (getattr(o, 'labels', None) or () for o in (learn.tasks[task.name], task))
     if hasattr(task, 'scale'): task = replace(task, scale=learn.tasks[task.name].scale)
     if known==asked: return task

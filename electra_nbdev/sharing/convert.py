@@ -178,14 +178,23 @@ def _with_body(cls, body, labels, **config):
     model.electra.load_state_dict(body.state_dict())
     return model
 
+# %% ../../nbs/sharing/47_convert.ipynb #63294ed0
+_TEXT_KINDS = 'TextTask', 'GlueTask', 'MultiLabelTask' # Whose head is one layer on the state of [CLS]
+
+def _problem(kind, labels):
+    "What `transformers` calls a task of texts"
+    if not labels: return 'regression'
+    return 'multi_label_classification' if kind=='MultiLabelTask' else 'single_label_classification'
+
 # %% ../../nbs/sharing/47_convert.ipynb #63294ed1
-def _classifier(body, head, settings):
+def _classifier(body, head, facts):
     "A linear head as dense layer, gelu and dense layer; None where it does not fit"
+    settings = facts['settings']
     w, b = settings.get('scale', 1.)*head['dense.weight'], settings.get('scale', 1.)*head['dense.bias']
     (n, width), labels = w.shape, settings.get('labels')
     if 2*n>width: return None
-    kind = dict(problem_type='single_label_classification' if labels else 'regression')
-    model = _with_body(ElectraForSequenceClassification, body, labels or [settings['name']], **kind)
+    problem = _problem(facts['kind'], labels)
+    model = _with_body(ElectraForSequenceClassification, body, labels or [settings['name']], problem_type=problem)
     for p in model.classifier.parameters(): p.data.zero_()
     model.classifier.dense.weight.data[:2*n] = torch.cat([w, -w])
     model.classifier.out_proj.weight.data[:,:2*n] = torch.cat([torch.eye(n), -torch.eye(n)], 1)
@@ -200,7 +209,7 @@ def plain_head(
 )->torch.nn.Module|None: # None if no class of `transformers` computes the same
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
-    if there=={'dense'} and facts['kind']=='TextTask': return _classifier(body, head, facts['settings'])
+    if there=={'dense'} and facts['kind'] in _TEXT_KINDS: return _classifier(body, head, facts)
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
@@ -238,7 +247,7 @@ def write_tasks(
     "Write each fine-tuned head in the form that can hold it"
     texts, facts = {}, {t: head_facts(nets, t) for t in nets.heads}
     for task,head in nets.heads.items():
-        own = facts[task]['kind']=='TextTask' and head.keys()=={'dense.weight', 'dense.bias'}
+        own = facts[task]['kind'] in _TEXT_KINDS and head.keys()=={'dense.weight', 'dense.bias'}
         if own: texts[task] = head
         if model := plain_head(nets, head, facts[task]):
             plain = 'classifier' if own and task=='model' else task
