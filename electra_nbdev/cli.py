@@ -286,7 +286,7 @@ def electra_predict(
 # %% ../nbs/59_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'), places='src hparams')
 def electra_convert(
-    src:Several, # A run, one or two Hugging Face folders, hf:name, a TensorFlow checkpoint, or an .npz
+    src:Several, # A run, a task, one or two Hugging Face folders, hf:name, a TensorFlow checkpoint, or an .npz
     out:Required, # Folder to write, or an .npz for official names; must not exist yet
     hparams:str=None, # JSON text or a JSON file: what weights do not tell, such as the heads; help lists the names
     missing:str='embeddings', # A missing network shares the embeddings of the other, or is fresh

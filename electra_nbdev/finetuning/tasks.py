@@ -375,7 +375,7 @@ def _lists_as_json(answers, write):
 @dataclass
 class MultiLabelTask(TextTask):
     "Any number of labels for a text or a pair"
-    measures:tuple=('micro_f1', 'macro_f1') # The first counts
+    measures:tuple=('micro_f1', 'macro_f1') # Of `MEASURES`; the first counts
     has_classes = False
     forms = {k: partial(_lists_as_json, write=PREDICTION_FORMS[k]) for k in ('.tsv', '.csv')}
 
