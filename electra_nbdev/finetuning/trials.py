@@ -31,9 +31,9 @@ from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write
                                         remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
-from .finetune import (FinetuneLearner, TaskNetwork, finetune_dls, finetune_learner,
-                                               load_finetuned, n_steps, read_examples, read_rows, read_split,
-                                               save_model, split_examples, task_groups)
+from .finetune import (FinetuneLearner, TaskNetwork, check_class_weights, finetune_dls,
+                                               finetune_learner, load_finetuned, n_steps, read_examples, read_rows,
+                                               read_split, save_model, split_examples, task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, trial_records)
 from .tasks import PEERS, MultiLabelTask
@@ -217,6 +217,7 @@ class PreparedTrials:
         self.new_callbacks()
         self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
         self.tasks = {t.name: t.settled(self.hp) for t in tasks}
+        check_class_weights(self.tasks, self.hp)
         task_groups(TaskNetwork(encoder, self.tasks), self.hp)
         self.facts = recipe_facts(encoder, self.hp)
         check_facts(out, trial_records(out), self.facts)
