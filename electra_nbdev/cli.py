@@ -246,7 +246,7 @@ def electra_finetune(
     csv:str=None, # A table of your own in place of --data-dir: .csv, .tsv or .jsonl; --task may name it
     text_column:str=None, # With --csv: column of the text
     pair_column:str=None, # With --csv: column of a second text
-    label_column:str=None, # With --csv: column of the class or number
+    label_column:SomeNames=None, # With --csv: column of the class, number or lists of labels; or several, of 0 and 1
     regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and not all are whole)
     dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
     recipe:str='official', # Learning rates and decay of the official code or of the paper: official or paper
@@ -287,7 +287,7 @@ def electra_predict(
 # %% ../nbs/59_cli.ipynb #a8f7e54f
 @command(renamed=dict(dst='out'), places='src hparams')
 def electra_convert(
-    src:Several, # A run, one or two Hugging Face folders, hf:name, a TensorFlow checkpoint, or an .npz
+    src:Several, # A run, a task, one or two Hugging Face folders, hf:name, a TensorFlow checkpoint, or an .npz
     out:Required, # Folder to write, or an .npz for official names; must not exist yet
     hparams:str=None, # JSON text or a JSON file: what weights do not tell, such as the heads; help lists the names
     missing:str='embeddings', # A missing network shares the embeddings of the other, or is fresh

@@ -1,4 +1,4 @@
-"ONNX files compute what torch computes, for every network of a run, with padding and texts of any length"
+"ONNX files compute what torch computes, for every network of a run and every task, with padding, any length and number"
 import json, shutil
 
 import numpy as np
@@ -6,13 +6,20 @@ import onnxruntime
 import pytest
 import torch
 from onnxruntime import InferenceSession
+from transformers import AutoConfig, AutoTokenizer
 
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner, load_finetuned, save_model
+from electra_nbdev.finetuning.qa import QATask
+from electra_nbdev.finetuning.recipe import open_model, settle_recipe
+from electra_nbdev.finetuning.tagging import TagTask
+from electra_nbdev.finetuning.tasks import MultiLabelTask, TextTask
 from electra_nbdev.method.masking import SpecialTokenIds
 from electra_nbdev.sharing.convert import OPSET, write_onnx
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.scoring.score import load_scorer, replaced_probs, words_of
-from make import pieces, run_folder
+from make import electra_folder, pieces, roberta_folder, run_folder, sentence, untrained
+from terminal import bad, worked
 
 SENTENCE = 'He opened the because and walked into the room.'
 
@@ -101,3 +108,101 @@ def test_eight_bits_find_the_odd_word(tiny, tmp_path):
 def test_what_is_refused(tiny, tmp_path):
     with pytest.raises(InputError, match='exists already'): write_onnx('tiny', tiny)
     assert not [*tmp_path.iterdir()]
+
+# Fine-tuned models
+
+TASKS = dict(kinds=TextTask('kinds', ('pet', 'person', 'place')),
+             pairs=TextTask('pairs', ('no', 'yes'), columns=('a', 'b')),
+             size=TextTask('size', scale=7., measures=('mse',)), remarks=MultiLabelTask('remarks', ('insult', 'toxic')),
+             words=TagTask('words', ('O', 'S-NP', 'S-VP')))
+
+@pytest.fixture(scope='module')
+def encoder(tmp_path_factory): return electra_folder(tmp_path_factory.mktemp('encoder')/'model')
+
+def batch(folder, n):
+    "Texts, or pairs, of different lengths, as the tokenizer in a folder gives them"
+    tok = AutoTokenizer.from_pretrained(folder)
+    pairs = {2: [sentence(i+3) for i in range(n)]} if folder.name=='pairs' else {}
+    return tok([sentence(i) for i in range(n)], *pairs.values(), padding=True, return_tensors='np')
+
+def ours(folder, task, n):
+    "What our library makes of them; of a tagger the logits of words, each of which is one piece or more"
+    learn = load_finetuned(folder, 'cpu')
+    texts = [(sentence(i), sentence(i+3)) if task.name=='pairs' else sentence(i) for i in range(n)]
+    if isinstance(task, TagTask): texts = [o.split() for o in texts]
+    features = task.features(task.unlabelled(texts), learn.tok, learn.hp)
+    return learn.outputs(task.name, features), features
+
+def tuned_run(folder, inputs, name='model'):
+    graph = session(folder/'onnx', name)
+    asked = {o.name for o in graph.get_inputs()}
+    return graph.run(None, {k: v for k,v in inputs.items() if k in asked})[0], asked
+
+def assert_computes(out, folder, task):
+    "One text, and eight with padding, are what our library makes of them"
+    scale = getattr(task, 'scale', 1.)
+    for n in (1, 8):
+        found, _ = tuned_run(out, batch(out, n))
+        want, features = ours(folder, task, n)
+        for f,o,w in zip(features, found, want):
+            if isinstance(task, TagTask): o = o[f.target['positions']]
+            assert np.abs(o-scale*w.numpy()).max()<1e-4*scale
+
+@pytest.mark.parametrize('name', ['pairs', 'size', 'remarks'])
+def test_a_task_of_texts(encoder, tmp_path, name):
+    "The configuration has the labels, and what kind they are of"
+    task = TASKS[name]
+    untrained(task, encoder, tmp_path/'task')
+    facts = write_onnx(tmp_path/'task', out := tmp_path/name)
+    assert facts==json.loads((out/'onnx.json').read_text())
+    assert facts['networks']=={'onnx/model.onnx': 'logits'} and facts['max_length']==32
+    assert_computes(out, tmp_path/'task', task)
+    assert tuned_run(out, batch(out, 1))[1]=={'input_ids', 'attention_mask', 'token_type_ids'}
+    config = AutoConfig.from_pretrained(out)
+    kinds = dict(size='regression', remarks='multi_label_classification', pairs='single_label_classification')
+    assert config.problem_type==kinds[name] and config.architectures==['ElectraForSequenceClassification']
+    assert tuple(config.id2label.values())==(task.labels or (name,))
+    assert {'config.json', 'tokenizer.json', 'vocab.txt', 'onnx', 'onnx.json'} <= {o.name for o in out.iterdir()}
+
+def test_a_task_of_an_encoder_without_segments(tmp_path):
+    "Its file asks for none"
+    roberta_folder(tmp_path/'roberta')
+    untrained(TASKS['kinds'], tmp_path/'roberta', tmp_path/'task')
+    write_onnx(tmp_path/'task', out := tmp_path/'out')
+    assert_computes(out, tmp_path/'task', TASKS['kinds'])
+    assert tuned_run(out, batch(out, 1))[1]=={'input_ids', 'attention_mask'}
+    assert AutoConfig.from_pretrained(out).architectures==['RobertaForSequenceClassification']
+
+def test_two_tasks_of_one_network_are_two_folders(encoder, tmp_path):
+    "A class of a text, and a tag of each token, whose segment is in the graph"
+    tasks = {o: TASKS[o] for o in ('kinds', 'words')}
+    body, tok = open_model(encoder)
+    hp, none = settle_recipe(body, tok, [*tasks], max_seq_length=32), {o: [] for o in tasks}
+    save_model(finetune_learner(finetune_dls(tasks, none, none, tok, hp, 'cpu'), body, hp), tmp_path/'task')
+    facts = write_onnx(tmp_path/'task', out := tmp_path/'out')
+    assert facts['networks']=={f'{o}/onnx/model.onnx': 'logits' for o in tasks}
+    for name,task in tasks.items(): assert_computes(out/name, tmp_path/'task', task)
+    assert tuned_run(out/'words', batch(out/'words', 1))[1]=={'input_ids', 'attention_mask'}
+    config = AutoConfig.from_pretrained(out/'words')
+    assert config.architectures==['ElectraForTokenClassification'] and config.problem_type is None
+    assert tuple(config.id2label.values())==TASKS['words'].labels
+
+def test_a_tuned_model_by_command_and_in_eight_bits(encoder, tmp_path):
+    untrained(TASKS['kinds'], encoder, tmp_path/'task'/'model')
+    said = worked('electra_convert --src task --onnx --out whole', tmp_path)
+    assert said.out.strip()=='onnx/model.onnx in whole'
+    worked('electra_convert --src task --onnx --int8 --out small', tmp_path)
+    whole, small = (tuned_run(tmp_path/o, batch(tmp_path/o, 6), name)[0]
+                    for o,name in (('whole', 'model'), ('small', 'model_quantized')))
+    assert 0<np.abs(whole-small).max()<.2*np.abs(whole).max()
+    assert [o.name for o in (tmp_path/'small/onnx').iterdir()]==['model_quantized.onnx']
+
+@pytest.mark.parametrize('flags,words', [
+    ('--src reader', ['reader is a QATask, for which there is no ONNX form']),
+    ('--src task run', ['give one --src']),
+    ("--src task --hparams '{\"seed\": 1}'", ['leave --hparams out'])])
+def test_tuned_models_without_a_form_are_refused(encoder, tmp_path, flags, words):
+    for name,task in dict(task=TASKS['kinds'], reader=QATask('reader')).items():
+        untrained(task, encoder, tmp_path/name)
+    shutil.copytree(encoder, tmp_path/'run')
+    bad(tmp_path, f'electra_convert {flags} --onnx --out out', *words)

@@ -244,11 +244,11 @@ def finetuned(d, out, names=('kind',), **hparams):
     described = [text_task(o, d/'table.tsv', d/'table.tsv', None, 'words', None, 'kind', None) for o in names]
     run_trials(str(d), described, out, device='cpu', max_seq_length=16, **hparams)
 
-@pytest.mark.parametrize('reduction', ['sum', 'mean'])
-def test_processes_fine_tune_what_one_does(encoder, tmp_path, reduction):
+@pytest.mark.parametrize('reduction,weights', [('sum', None), ('mean', None), ('mean', 'balanced')])
+def test_processes_fine_tune_what_one_does(encoder, tmp_path, reduction, weights):
     "Two tasks under one network; last batches of a single sequence; two and three processes"
     how = dict(names=('kind', 'again'), num_trials=1, num_train_epochs=3., train_batch_size=4, learning_rate=1e-3,
-               loss_reduction=reduction, layerwise_lr_decay=0.)
+               loss_reduction=reduction, class_weights=weights, layerwise_lr_decay=0.)
     found, losses = {}, {}
     for n in (1, 2, 3):
         finished(children := launch(n, lambda: finetuned(encoder, tmp_path/str(n), **how)))

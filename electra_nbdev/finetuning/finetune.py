@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 
 # %% auto #0
 __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'finetune_dls', 'split_examples', 'read_examples',
-           'features_of', 'read_split', 'read_rows', 'TextTaskDataLoaders', 'TaskNetwork', 'TaskLoss', 'task_groups',
-           'ShownLoss', 'GatherOutputs', 'TaskMetrics', 'n_steps', 'FinetuneLearner', 'finetune_learner',
-           'electra_classifier', 'save_model', 'load_finetuned']
+           'features_of', 'read_split', 'read_rows', 'TextTaskDataLoaders', 'TaskNetwork', 'check_class_weights',
+           'class_weights', 'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics', 'n_steps',
+           'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'save_model', 'load_finetuned']
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #610e642e
 import json, math, random
@@ -167,16 +167,16 @@ def task(self:FinetuneDL)->TextTask:
 @patch(as_prop=True)
 def vocab(self:FinetuneDL)->CategoryMap:
     "Names of the classes"
-    if self.task.labels: return CategoryMap(self.task.labels, sort=False)
-    raise InputError(f"{self.task.name} is a regression and has no classes; use Interpretation")
+    if self.task.has_classes: return CategoryMap(self.task.labels, sort=False)
+    what = 'any number of labels for a text' if self.task.labels else 'a regression'
+    raise InputError(f"{self.task.name} is {what} and has no classes; use Interpretation")
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #921b742f
 @patch
 def _pre_show_batch(self:FinetuneDL, b, max_n=9):
     "Texts and labels of a batch"
-    def label(y): return TitledStr(self.task.labels[int(y)] if self.task.labels else f'{y:.2f}')
     texts = [TitledStr(self.tok.decode(o, skip_special_tokens=True)) for o in b[0][:max_n]]
-    return TensorText(b[0]), TensorCategory(b[1]), L((t, label(y)) for t,y in zip(texts, b[1]))
+    return TensorText(b[0]), TensorCategory(b[1]), L((t, TitledStr(self.task.named(y))) for t,y in zip(texts, b[1]))
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #7edc3b3f
 @patch
@@ -306,7 +306,7 @@ class TextTaskDataLoaders(TaskDataLoaders):
     def from_df(cls,
         df, # Training rows: a data frame, a list of dicts, or a `datasets` object
         text='text', # Column of the text, or the two columns of a pair
-        label:str='label', # Column of the class or number
+        label:str|list='label', # Column of the class, of the number or of lists of labels; or several, of 0 and 1
         model='tiny', # `tiny`, a folder, or `hf:name`
         valid=None, # Rows to validate on, or a file; a part of the training rows if None
         valid_pct:float=SHARE, # That part, chosen by the hash of the text
@@ -351,14 +351,34 @@ class TaskNetwork(nn.Module):
         def of(rows): return hidden if len(rows)==len(hidden) else hidden[rows]
         return {n: self.heads[head_name(n)](of(r), batch['targets'][n]) for n,r in batch['rows'].items()}
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #385e09a1
+def check_class_weights(
+    tasks:dict, # {name: Task}
+    hp:FinetuneHParams, # `class_weights`
+):
+    "Refuse weights of classes for a task that has none"
+    for n,task in tasks.items():
+        if hp.class_weights and not getattr(task, 'has_classes', False):
+            raise InputError(f"hparam `class_weights` is for one class for each text, not for {n}; leave it out")
+
+# %% ../../nbs/finetuning/33_finetune.ipynb #385e09a2
+def class_weights(
+    targets:list, # Index of the class of each training text
+    k:int, # Classes
+)->Tensor: # (k,)
+    "Weights with which every class counts alike, as scikit-learn's `compute_class_weight('balanced')`"
+    n = torch.bincount(torch.tensor(targets), minlength=k)
+    return len(targets)/(k*n.clamp(min=1))
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #385e09a0
 class TaskLoss:
     "Sum, or mean, of the losses of all sequences (official: run_finetuning.FinetuningModel)"
     def __init__(self,
         tasks:dict, # {name: Task}
         reduction:str='sum', # `sum`, `mean`, or `none`
+        weights:dict|None=None, # {name of a task: weight of each of its classes}; None: texts count alike
     ):
-        self.tasks, self.reduction = tasks, reduction
+        self.tasks, self.reduction, self.weights = tasks, reduction, weights
         task = next(iter(tasks.values())) if len(tasks)==1 else None
         self.activation = getattr(task, 'activation', noop) # `get_preds` asks for these two
         self.decodes = getattr(task, 'decodes', noop)
@@ -368,7 +388,15 @@ class TaskLoss:
         targets:dict, # {task: targets}
     )->Tensor: # [], or (bs,) without reduction
         losses = torch.cat([self.tasks[n].losses(o, targets[n]) for n,o in outs.items()])
+        if self.weights:
+            weights = self.weights_of(targets)
+            losses = losses*weights
+            if self.reduction=='mean': return losses.sum()/weights.sum()
         return losses if self.reduction=='none' else getattr(losses, self.reduction)()
+
+    def weights_of(self, targets:dict)->Tensor: # (bs,)
+        "The weight of each text, that of its class"
+        return torch.cat([self.weights[n][o] for n,o in targets.items()])
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #fde2f2ef
 def task_groups(
@@ -407,6 +435,9 @@ class ShownLoss(Callback):
     ):
         "Make the mean over processes the loss of the whole batch; the loss that is shown is a mean of sequences"
         share = self.xb[0]['share'][0]
+        if self.loss_func.weights and not summing:
+            part = self.loss_func.weights_of(self.xb[0]['targets']).sum()*(share>0)
+            share = part/summed(part)
         self.learn.loss_grad = self.loss_grad*n_processes()*((share>0).float() if summing else share)
         self.learn.loss = summed(self.loss*share)
 
@@ -488,6 +519,12 @@ class FinetuneLearner(DeviceLearner):
         for o in self._grab_cbs(TaskMetrics): o.outs, o.features = {}, None
         super().export(fname, **kwargs)
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #5c39b75c
+def _class_weights(dls):
+    "{task: weights of its classes} by the training texts; of a loader without texts, to predict with, they have no use"
+    def of(name, features): return class_weights([f.target for f in features], len(dls.train.tasks[name].labels))
+    return {n: of(n, o).to(device=dls.device) for n,o in dls.train.dataset.features.items() if len(o)}
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #5c39b75d
 def finetune_learner(
     dls:DataLoaders, # From `finetune_dls`
@@ -499,8 +536,10 @@ def finetune_learner(
 )->FinetuneLearner:
     "Network, optimizer, schedule and metrics of a recipe in one fastai learner"
     tasks, held = dls.train.tasks, TaskMetrics()
+    check_class_weights(tasks, hp)
+    weights = _class_weights(dls) if hp.class_weights else None
     splitter = trainable_params if 'opt_func' in kwargs else partial(task_groups, hp=hp)
-    defaults = dict(loss_func=TaskLoss(tasks, hp.loss_reduction), lr=hp.learning_rate, splitter=splitter,
+    defaults = dict(loss_func=TaskLoss(tasks, hp.loss_reduction, weights), lr=hp.learning_rate, splitter=splitter,
                     opt_func=partial(electra_optimizer, wd=hp.weight_decay_rate))
     schedule = LinearWarmupDecay(float(hp.warmup_proportion))
     cbs = L(CountUpdates(), LossesAsNumbers(), ClipNorm(), schedule, ShownLoss(), held) + L(cbs)
@@ -613,7 +652,7 @@ def plot_confusion_matrix(self:FinetuneLearner,
 ):
     "Labels against predictions of the validation set"
     task = task_named(task, self.tasks)
-    if not isinstance(task, TextTask) or not task.labels:
+    if not getattr(task, 'has_classes', False):
         raise InputError(f"{task.name} has no classes of texts to draw; use show_results")
     features = self.dls.valid.dataset.features[task.name]
     predicted, labels = task.decode(self.outputs(task.name, features)), [f.example.label for f in features]

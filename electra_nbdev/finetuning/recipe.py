@@ -48,6 +48,7 @@ class _FinetuneTraining:
     num_train_epochs:float = ranged(3.0, 0.001) # Passes over the training examples
     warmup_proportion:float = ranged(0.1, 0, 1) # Fraction of the updates in which the rate rises
     loss_reduction:str = 'sum' # Over a batch: `sum` as the official code, or `mean`
+    class_weights:str|None = None # `balanced`: every class counts alike, however rare; null: every text does
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #7c1d5213
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class FinetuneHParams(_FinetuneRows, _FinetuneTraining):
         check_choice('hparam `model_size`', self.model_size, SIZES)
         check_choice('hparam `layer_exponents`', self.layer_exponents, ['official', 'paper'])
         check_choice('hparam `loss_reduction`', self.loss_reduction, ['sum', 'mean'])
+        if self.class_weights is not None: check_choice('hparam `class_weights`', self.class_weights, ['balanced'])
         check_choice('hparam `tag_rows`', self.tag_rows, ['whole', 'official'])
         check_choice('hparam `answer_text`', self.answer_text, ['own', 'official'])
         if not self.do_eval:

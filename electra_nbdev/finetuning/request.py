@@ -33,7 +33,7 @@ class FinetuneRequest:
     csv:str|Path|None=None # A table of your own in place of `data_dir`: .csv, .tsv or .jsonl; `task` may name it
     text_column:str|None=None # Column of the text
     pair_column:str|None=None # Column of a second text
-    label_column:str|None=None # Column of the class or number
+    label_column:str|list|None=None # Column of the class, of the number or of lists of labels; or several, of 0 and 1
     regression:bool|None=None # Whether labels are numbers; None: if they are and not all are whole
     dev:str|Path|None=None # Table to evaluate on; None: a tenth of the rows, chosen by the hash of the text
     recipe:str='official' # `official` or `paper`
@@ -69,7 +69,7 @@ def _check_arguments(self:FinetuneRequest):
     if self.eval_only and self.predict_test:
         raise InputError("`eval_only` evaluates on dev sets; leave it out for `predict_test`, finished trials are kept")
     columns = 'text_column', 'pair_column', 'label_column', 'dev', 'regression'
-    given = [o for o in columns if getattr(self, o) not in (None, '')]
+    given = [o for o in columns if getattr(self, o) not in (None, '', [])]
     if self.csv: self._check_table(given)
     elif given: raise InputError(f"`{given[0]}` is about a table, which is not there; give it as `csv`")
 
@@ -118,17 +118,20 @@ def _table(self:FinetuneRequest, name)->dict:
     columns = self.text_column, self.pair_column
     labels, examples = labelled_texts(name, self.csv, self.dev, None, *columns, self.label_column, self.regression,
                                       self.skip_bad_rows)
-    print(f'{name}: `{self.label_column}` {_told(labels)}', flush=True)
-    if labels: print(_most_frequent(examples), flush=True)
+    several = isinstance(examples['train'][0].label, tuple)
+    print(f'{name}: {_told(self.label_column, labels, several)}', flush=True)
+    if labels: print((_most_frequent_labels if several else _most_frequent)(examples), flush=True)
     return dict(name=name, labels=labels, examples=examples, columns=columns)
 
 # %% ../../nbs/finetuning/35_request.ipynb #341c0b4b
-def _told(labels):
-    "Ten classes at most"
-    if not labels: return 'is a number'
+def _told(column, labels, several):
+    "Ten classes or labels at most"
+    if isinstance(column, list) and not several: column, = column
+    if not labels: return f'`{column}` is a number'
     shown = ', '.join(labels[:10]) + (', ...' if len(labels)>10 else '')
+    if several: return f'{len(labels)} labels, any number of them for a text: {shown}'
     if all(o.isdigit() for o in labels): shown += ' (for numbers give `regression` true)'
-    return f'has {len(labels)} classes: {shown}'
+    return f'`{column}` has {len(labels)} classes: {shown}'
 
 # %% ../../nbs/finetuning/35_request.ipynb #57ddee2b
 def _most_frequent(examples):
@@ -137,6 +140,17 @@ def _most_frequent(examples):
     rows, about = examples.get('dev', examples['train']), '' if 'dev' in examples else 'about '
     share = sum(o.label==best for o in rows)/len(rows)
     return f"answering `{best}` every time has an accuracy of {about}{share:.1%}"
+
+# %% ../../nbs/finetuning/35_request.ipynb #57ddee2c
+def _most_frequent_labels(examples):
+    "What a model of several labels has to beat: the same labels for all texts, those that give the best micro F1"
+    ranked = [o for o,_ in Counter(l for o in examples['train'] for l in o.labels).most_common()]
+    rows = examples.get('dev', examples['train'])
+    counts, total = Counter(l for o in rows for l in o.labels), sum(len(o.labels) for o in rows)
+    def micro_f1(n): return 2*sum(counts[o] for o in ranked[:n])/(n*len(rows)+total)
+    n = max(range(1, len(ranked)+1), key=micro_f1)
+    said = ', '.join(f'`{o}`' for o in ranked[:n])
+    return f"answering {said} every time has a micro F1 of {'' if 'dev' in examples else 'about '}{micro_f1(n):.1%}"
 
 # %% ../../nbs/finetuning/35_request.ipynb #78e50573
 @dataclass(frozen=True)
@@ -264,7 +278,8 @@ def _rows_of(kind, settings, path, skip_bad):
     if kind=='QATask': return read_table(path, QUESTIONS, skip_bad, QUESTIONS) if is_question_table(path) else None
     if kind=='TagTask' and form=='.jsonl':
         return read_table(path, [word if isinstance(word, str) else 'words'], skip_bad)
-    if kind!='TextTask' and (kind, form) not in [('GlueTask', o) for o in ('.csv', '.jsonl', '.txt')]: return None
+    of_glue = kind=='GlueTask' and form in ('.csv', '.jsonl', '.txt')
+    if kind not in ('TextTask', 'MultiLabelTask') and not of_glue: return None
     columns = [o for o in settings.get('columns', ()) if o]
     if form=='.txt' and len(columns)==1: columns = ['text']
     return read_table(path, columns, skip_bad, columns[:1])

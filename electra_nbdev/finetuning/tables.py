@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tables.html.md"""
 
 # %% auto #0
 __all__ = ['TABLE_ENDINGS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SHARE', 'read_table', 'is_question_table',
-           'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of', 'TextExample', 'labelled_texts']
+           'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of', 'TextExample', 'listed', 'labelled_texts']
 
 # %% ../../nbs/finetuning/31_tables.ipynb #955fe0e5
 import csv, json, math, re
@@ -125,13 +125,17 @@ class TextExample(NamedTuple):
     eid:int # Its place in the file
     text_a:str # Text
     text_b:str|None # Second text, None if there is one only
-    label:str|float # Name of its class, or a number
+    label:str|float|tuple # Name of its class, a number, or the names of all its labels
     row:dict|None=None # All columns of its row, in a table to predict
 
     @property
     def texts(self)->list: # For the hash; the second may be empty
         "Both texts"
         return [self.text_a, self.text_b or '']
+    @property
+    def labels(self)->tuple:
+        "Its class alone, or all its labels"
+        return self.label if isinstance(self.label, tuple) else (self.label,)
 
 # %% ../../nbs/finetuning/31_tables.ipynb #a482a2e9
 def _named_rows(src, columns, filled, skip_bad):
@@ -141,13 +145,18 @@ def _named_rows(src, columns, filled, skip_bad):
     rows = src.to_dict('records') if hasattr(src, 'iloc') else list(src) # a data frame, or rows
     if rows: check_columns('the table', rows[0], columns)
     for name in columns:
-        if classes := _class_names(src, name): rows = [r | {name: classes.get(r[name])} for r in rows]
+        if names := _class_names(src, name): rows = [r | {name: _by_name(names, r[name])} for r in rows]
     return [(f'row {i}', r) for i,r in enumerate(rows)]
 
 def _class_names(src, column):
-    "{number: name} of the classes in a column of a `datasets` object"
+    "{number: name} of the classes in a column of a `datasets` object, or in its lists"
     features = {} if hasattr(src, 'iloc') else getattr(src, 'features', None) or {}
-    return dict(enumerate(getattr(features.get(column), 'names', None) or []))
+    of = features.get(column)
+    return dict(enumerate(getattr(getattr(of, 'feature', of), 'names', None) or []))
+
+def _by_name(names, value):
+    "A class, or a list of them, by name"
+    return [names.get(o) for o in value] if isinstance(value, list) else names.get(value)
 
 def _check_name(name):
     "Refuse a name that no file can have; print what a name brings with it"
@@ -179,19 +188,108 @@ def _is_missing(value):
     "Whether a table has nothing there; pandas, which would tell, takes a quarter of a second to load"
     return not isinstance(value, str) and str(value) in ('None', 'nan', '<NA>', 'NaT')
 
-def _example(i, where, row, text, pair, label, classes):
-    "A row as an example"
-    for o in filter(None, (text, pair, label)):
-        if hasattr(value := row.get(o), '__len__') and not isinstance(value, str):
-            raise InputError(f"{where}: `{o}` is a {type(value).__name__}; give one text, class or number")
-        empty = _is_missing(value) or o!=pair and not str(value).strip()
-        if empty: raise InputError(f"{where} has no `{o}`; give it one, or leave the row out")
-    y = str(row[label]) if label else min(classes.values(), default='0')
-    if classes and _value(y) not in classes:
-        known = ', '.join(sorted(classes.values()))
-        raise InputError(f"{where}: unknown label {y!r}; the training rows have {known}")
-    if not classes and not _is_number(y): raise InputError(f"{where}: label {y!r} is not a number; give numbers")
-    return TextExample(i, str(row[text]), str(row[pair]) if pair else None, classes.get(_value(y), y))
+def _cell(where, row, column, filled=True):
+    "The one text, class or number in a column of a row"
+    if hasattr(value := row.get(column), '__len__') and not isinstance(value, str):
+        raise InputError(f"{where}: `{column}` is a {type(value).__name__}; give one text, class or number")
+    if _is_missing(value) or filled and not str(value).strip():
+        raise InputError(f"{where} has no `{column}`; give it one, or leave the row out")
+    return str(value)
+
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e182
+def _one_label(name, train, column, regression):
+    "Classes, None for numbers; and a function that gives the label of a row"
+    values = {str(r[column]) for _,r in train if not _is_missing(r.get(column))}
+    decimals = all(map(_is_number, values)) and not all(float(o).is_integer() for o in values)
+    if regression is None and decimals: print(f"NOTE: `{column}` holds decimals: a regression", flush=True)
+    classes = {} if (decimals if regression is None else regression) else _classes(values)
+    labels = tuple(sorted(classes.values())) or None
+    if labels and len(labels)<2:
+        raise InputError(f"all training rows of {name} have the label {labels[0]!r}; give at least two classes")
+    if labels and 2*len(labels)>max(20, len(train)):
+        print(f"NOTE: `{column}` has {len(labels)} classes in {len(train)} training rows; "
+              "is it the column of the label?", flush=True)
+    def found(where, row):
+        y = _cell(where, row, column)
+        if classes: return _known(where, y, classes)
+        if not _is_number(y): raise InputError(f"{where}: label {y!r} is not a number; give numbers")
+        return y
+    return labels, found
+
+def _known(where, label, classes):
+    "The name of a class, or of a label"
+    if _value(label) in classes: return classes[_value(label)]
+    known = ', '.join(sorted(classes.values()))
+    raise InputError(f"{where}: unknown label {label!r}; the training rows have {known}")
+
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e184
+def listed(
+    value, # Of a cell
+)->tuple|None:
+    "A tuple from a list, a tuple or an array; None for anything else"
+    if hasattr(value, 'tolist'): value = value.tolist()
+    return tuple(value) if isinstance(value, (list, tuple)) else None
+
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e185
+def _label_name(value):
+    "An item of a list as the name of a label; None if it is none"
+    nested = hasattr(value, '__len__') and not isinstance(value, str)
+    return None if nested or _is_missing(value) or not str(value).strip() else str(value)
+
+def _labels_in_lists(name, train, column):
+    "Labels that the lists of a column name; and a function that gives those of a row"
+    named = {_label_name(o) for _,r in train for o in listed(r.get(column)) or ()}
+    classes = _classes(named-{None})
+    labels = tuple(sorted(classes.values()))
+    if len(labels)<2:
+        raise InputError(f"the lists of all training rows of {name} name {' '.join(map(repr, labels)) or 'nothing'}; "
+                         "give at least two labels")
+    def found(where, row):
+        if (names := listed(row.get(column))) is None:
+            raise InputError(f"{where}: `{column}` is {row.get(column)!r}, in other rows it is a list; give a list in "
+                             "every row, [] where there is no label")
+        for o in names:
+            if _label_name(o) is None: raise InputError(f"{where}: `{column}` holds {o!r}; give names of labels")
+        have = {_known(where, str(o), classes) for o in names}
+        return tuple(o for o in labels if o in have)
+    return labels, found
+
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e186
+_SAYS = {0.: False, 1.: True, 'False': False, 'True': True} # What a column of a label may hold
+
+def _says(where, row, column):
+    "Whether a row has the label of a column"
+    if (says := _SAYS.get(_value(str(row.get(column))))) is not None: return says
+    raise InputError(f"{where}: `{column}` is {row.get(column)!r}; where several columns are labels, each holds 0 or 1")
+
+def _labels_in_columns(name, train, columns):
+    "Labels that are columns of 0 and 1; and a function that gives those of a row"
+    learnt = {o for where,r in train for o in columns if _says(where, r, o)}
+    if not learnt: raise InputError(f"no training row of {name} has a label: {', '.join(columns)} are 0 in all of them")
+    def found(where, row):
+        have = tuple(o for o in columns if _says(where, row, o))
+        if new := [o for o in have if o not in learnt]:
+            raise InputError(f"{where}: `{new[0]}` is 1, and 0 in all training rows, so it cannot be learnt; "
+                             "leave the column out")
+        return have
+    return tuple(columns), found
+
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e187
+def _labels_of(name, train, columns, regression):
+    "Labels, None for numbers; a function that gives the label of a row; the label of a row that has none"
+    column, *more = columns
+    if not more and all(listed(r.get(column)) is None for _,r in train):
+        labels, found = _one_label(name, train, column, regression)
+        return labels, found, labels[0] if labels else '0'
+    if regression: raise InputError("`regression` is about one number for a text, and here texts have several labels")
+    labels, found = _labels_in_columns(name, train, columns) if more else _labels_in_lists(name, train, column)
+    return labels, found, ()
+
+def _check_distinct(of_text, of_label):
+    "Refuse columns that are named twice"
+    for o in of_label:
+        if o in of_text: raise InputError(f"`{o}` is the column of the label and of a text; name two columns")
+        if of_label.count(o)>1: raise InputError(f"the column `{o}` is given twice as that of a label; give it once")
 
 # %% ../../nbs/finetuning/31_tables.ipynb #03391357
 def labelled_texts(
@@ -201,26 +299,20 @@ def labelled_texts(
     test=None, # Rows to predict, without labels
     text:str='text', # Column of the text
     pair:str|None=None, # Column of a second text
-    label:str='label', # Column of the class or number
+    label:str|list='label', # Column of the class, of the number or of lists of labels; or several, of 0 and 1
     regression:bool|None=False, # Whether labels are numbers; None: if all are and not all are whole
     skip_bad:bool=False, # Leave unreadable rows of files out, and count them
-)->tuple[tuple|None,dict]: # Classes, None for numbers; {split: `TextExample`s}
+)->tuple[tuple|None,dict]: # Classes or labels, None for numbers; {split: `TextExample`s}
     "Rows of a task as examples"
     _check_name(name)
-    if label in (text, pair): raise InputError(f"`{label}` is the column of the label and of a text; name two columns")
-    columns, given = [o for o in (text, pair, label) if o], dict(train=train, dev=dev, test=test)
-    def read(k, v): return _named_rows(v, *((columns[:-1], ()) if k=='test' else (columns, (text, label))), skip_bad)
-    rows = {k: read(k, v) for k,v in given.items() if v is not None}
-    values = {str(r[label]) for _,r in rows['train'] if not _is_missing(r.get(label))}
-    decimals = all(map(_is_number, values)) and not all(float(o).is_integer() for o in values)
-    if regression is None and decimals: print(f"NOTE: `{label}` holds decimals: a regression", flush=True)
-    classes = {} if (decimals if regression is None else regression) else _classes(values)
-    labels = tuple(sorted(classes.values())) or None
-    if labels and len(labels)<2:
-        raise InputError(f"all training rows of {name} have the label {labels[0]!r}; give at least two classes")
-    if labels and 2*len(labels)>max(20, len(rows['train'])):
-        print(f"NOTE: `{label}` has {len(labels)} classes in {len(rows['train'])} training rows; "
-              "is it the column of the label?", flush=True)
-    def examples(k, rows):
-        return [_example(i, w, r, text, pair, None if k=='test' else label, classes) for i,(w,r) in enumerate(rows)]
-    return labels, {k: examples(k, o) for k,o in rows.items()}
+    of_text, of_label = [o for o in (text, pair) if o], [label] if isinstance(label, str) else [*label]
+    _check_distinct(of_text, of_label)
+    def read(k, v):
+        columns, filled = (of_text, ()) if k=='test' else (of_text+of_label, (text, *of_label))
+        return _named_rows(v, columns, filled, skip_bad)
+    rows = {k: read(k, v) for k,v in dict(train=train, dev=dev, test=test).items() if v is not None}
+    labels, label_of, none = _labels_of(name, rows['train'], of_label, regression)
+    def example(i, where, row, split):
+        a, b = (_cell(where, row, o, o==text) if o else None for o in (text, pair))
+        return TextExample(i, a, b, none if split=='test' else label_of(where, row))
+    return labels, {k: [example(i, *o, k) for i,o in enumerate(of)] for k,of in rows.items()}

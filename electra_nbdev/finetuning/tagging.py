@@ -32,7 +32,7 @@ from ..engine.files import InputError, atomic_write, check_choice
 from ..engine.rows import BadRows, ending_of, text_lines
 from .questions import row_ends
 from .recipe import task_folder
-from .tables import COLUMN_FORMS, from_hub, part_of, read_table, refuse_columns
+from .tables import COLUMN_FORMS, from_hub, listed, part_of, read_table, refuse_columns
 from .tasks import Feature, Task, completed, dense
 from ..method.generator import gather_positions
 
@@ -226,7 +226,7 @@ def _of_rows(src, bad, word, tag):
     else: rows = enumerate(src.to_dict('records') if isinstance(src, pd.DataFrame) else src)
     tagged = []
     for i,row in rows:
-        lists = [_list(row.get(o)) for o in columns]
+        lists = [listed(row.get(o)) for o in columns]
         if None in lists: bad(i, f"`{columns[lists.index(None)]}` is no list"); continue
         if names: lists[1] = tuple(names[o] for o in lists[1])
         n, *n_tags = map(len, lists)
@@ -234,11 +234,6 @@ def _of_rows(src, bad, word, tag):
         elif not all(isinstance(o, str) for part in lists for o in part): bad(i, "words and tags have to be text")
         elif n: tagged.append(Tagged([i]*n, *lists))
     return tagged
-
-def _list(value):
-    "A tuple from a list, a tuple or an array; None for anything else"
-    if hasattr(value, 'tolist'): value = value.tolist()
-    return tuple(value) if isinstance(value, (list, tuple)) else None
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #d6986c41
 def is_conllu(

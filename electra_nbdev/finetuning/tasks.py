@@ -7,11 +7,11 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tasks.html.md"""
 # %% auto #0
 __all__ = ['PREDICTING', 'TASK_KINDS', 'MEASURES', 'LAYOUTS', 'FILES', 'PEERS', 'Feature', 'Task', 'completed', 'open_task',
            'task_kind', 'TextTask', 'shares', 'text_row', 'dense', 'TextHead', 'TextPrediction', 'write_indexed',
-           'task_of_texts', 'text_task', 'Layout', 'read_glue', 'GlueTask', 'glue_task', 'glue_facts',
+           'MultiLabelTask', 'task_of_texts', 'text_task', 'Layout', 'read_glue', 'GlueTask', 'glue_task', 'glue_facts',
            'write_submission']
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #d2519034
-import zipfile
+import json, zipfile
 from abc import ABC, abstractmethod, update_abstractmethods
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -32,8 +32,8 @@ from ..engine.fast import PackedDropout
 from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, suggest
 from ..engine.rows import BadRows, text_lines
 from .recipe import FinetuneHParams, check_task, find_task, task_folder, task_name
-from .tables import (SHARE, TextExample, from_hub, labelled_texts, part_of, read_table,
-                                             refuse_columns)
+from .tables import (PREDICTION_FORMS, SHARE, TextExample, from_hub, labelled_texts, part_of,
+                                             read_table, refuse_columns)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #cc495f22
 @dataclass
@@ -121,8 +121,8 @@ def open_task(
     return opener(official, data_dir, skip_bad)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #4dd72ab8
-TASK_KINDS = dict(TextTask='finetuning.tasks', GlueTask='finetuning.tasks', QATask='finetuning.qa',
-                  TagTask='finetuning.tagging') # {class: module}
+TASK_KINDS = dict(TextTask='finetuning.tasks', MultiLabelTask='finetuning.tasks', GlueTask='finetuning.tasks',
+                  QATask='finetuning.qa', TagTask='finetuning.tagging') # {class: module}
 
 def task_kind(
     name:str, # Of a class of tasks
@@ -192,15 +192,20 @@ def text_row(
     row = tok.backend_tokenizer.post_processor.process(*texts)
     return row.ids, row.type_ids.count(0), cut
 
+# %% ../../nbs/finetuning/32_tasks.ipynb #64c764fe
+@patch
+def target(self:TextTask, label):
+    "What the loss compares an output with: the index of a class, or a number"
+    return self.labels.index(label) if self.labels else float(label)/self.scale
+
 # %% ../../nbs/finetuning/32_tasks.ipynb #64c764ff
 @patch
 def features(self:TextTask, examples, tok, hp)->list:
-    "Examples as token sequences; a target is the index of a class, or a number"
+    "Examples as token sequences"
     encode = partial(text_backend(tok).encode_batch_fast, add_special_tokens=False)
     first, second = encode([o.text_a for o in examples]), encode([o.text_b or '' for o in examples])
     rows = [text_row(tok, a, b, hp.max_seq_length) for a,b in zip(first, second)]
-    def target(label): return float(label)/self.scale if self.labels is None else self.labels.index(label)
-    return [Feature(ids, n, target(o.label), o, cut) for (ids,n,cut),o in zip(rows, examples)]
+    return [Feature(ids, n, self.target(o.label), o, cut) for (ids,n,cut),o in zip(rows, examples)]
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #e06dc2ff
 def dense(
@@ -240,6 +245,7 @@ def _correlation(f):
 def _percent(f, **kwargs): return lambda y,p: 100*float(f(y, p, **kwargs))
 
 MEASURES = dict(accuracy=_percent(accuracy_score), f1=_percent(f1_score, zero_division=0),
+                micro_f1=_percent(f1_score, average='micro', zero_division=0),
                 macro_f1=_percent(f1_score, average='macro', zero_division=0), matthews=_percent(matthews_corrcoef),
                 pearson=_correlation(pearsonr), spearman=_correlation(spearmanr),
                 mse=lambda y,p: float(np.mean((np.array(y)-np.array(p))**2)))
@@ -274,8 +280,22 @@ class TextPrediction(NamedTuple):
 @patch
 def predicted(self:TextTask, features, outs)->list:
     "Classes with their probabilities, or numbers"
-    probs = [dict(zip(self.labels, o.softmax(-1).tolist())) if self.labels else None for o in outs]
+    probs = [dict(zip(self.labels, self.activation(o).tolist())) if self.labels else None for o in outs]
     return [(f.example, TextPrediction(*o)) for f,*o in zip(features, self.decode(outs), probs)]
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #508ab8f1
+@patch(as_prop=True)
+def has_classes(self:TextTask)->bool:
+    "Whether it gives each text one class"
+    return bool(self.labels)
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #508ab8f2
+@patch
+def named(self:TextTask,
+    decoded, # An entry of what `decodes` gives, or a target
+)->str:
+    "A class or a number, to be shown"
+    return self.labels[int(decoded)] if self.labels else f'{decoded:.2f}'
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #508ab8f3
 @patch
@@ -345,13 +365,69 @@ def comparison(self:TextTask, example, pred)->dict:
     prob, pair = f'{max(pred.probs.values()):.2f}' if pred.probs else '', example.text_b or ''
     return dict(text=example.text_a, pair=pair, label=example.label, predicted=pred.label, probability=prob)
 
+# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0012
+def _lists_as_json(answers, write):
+    "Predictions as text, in which a list is JSON"
+    def cell(o): return json.dumps(o, ensure_ascii=False) if isinstance(o, (list, tuple)) else o
+    return write([{k: cell(v) for k,v in o.items()} for o in answers])
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0003
+@dataclass
+class MultiLabelTask(TextTask):
+    "Any number of labels for a text or a pair"
+    measures:tuple=('micro_f1', 'macro_f1') # Of `MEASURES`; the first counts
+    has_classes = False
+    forms = {k: partial(_lists_as_json, write=PREDICTION_FORMS[k]) for k in ('.tsv', '.csv')}
+
+    def target(self, label):
+        "0 or 1 for each label"
+        return [float(o in label) for o in self.labels]
+    def losses(self, out, target):
+        "Binary cross-entropy, the mean over the labels"
+        return F.binary_cross_entropy_with_logits(out.float(), target, reduction='none').mean(-1)
+    def activation(self, out): return out.float().sigmoid()
+    def decodes(self, preds): return preds>.5
+    def named(self, decoded): return ', '.join(self._names(decoded))
+    def decode(self, outs): return [self._names(self.decodes(self.activation(o))) for o in outs]
+    def _names(self, has): return tuple(o for o,yes in zip(self.labels, has) if yes)
+    def unlabelled(self, texts): return [o._replace(label=()) for o in super().unlabelled(texts)]
+    def merge(self, trials):
+        "Mean probability of each label, as its logit"
+        return list(torch.stack([torch.stack(o) for o in trials]).sigmoid().mean(0).logit())
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0004
+@patch
+def metrics(self:MultiLabelTask, features, outs)->dict:
+    "F1 of all decisions about labels, of each label in the mean, and the mean loss"
+    target, out = torch.tensor([f.target for f in features]), torch.stack(outs)
+    true, pred = target.int().numpy(), self.decodes(self.activation(out)).int().numpy()
+    return {o: MEASURES[o](true, pred) for o in self.measures} | dict(loss=float(self.losses(out, target).mean()))
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0008
+@patch
+def comparison(self:MultiLabelTask, example, pred)->dict:
+    "Text, labels and predicted labels, to be shown"
+    label, said = ', '.join(example.label), ', '.join(pred.label)
+    prob = ', '.join(f'{pred.probs[o]:.2f}' for o in pred.label)
+    return dict(text=example.text_a, pair=example.text_b or '', label=label, predicted=said, probability=prob)
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0009
+@patch
+def write(self:MultiLabelTask, folder, split, features, outs):
+    "A TSV with index and prediction, a list as JSON"
+    said = [json.dumps(o, ensure_ascii=False) for o in self.decode(outs)]
+    write_indexed(Path(folder)/f'{self.name}-{split}.tsv', features, said)
+
 # %% ../../nbs/finetuning/32_tasks.ipynb #6d66e219
-def _measures_of(labels, measures):
+def _measures_of(labels, measures, several):
     "The usual measures, or those given if the labels allow them: before the training that they are to measure"
     numbers, n = ('pearson', 'spearman', 'mse'), len(labels or ())
-    allowed = [o for o in MEASURES if o not in numbers and (n==2 or o!='f1')] if n else numbers
-    for o in measures or (): check_choice(f"a measure of {f'{n} classes' if n else 'numbers'}", o, allowed)
-    return measures or (('accuracy', 'macro_f1') if n else numbers)
+    if several: usual = allowed = MultiLabelTask.measures
+    elif not n: usual = allowed = numbers
+    else: usual, allowed = ('accuracy', 'macro_f1'), ('accuracy', *['f1']*(n==2), 'macro_f1', 'matthews')
+    of = 'several labels' if several else f'{n} classes' if n else 'numbers'
+    for o in measures or (): check_choice(f"a measure of {of}", o, allowed)
+    return measures or usual
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #4705e09e
 def _of_rows(name, examples, share, split, hp):
@@ -366,7 +442,7 @@ def _say_rows(labels, examples, share):
     "Report classes that no training row has, and rows to evaluate on that are training rows too"
     train = examples['train']
     if 'dev' not in examples: train = part_of(train, 'train', '', '', share)
-    known, have = {tuple(o.texts) for o in train}, {o.label for o in train}
+    known, have = {tuple(o.texts) for o in train}, {l for o in train for l in o.labels}
     if absent := [o for o in labels or () if o not in have]:
         print(f"NOTE: no training row is left for {', '.join(absent)}: those that have it are held out", flush=True)
     if n := sum(tuple(o.texts) in known for o in examples.get('dev', ())):
@@ -375,7 +451,7 @@ def _say_rows(labels, examples, share):
 # %% ../../nbs/finetuning/32_tasks.ipynb #e0417c02
 def task_of_texts(
     name:str, # What the task is called
-    labels:tuple|None, # Classes; None: numbers
+    labels:tuple|None, # Classes or labels; None: numbers
     examples:dict, # {split: `TextExample`s}, as from `labelled_texts`
     columns:tuple=('text', None), # Of the text and of a second text, in files to predict
     measures:tuple|None=None, # Of `MEASURES`; the first counts
@@ -383,9 +459,12 @@ def task_of_texts(
 )->TextTask:
     "A task of texts that have been read"
     _say_rows(labels, examples, share)
-    scale = max([abs(float(o.label)) for o in examples['train']] + [1e-9]) if labels is None else 1.
+    several = any(isinstance(o.label, tuple) for o in examples['train'])
+    measures = _measures_of(labels, measures, several)
     source = partial(_of_rows, name, examples, share)
-    return TextTask(name, labels, _measures_of(labels, measures), columns, scale, source=source)
+    if several: return MultiLabelTask(name, labels, measures, columns, source=source)
+    scale = max([abs(float(o.label)) for o in examples['train']] + [1e-9]) if labels is None else 1.
+    return TextTask(name, labels, measures, columns, scale, source=source)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #2443b3d9
 def text_task(
@@ -395,7 +474,7 @@ def text_task(
     test=None, # Rows to predict, without labels
     text:str='text', # Column of the text
     pair:str|None=None, # Column of a second text
-    label:str='label', # Column of the class or number
+    label:str|list='label', # Column of the class, of the number or of lists of labels; or several, of 0 and 1
     regression:bool|None=False, # Whether labels are numbers; None: if all are and not all are whole
     measures:tuple|None=None, # Of `MEASURES`; the first counts
     skip_bad:bool=False, # Leave unreadable rows of files out, and count them

@@ -31,12 +31,12 @@ from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write
                                         remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
-from .finetune import (FinetuneLearner, TaskNetwork, finetune_dls, finetune_learner,
-                                               load_finetuned, n_steps, read_examples, read_rows, read_split,
-                                               save_model, split_examples, task_groups)
+from .finetune import (FinetuneLearner, TaskNetwork, check_class_weights, finetune_dls,
+                                               finetune_learner, load_finetuned, n_steps, read_examples, read_rows,
+                                               read_split, save_model, split_examples, task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, trial_records)
-from .tasks import PEERS
+from .tasks import PEERS, MultiLabelTask
 from ..method.generator import official_init_
 from ..networks.folder import ModelFolder
 
@@ -217,6 +217,7 @@ class PreparedTrials:
         self.new_callbacks()
         self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
         self.tasks = {t.name: t.settled(self.hp) for t in tasks}
+        check_class_weights(self.tasks, self.hp)
         task_groups(TaskNetwork(encoder, self.tasks), self.hp)
         self.facts = recipe_facts(encoder, self.hp)
         check_facts(out, trial_records(out), self.facts)
@@ -318,6 +319,10 @@ def _checked(task, learn):
     "A task that the network has learnt"
     if task.name not in learn.tasks:
         raise InputError(f"the model was fine-tuned on {', '.join(learn.tasks)}, not on {task.name}")
+    several, given = (isinstance(o, MultiLabelTask) for o in (learn.tasks[task.name], task))
+    if several!=given:
+        has = 'any number of labels' if several else 'one class or number'
+        raise InputError(f"the model of {task.name} gives {has} for a text, and its data have another kind of label")
     known, asked = (getattr(o, 'labels', None) or () for o in (learn.tasks[task.name], task))
     if hasattr(task, 'scale'): task = replace(task, scale=learn.tasks[task.name].scale)
     if known==asked: return task

@@ -11,7 +11,9 @@ __all__ = ['OPSET', 'convert_weights', 'official_arrays', 'resume_state', 'card_
 # %% ../../nbs/sharing/47_convert.ipynb #10a16cf5
 import json, logging, shutil, warnings
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +23,22 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import (ElectraConfig, ElectraForQuestionAnswering, ElectraForSequenceClassification,
                           ElectraForTokenClassification)
+from transformers.models.auto import modeling_auto
 
+# %% ../../nbs/sharing/47_convert.ipynb #10a16cf6
 from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
 from ..engine.models import max_input, quiet_loading
 from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of
+from ..finetuning.finetune import load_finetuned
 from ..finetuning.recipe import finetune_preset
-from ..finetuning.tasks import glue_facts
+from ..finetuning.tagging import TagHead
+from ..finetuning.tasks import TextHead, glue_facts
 from ..method.discriminator import token_logits
+from ..method.generator import hidden_states, segments_for
 from ..method.towers import shift
-from ..networks.folder import open_pretrained
+from ..networks.folder import ModelFolder, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..networks.build import body_config, has_towers, kept_folder, save_networks
 from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
@@ -172,20 +179,31 @@ def head_facts(
 # %% ../../nbs/sharing/47_convert.ipynb #80d4f51d
 def _with_body(cls, body, labels, **config):
     "A model of `transformers` with an encoder and named outputs"
-    ids = dict(enumerate(labels))
-    config |= dict(id2label=ids, label2id={o: i for i,o in ids.items()})
-    model = cls(ElectraConfig(**body.config.to_dict() | config))
+    model = cls(ElectraConfig(**body.config.to_dict() | config | _by_number(labels)))
     model.electra.load_state_dict(body.state_dict())
     return model
 
+def _by_number(labels):
+    "Names of outputs, as a configuration has them"
+    return dict(id2label=dict(enumerate(labels)), label2id={o: i for i,o in enumerate(labels)})
+
+# %% ../../nbs/sharing/47_convert.ipynb #63294ed0
+_TEXT_KINDS = 'TextTask', 'GlueTask', 'MultiLabelTask' # Whose head is one layer on the state of [CLS]
+
+def _problem(kind, labels):
+    "What `transformers` calls a task of texts"
+    if not labels: return 'regression'
+    return 'multi_label_classification' if kind=='MultiLabelTask' else 'single_label_classification'
+
 # %% ../../nbs/sharing/47_convert.ipynb #63294ed1
-def _classifier(body, head, settings):
+def _classifier(body, head, facts):
     "A linear head as dense layer, gelu and dense layer; None where it does not fit"
+    settings = facts['settings']
     w, b = settings.get('scale', 1.)*head['dense.weight'], settings.get('scale', 1.)*head['dense.bias']
     (n, width), labels = w.shape, settings.get('labels')
     if 2*n>width: return None
-    kind = dict(problem_type='single_label_classification' if labels else 'regression')
-    model = _with_body(ElectraForSequenceClassification, body, labels or [settings['name']], **kind)
+    problem = _problem(facts['kind'], labels)
+    model = _with_body(ElectraForSequenceClassification, body, labels or [settings['name']], problem_type=problem)
     for p in model.classifier.parameters(): p.data.zero_()
     model.classifier.dense.weight.data[:2*n] = torch.cat([w, -w])
     model.classifier.out_proj.weight.data[:,:2*n] = torch.cat([torch.eye(n), -torch.eye(n)], 1)
@@ -200,7 +218,7 @@ def plain_head(
 )->torch.nn.Module|None: # None if no class of `transformers` computes the same
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
-    if there=={'dense'} and facts['kind']=='TextTask': return _classifier(body, head, facts['settings'])
+    if there=={'dense'} and facts['kind'] in _TEXT_KINDS: return _classifier(body, head, facts)
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
@@ -238,7 +256,7 @@ def write_tasks(
     "Write each fine-tuned head in the form that can hold it"
     texts, facts = {}, {t: head_facts(nets, t) for t in nets.heads}
     for task,head in nets.heads.items():
-        own = facts[task]['kind']=='TextTask' and head.keys()=={'dense.weight', 'dense.bias'}
+        own = facts[task]['kind'] in _TEXT_KINDS and head.keys()=={'dense.weight', 'dense.bias'}
         if own: texts[task] = head
         if model := plain_head(nets, head, facts[task]):
             plain = 'classifier' if own and task=='model' else task
@@ -334,11 +352,13 @@ def write_folder(
 OPSET = 18 # Version of the operators
 
 class _Graph(nn.Module):
-    "A network as a function of ids and mask"
+    "A network as a function of ids, mask and segments"
     def __init__(self, network, f):
         super().__init__()
         self.network, self.f = network, f
-    def forward(self, input_ids, attention_mask): return self.f(self.network, input_ids, attention_mask)
+    def forward(self, input_ids, attention_mask, token_type_ids=None):
+        segments = () if token_type_ids is None else (token_type_ids,)
+        return self.f(self.network, input_ids, attention_mask, *segments)
 
 def _replaced(net, ids, mask): return token_logits(net, ids, mask, torch.zeros_like(ids))
 def _tokens(net, ids, mask): return net(input_ids=ids, attention_mask=mask).logits
@@ -379,14 +399,16 @@ def _errors_alone(name=None):
     finally: log.setLevel(level)
 
 # %% ../../nbs/sharing/47_convert.ipynb #f1087c00
-def _write_graph(graph, output, path, longest, one):
-    "Export a network; `one` text at a time, or any number"
+def _write_graph(graph, output, path, longest, one=False, segments=False):
+    "Export a network; `one` text at a time, or any number; with or without `segments`"
     ids = torch.ones(1 if one else 2, 8, dtype=torch.int64)
+    inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids))
+    if segments: inputs['token_type_ids'] = torch.zeros_like(ids)
     length = torch.export.Dim('length', min=3, max=longest)
     axes = {1: length} if one else {0: torch.export.Dim('batch'), 1: length}
-    how = dict(input_names=['input_ids', 'attention_mask'], output_names=[output], dynamic_shapes=(axes, axes))
+    how = dict(input_names=[*inputs], output_names=[output], dynamic_shapes=(axes,)*len(inputs))
     with _errors_alone('torch.onnx'), warnings.catch_warnings(action='ignore'), quiet_loading():
-        torch.onnx.export(graph.eval(), (ids, torch.ones_like(ids)), path, opset_version=OPSET, dynamo=True,
+        torch.onnx.export(graph.eval(), tuple(inputs.values()), path, opset_version=OPSET, dynamo=True,
                           external_data=False, verbose=False, **how)
 
 # %% ../../nbs/sharing/47_convert.ipynb #e1385519
@@ -398,30 +420,90 @@ def _quantize(path):
     with _errors_alone(): quantize_dynamic(large, path, weight_type=QuantType.QInt8) # it has advice about images
     large.unlink()
 
+# %% ../../nbs/sharing/47_convert.ipynb #d7cb306a
+def _write_pretrained(nets, folder, int8):
+    "Write each network that the source has into a file named like it; facts for `onnx.json`"
+    if nets.heads:
+        raise InputError(f"{nets.where} is fine-tuned, with official names; convert it to a folder, and that to ONNX")
+    if nets.tokenizer is None: raise InputError(f"{nets.where} has no vocabulary; put its vocab.txt there")
+    hp = nets.hp
+    if not (graphs := _graphs(nets)):
+        raise InputError(f"{nets.where} has no complete network, a head is missing; give a folder that has it")
+    facts = dict(opset=OPSET, int8=int8, mask_prob=hp.mask_prob, max_length=hp.max_seq_length, networks={})
+    write_tokenizer(nets.tokenizer, folder, hp.max_seq_length)
+    for name,(graph,output) in graphs.items():
+        file = folder/f'{name}.onnx'
+        _write_graph(graph, output, file, hp.max_seq_length, name=='towers')
+        if int8: _quantize(file)
+        facts['networks'][file.name] = output
+    return facts
+
 # %% ../../nbs/sharing/47_convert.ipynb #d7cb306b
 def write_onnx(
-    src, # What `open_pretrained` opens
+    src, # What `open_pretrained` opens, or the folder of a task
     out, # Folder, which must not exist yet
     int8:bool=False, # Weights as 8-bit integers
     hparams=None, # As for `convert_weights`
 )->dict: # What `onnx.json` holds
-    "Write the pre-trained networks of a source as ONNX, with their tokenizer"
+    "Write the networks of a source as ONNX, with their tokenizer"
     out = Path(out)
     with build_lock(out):
         check_new(out)
-        nets = open_pretrained(src, hparams)
-        if nets.heads: raise InputError(f"{nets.where} is fine-tuned; ONNX files are of pre-trained networks")
-        if nets.tokenizer is None: raise InputError(f"{nets.where} has no vocabulary; put its vocab.txt there")
-        hp = nets.hp
-        if not (graphs := _graphs(nets)):
-            raise InputError(f"{nets.where} has no complete network, a head is missing; give a folder that has it")
-        facts = dict(opset=OPSET, int8=int8, mask_prob=hp.mask_prob, max_length=hp.max_seq_length, networks={})
+        sources = [ModelFolder(o) for o in (src if isinstance(src, (list, tuple)) else [src])]
         with atomic_folder(out) as tmp:
-            write_tokenizer(nets.tokenizer, tmp, hp.max_seq_length)
-            for name,(graph,output) in graphs.items():
-                file = tmp/f'{name}.onnx'
-                _write_graph(graph, output, file, hp.max_seq_length, name=='towers')
-                if int8: _quantize(file)
-                facts['networks'][file.name] = output
+            if any(o.kind=='task' for o in sources): facts = _write_tuned(sources, tmp, int8, hparams)
+            else: facts = _write_pretrained(open_pretrained(sources, hparams), tmp, int8)
             (tmp/'onnx.json').write_text(json.dumps(facts, indent=1), encoding='utf-8')
+    return facts
+
+# %% ../../nbs/sharing/47_convert.ipynb #0a2e0003
+def _head_of(learn, name):
+    "The head of a task, if it is one layer"
+    head = learn.model.heads[head_name(name)]
+    if isinstance(head, (TextHead, TagHead)): return head
+    kind = type(learn.tasks[name]).__name__
+    raise InputError(f"{name} is a {kind}, for which there is no ONNX form; tasks of texts and of tags have one")
+
+def _text_logits(head, scale, encoder, *inputs): return scale*head.dense(hidden_states(encoder, *inputs)[:,0])
+
+def _tag_logits(head, encoder, ids, mask):
+    "Logits of each token; a tagger reads its words in segment 1, as the official code"
+    return head.dense(hidden_states(encoder, ids, mask, torch.ones_like(ids)))
+
+# %% ../../nbs/sharing/47_convert.ipynb #0a2e0004
+def _task_config(encoder, task, of_tokens):
+    "Configuration of a model of `transformers` with the same outputs"
+    config = deepcopy(encoder.config)
+    classes = getattr(modeling_auto, f"MODEL_FOR_{'TOKEN' if of_tokens else 'SEQUENCE'}_CLASSIFICATION_MAPPING_NAMES")
+    config.update(_by_number(task.labels or [task.name]))
+    config.architectures = [classes[config.model_type]] if config.model_type in classes else None
+    if not of_tokens: config.problem_type = _problem(type(task).__name__, task.labels)
+    return config
+
+# %% ../../nbs/sharing/47_convert.ipynb #0a2e0005
+def _write_task(learn, task, folder, int8):
+    "Write a task in the layout of the hub; the path of its graph"
+    encoder, head = learn.model.encoder, _head_of(learn, task.name)
+    longest, of_tokens = max_input(encoder), isinstance(head, TagHead)
+    f = partial(_tag_logits, head) if of_tokens else partial(_text_logits, head, getattr(task, 'scale', 1.))
+    file = folder/'onnx'/('model_quantized.onnx' if int8 else 'model.onnx')
+    file.parent.mkdir(parents=True)
+    segments = not of_tokens and bool(segments_for(encoder, None))
+    _write_graph(_Graph(encoder, f), 'logits', file, longest, segments=segments)
+    if int8: _quantize(file)
+    write_tokenizer(learn.tok, folder, longest)
+    _task_config(encoder, task, of_tokens).save_pretrained(folder)
+    return file
+
+# %% ../../nbs/sharing/47_convert.ipynb #0a2e0006
+def _write_tuned(sources, folder, int8, hparams):
+    "Write each task of a fine-tuned model; facts for `onnx.json`"
+    if len(sources)>1: raise InputError("a fine-tuned model is converted alone; give one `src`")
+    if hparams: raise InputError(f"{sources[0].src} is fine-tuned and knows its hyper-parameters; leave `hparams` out")
+    learn = load_finetuned(sources[0].task, 'cpu')
+    for name in learn.tasks: _head_of(learn, name)
+    facts = dict(opset=OPSET, int8=int8, max_length=learn.hp.max_seq_length, networks={})
+    for name,task in learn.tasks.items():
+        file = _write_task(learn, task, folder/name if len(learn.tasks)>1 else folder, int8)
+        facts['networks'][file.relative_to(folder).as_posix()] = 'logits'
     return facts
