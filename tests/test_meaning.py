@@ -148,6 +148,7 @@ class Worse(Callback):
     order = tr.TrialCurve.order-1
     def __init__(self, values): self.values = values
     def after_epoch(self):
+        if not self.in_fit: return
         self.learn.scores = {n: dict.fromkeys(o, self.values[self.epoch]) for n,o in self.scores.items()}
 
 def learner(home, values, **hparams):
@@ -162,16 +163,20 @@ def learner(home, values, **hparams):
 
 class Weights(Callback):
     "The weights after each epoch"
-    def before_fit(self): self.learn.each = []
-    def after_epoch(self): self.each.append({k: o.clone() for k,o in self.model.state_dict().items()})
+    def after_create(self): self.learn.each = []
+    def after_epoch(self):
+        if self.in_fit: self.each.append({k: o.clone() for k,o in self.model.state_dict().items()})
 
 def is_of(learn, epoch): return all(torch.equal(o, learn.each[epoch][k]) for k,o in learn.model.state_dict().items())
 
-def test_the_best_weights_stay_and_the_fit_ends(home):
+def test_the_best_weights_stay_and_the_fit_ends(home, capsys):
     values = [10., 30., 20., 30., 25., 90.]
     learn = learner(home, values, early_stopping=2, num_train_epochs=6.)
     assert len(learn.each)==4 and is_of(learn, 1) and not is_of(learn, 3), "an equal score is not better"
     assert learn.scores['cola']['matthews']==30 and learn.n_updates==12
+    assert capsys.readouterr().out.endswith('epoch 2 of 4 has the best dev score; its weights stay\n')
+    with learn.no_bar(): learn.validate()
+    assert is_of(learn, 1) and not capsys.readouterr().out, "a validation is no epoch of a fit"
     patient = learner(home, values, early_stopping=4, num_train_epochs=6.)
     assert len(patient.each)==6 and is_of(patient, 5)
     off = learner(home, values, num_train_epochs=6.)
