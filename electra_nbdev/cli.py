@@ -188,9 +188,21 @@ def electra_evaluate(
         print(f'Evaluating on {held}', flush=True)
         data = held
     found = evaluate_run(run, data, device, objective)
-    for k,v in found.items(): print(f'{k:28}{v:.4f}')
+    for o in _told(found, run, data, device, objective): print(o, flush=True)
     if (Path(run)/'discriminator').is_dir() and not objective: _measure_right_sentences(run, data, device)
     return found
+
+# %% ../nbs/59_cli.ipynb #c8ef1f9a
+def _told(found, run, data, device, objective):
+    "A line for each metric, then bits per byte and what was learnt"
+    from electra_nbdev.method.metrics import MEANINGS
+    from electra_nbdev.pretraining.continue_pretraining import run_bits
+    from electra_nbdev.pretraining.monitor import outcome
+    for k,v in found.items(): yield f"{k:28}{v:9.4f}  {MEANINGS.get(k, 'of the objective')}"
+    if bits := run_bits(run, data, device, objective): yield bits
+    if not (learnt := outcome(found)): return
+    steps = 2*load_hparams(Path(run)/'hparams.json').num_train_steps
+    yield learnt + f": electra_pretrain --run {run} --extend --steps {steps}"*learnt.startswith('UNDERTRAINED')
 
 def _measure_right_sentences(run, data, device):
     "Measure how high words of right sentences get, which `electra_score --show` compares with"
@@ -266,7 +278,18 @@ def electra_finetune(
     job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
                           recipe, with_flags(hparams, more), trials, seed, predict_test, eval_only, skip_bad_rows,
                           device, precision, compile).settle()
-    return job.report(job.run())
+    return _say_longer(job.report(job.run()), out)
+
+# %% ../nbs/59_cli.ipynb #472e2ac1
+def _say_longer(results, out):
+    "Print how to train longer, if a trial was too short; the same results"
+    records = [r for o in results if hasattr(o, 'records') for r in o.records.values()]
+    short = [r for r in records if any('UNDERTRAINED' in line for line in r.get('meaning', ()))]
+    if not short: return results
+    recipe = short[0]['facts']['recipe']
+    print(f"UNDERTRAINED: --epochs {2*recipe['num_train_epochs']:g} --out {out}-longer trains twice as long; "
+          f"--lr sets a higher rate than {recipe['learning_rate']:g}")
+    return results
 
 # %% ../nbs/59_cli.ipynb #b77ecedb
 @command(renamed=dict(input='src'), places='model src device', stdin='src',

@@ -9,9 +9,10 @@ __all__ = ['FinetuneHParams', 'finetune_preset', 'settle_recipe', 'register', 'T
            'Task', 'Feature', 'completed', 'open_task', 'TextTask', 'MultiLabelTask', 'TextPrediction', 'text_task',
            'glue_task', 'open_encoder', 'open_model', 'TaskDataLoaders', 'TextTaskDataLoaders', 'finetune_dls',
            'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'read_rows', 'save_model', 'load_finetuned',
-           'Trials', 'evaluate_trials', 'predict_test', 'results_table', 'plot_trials', 'FinetuneRequest',
-           'PredictRequest', 'run_trials', 'finetune_tasks', 'predict_file', 'QAExample', 'read_questions', 'QATask',
-           'Answer', 'qa_task', 'TagExample', 'TagTask', 'TagPrediction', 'tag_task', 'chunk_task', 'InputError']
+           'Trials', 'evaluate_trials', 'predict_test', 'results_table', 'plot_results', 'plot_trial', 'plot_trials',
+           'Baseline', 'FinetuneRequest', 'PredictRequest', 'run_trials', 'finetune_tasks', 'predict_file', 'QAExample',
+           'read_questions', 'QATask', 'Answer', 'qa_task', 'TagExample', 'TagTask', 'TagPrediction', 'tag_task',
+           'chunk_task', 'InputError']
 
 # %% ../nbs/39_finetune.ipynb #c0ffee31
 from .engine.command import load_fastai, tell_parameters
@@ -31,17 +32,19 @@ from .finetuning.request import (FinetuneRequest, PredictRequest, finetune_tasks
                                               run_trials)
 from .finetuning.tables import TextExample, labelled_texts, read_table
 from .finetuning.tagging import TagExample, TagPrediction, TagTask, chunk_task, tag_task
-from .finetuning.tasks import (Feature, MultiLabelTask, Task, TextPrediction, TextTask, completed,
-                                            glue_task, open_task, text_task)
-from .finetuning.trials import Trials, evaluate_trials, plot_trials, predict_test, results_table
+from .finetuning.tasks import (Baseline, Feature, MultiLabelTask, Task, TextPrediction, TextTask,
+                                            completed, glue_task, open_task, text_task)
+from .finetuning.trials import (Trials, evaluate_trials, plot_results, plot_trial, plot_trials,
+                                             predict_test, results_table)
 
 # %% ../nbs/39_finetune.ipynb #0193c8a6
 _all_ = ['FinetuneHParams', 'finetune_preset', 'settle_recipe', 'register', 'TextExample', 'labelled_texts',
          'read_table', 'Task', 'Feature', 'completed', 'open_task', 'TextTask', 'MultiLabelTask', 'TextPrediction',
          'text_task', 'glue_task', 'open_encoder', 'open_model', 'TaskDataLoaders', 'TextTaskDataLoaders',
          'finetune_dls', 'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'read_rows', 'save_model',
-         'load_finetuned', 'Trials', 'evaluate_trials', 'predict_test', 'results_table', 'plot_trials',
-         'FinetuneRequest', 'PredictRequest', 'run_trials', 'finetune_tasks', 'predict_file', 'QAExample',
+         'load_finetuned', 'Trials', 'evaluate_trials', 'predict_test', 'results_table', 'plot_results', 'plot_trial',
+         'plot_trials', 'Baseline', 'FinetuneRequest', 'PredictRequest', 'run_trials', 'finetune_tasks', 'predict_file',
+         'QAExample',
          'read_questions', 'QATask', 'Answer', 'qa_task', 'TagExample', 'TagTask', 'TagPrediction', 'tag_task',
          'chunk_task', 'InputError']
 

@@ -8,6 +8,7 @@ import torch
 import electra_nbdev.pretraining.runs # what a command imports, once for all of them
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
+from electra_nbdev.pretraining.continue_pretraining import domain_report
 from electra_nbdev.pretraining.monitor import read_history
 from make import home, tales, write
 from terminal import SCRIPTS, alone, at, bad, files_of, processor_seconds, small_disk, typed, worked
@@ -181,11 +182,16 @@ def test_extended_and_stopped_half_way(home, kind):
 def test_evaluate(home):
     "The held-out examples of the run have fixed masks, so the command repeats the evaluation of the last step"
     said = typed('electra_evaluate --run run --data examples/held_out --device cpu', home)
-    numbers = {k: float(v) for k,v in (o.split() for o in said.out.splitlines() if len(o.split())==2)}
-    last = [o['held_out'] for o in read_history(home/'run/history.jsonl') if 'held_out' in o][-1]
+    rows, *told = read_history(home/'run/history.jsonl'), *said.out.splitlines()
+    last = [o['held_out'] for o in rows if 'held_out' in o][-1]
+    numbers = {k: float(v) for k,v,*_ in map(str.split, told[:len(last)])}
     wanted = {'disc_auc', 'auc_unigram', 'below_unigram', 'masked_lm_accuracy', 'disc_recall'}
     assert said.code==0 and wanted<=numbers.keys()
     assert numbers==pytest.approx(last, abs=1e-4)
+    assert all(len(o.split())>4 and 'of the objective' not in o for o in told[:len(last)]), "each says what it is"
+    bits, learnt, *_ = told[len(last):]
+    assert bits==domain_report(rows) and bits, "the run has measured it at its end"
+    assert learnt.startswith('UNDERTRAINED') and '--run run --extend --steps' in learnt
     whole = typed('electra_evaluate --run run --data examples --device cpu', home)
     assert whole.out=='Evaluating on examples/held_out\n' + said.out # and not on what it was trained on
 

@@ -16,6 +16,7 @@ from fastai.data.load import DataLoader
 from fastai.learner import Learner, load_learner
 from fastai.optimizer import Adam
 from fastai.torch_core import no_random
+from fastprogress import fastprogress
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from electra_nbdev.engine.files import InputError
@@ -343,6 +344,14 @@ def test_save_model(learn, tmp_path):
     assert (tmp_path/'models/worst.pth').is_file() and learn.n_updates==12
     worst = max(o[1] for o in learn.recorder.values)
     assert learn.validate()[0]==pytest.approx(worst, rel=1e-5), "the weights that were saved are back"
+
+@pytest.mark.parametrize('kind,word', [('stock', 'Epoch'), ('ordinary', 'Epoch'), ('recipe', 'Interval')])
+def test_a_bar_in_a_terminal_counts_what_fit_counts(examples, kind, word, monkeypatch, capsys):
+    monkeypatch.setattr(fastprogress, 'printing', lambda: True)
+    learn = KINDS[kind](examples, lr=2e-3)
+    with learn.no_logging(): learn.fit(2)
+    shown = capsys.readouterr().out
+    assert {o.split()[0] for o in re.findall(r'\w+ \d/2 :', shown)}=={word} and f'{word} 2/2 :' in shown
 
 def test_csv_logger(learn, tmp_path):
     learn.fit(2, cbs=CSVLogger())

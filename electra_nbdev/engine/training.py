@@ -24,6 +24,7 @@ from fastai.callback.schedule import LRFinder, ParamScheduler
 from fastai.learner import AvgLoss, AvgSmoothLoss, Learner, Recorder
 from fastai.torch_core import apply, find_bs, to_device
 from fastcore.basics import patch
+from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -148,6 +149,12 @@ class MeanLoss(AvgLoss):
 class BatchProgress(ProgressCallback):
     "fastai's progress bar, which reads the loss of a GPU once in `every` batches"
     name, every = 'progress', 50
+    def _launch_pbar(self):
+        "As fastai's; in a terminal with the learner's word for a pass"
+        self.pbar = progress_bar(self.dl, parent=getattr(self, 'mbar', None), leave=False)
+        if hasattr(self.pbar, 'prefix'): self.pbar.prefix = self.pbar.prefix.replace('Epoch', self.learn.pass_name)
+        self.pbar.update(0)
+
     def after_batch(self):
         on_cpu = next(self.model.parameters()).device.type=='cpu'
         if on_cpu or (self.iter+1)%self.every==0: super().after_batch()
@@ -157,6 +164,7 @@ class BatchProgress(ProgressCallback):
 class DeviceLearner(Learner):
     "fastai's `Learner` with the mixed precision of its device"
     last_update = math.inf # Where a fit ends
+    pass_name = 'Epoch' # Of what `fit` counts, at the progress bar of a terminal
     def add_cb(self, cb):
         "Add a callback; fastai's mixed precision, progress bar and losses become those above"
         cb = cb() if isinstance(cb, type) else cb

@@ -7,8 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 # %% auto #0
 __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'finetune_dls', 'split_examples', 'read_examples',
            'features_of', 'read_split', 'read_rows', 'TextTaskDataLoaders', 'TaskNetwork', 'check_class_weights',
-           'class_weights', 'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics', 'n_steps',
-           'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'save_model', 'load_finetuned']
+           'class_weights', 'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics', 'KeepBest',
+           'n_steps', 'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'draw_confusion', 'save_model',
+           'load_finetuned']
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #610e642e
 import json, math, random
@@ -20,10 +21,11 @@ from itertools import islice
 from pathlib import Path
 
 import fastai.text.learner # shows the texts with the highest losses
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from fastai.callback.core import Callback
+from fastai.callback.core import Callback, CancelFitException
 from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders, TfmdDL
 from fastai.data.transforms import CategoryMap
@@ -33,7 +35,6 @@ from fastai.torch_core import TensorCategory, TitledStr, display_df, trainable_p
 from fastcore.basics import attrdict, noop, patch, store_attr
 from fastcore.foundation import L
 from safetensors.torch import save_file
-from sklearn.metrics import ConfusionMatrixDisplay
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import get_worker_info
@@ -45,12 +46,12 @@ from ..engine.files import InputError, one_line
 from ..engine.models import device_of, max_input, quiet_loading
 from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,
-                                           print_line, progress_bars)
+                                           finder_of, print_line, progress_bars)
 from ..networks.foreign import head_name
 from .recipe import (FinetuneHParams, finetune_preset,
                                              open_encoder, open_model, settle_recipe, task_named)
 from .tables import SHARE
-from .tasks import Feature, Task, TextTask, task_kind, text_task
+from .tasks import Feature, Task, TextTask, dev_score, task_kind, text_task
 from ..method.generator import hidden_states
 from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_depth, param_groups
 from ..networks.folder import ModelFolder
@@ -491,6 +492,30 @@ def columns(self:TaskMetrics,
     if more or not isinstance(task, TextTask): return [ValueMetric(partial(value, o), o) for o in tasks]
     return [ValueMetric(partial(value, name, o), o) for o in task.measures]
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #fca7c7e6
+class KeepBest(Callback):
+    "End a fit after `patience` epochs without a better dev score; weights and scores of the best epoch stay"
+    order = Recorder.order+1 # once the line of the epoch is printed
+    def __init__(self,
+        patience:int, # Epochs
+    ): self.patience = patience
+
+    def before_fit(self): self.run, self.best, self.at, self.kept = not finder_of(self.learn), -math.inf, 0, None
+
+    def after_epoch(self):
+        if not self.in_fit: return # fastai's `validate` calls this too
+        if (score := dev_score(self.scores))>self.best:
+            weights = {k: o.detach().cpu().clone() for k,o in self.model.state_dict().items()}
+            self.best, self.at, self.kept = score, self.epoch, (weights, self.scores, self.task_metrics.outs)
+        elif self.epoch-self.at>=self.patience: raise CancelFitException()
+
+    def after_fit(self):
+        if not self.kept: return
+        print_line(f"  epoch {self.at+1} of {self.epoch+1} has the best dev score; its weights stay")
+        weights, self.learn.scores, self.task_metrics.outs = self.kept
+        self.model.load_state_dict(weights)
+        self.kept = None
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #44483138
 def n_steps(
     n:int, # Training sequences of all tasks
@@ -543,6 +568,7 @@ def finetune_learner(
                     opt_func=partial(electra_optimizer, wd=hp.weight_decay_rate))
     schedule = LinearWarmupDecay(float(hp.warmup_proportion))
     cbs = L(CountUpdates(), LossesAsNumbers(), ClipNorm(), schedule, ShownLoss(), held) + L(cbs)
+    if hp.early_stopping: cbs += [KeepBest(hp.early_stopping)]
     metrics = L(held.columns(tasks)) + L(metrics)
     if n_processes()>1:
         cbs += [OwnDropout(torch.initial_seed()), AverageGradients(find_unused_parameters=True)]
@@ -644,6 +670,23 @@ def show_results(self:FinetuneLearner,
     if wrong: rows = [o for o in rows if o['label']!=o['predicted']]
     display_df(pd.DataFrame(rows[:max_n]).fillna(''))
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #5ea4ac17
+def draw_confusion(
+    counts, # Of each label and each prediction, as `TextTask.confusion` gives them
+    labels, # Their names
+    ax=None, # Axes to draw on
+):
+    "Labels against predictions"
+    counts, ax = np.array(counts), ax or plt.subplots()[1]
+    shares = counts/counts.sum(1, keepdims=True).clip(1)
+    ax.imshow(shares, cmap='Blues', vmin=0, vmax=1)
+    for (i, j), n in np.ndenumerate(counts):
+        ax.text(j, i, n, ha='center', va='center', fontsize=9, color='w' if shares[i,j]>.6 else 'k')
+    names, places = [o if len(o)<=20 else f'{o[:19]}…' for o in map(str, labels)], range(len(labels))
+    ax.set_xticks(places, names, **({} if sum(map(len, names))<30 else dict(rotation=45, ha='right')))
+    ax.set_yticks(places, names)
+    ax.set(xlabel='predicted', ylabel='label')
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #6f68e3b2
 @patch
 def plot_confusion_matrix(self:FinetuneLearner,
@@ -655,8 +698,7 @@ def plot_confusion_matrix(self:FinetuneLearner,
     if not getattr(task, 'has_classes', False):
         raise InputError(f"{task.name} has no classes of texts to draw; use show_results")
     features = self.dls.valid.dataset.features[task.name]
-    predicted, labels = task.decode(self.outputs(task.name, features)), [f.example.label for f in features]
-    ConfusionMatrixDisplay.from_predictions(labels, predicted, labels=task.labels, ax=ax, cmap='Blues', colorbar=False)
+    draw_confusion(task.confusion(features, self.outputs(task.name, features)), task.labels, ax)
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #d4d08b41
 def save_model(

@@ -27,7 +27,7 @@ from .recipe import task_folder
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
 from .tables import QUESTIONS, is_question_table, read_table, refuse_columns
-from .tasks import Task, completed, dense
+from .tasks import Baseline, Task, compared, completed, dense
 from ..method.generator import gather_positions
 
 # %% ../../nbs/finetuning/37_qa.ipynb #13599615
@@ -372,6 +372,26 @@ def squad2_scores(
     if not any(has.values()): return scores
     for measure,o in (raw | dict(oracle=has)).items(): scores[f'pr_{measure}_ap'] = average_precision(o, nulls, has)[0]
     return scores
+
+# %% ../../nbs/finetuning/37_qa.ipynb #cab3168c
+@patch
+def baseline(self:QATask, features, outs, train)->Baseline|None:
+    "Exact match beside giving no answer at all; None where every question has an answer"
+    if not self.v2: return None
+    answers, most = each_answer(features, outs, True), features.hp.qa_na_threshold
+    said = {o.example.id: '' if o.null>most else o.answer for o in answers}
+    golds = {o.example.id: o.example.answers for o in answers}
+    right, _ = best_scores(golds, said, True)
+    ours, others = zip(*[(100*right[k], 100*(not golds[k])) for k in golds])
+    return compared('exact match', 'giving no answer every time', ours, others)
+
+# %% ../../nbs/finetuning/37_qa.ipynb #c4e7ab87
+@patch
+def explained(self:QATask, scores)->str:
+    "Exact match and F1 in words"
+    exact, f1 = [*scores.values()][:2]
+    return (f"exact match {exact:.1f} %: so many answers are an accepted one, case, articles and punctuation apart; "
+            f"f1 {f1:.1f} %: how far their words agree, on average")
 
 # %% ../../nbs/finetuning/37_qa.ipynb #bae701db
 @patch

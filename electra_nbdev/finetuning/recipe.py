@@ -46,6 +46,7 @@ class _FinetuneTraining:
     layerwise_lr_decay:float = ranged(0.8, 0, 1) # Factor of the rate from a layer to the one below; 0: all alike
     layer_exponents:str = 'official' # `official`: the top layer gets decay**2; `paper`: decay**1
     num_train_epochs:float = ranged(3.0, 0.001) # Passes over the training examples
+    early_stopping:int = ranged(0, 0) # Epochs without a better dev score that end a trial; 0: none do
     warmup_proportion:float = ranged(0.1, 0, 1) # Fraction of the updates in which the rate rises
     loss_reduction:str = 'sum' # Over a batch: `sum` as the official code, or `mean`
     class_weights:str|None = None # `balanced`: every class counts alike, however rare; null: every text does

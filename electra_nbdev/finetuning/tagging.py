@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tagging.html.md""
 # %% auto #0
 __all__ = ['LETTERS', 'SAME_AS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans', 'tag_problem', 'read_columns', 'Tagged',
            'kinds_of', 'is_conllu', 'read_tagged', 'marked', 'conll_text', 'span_scores', 'both_scores',
-           'baseline_scores', 'TagExample', 'TagTask', 'word_pieces', 'row_cuts', 'whole_rows', 'official_rows',
-           'TagHead', 'tag_labels', 'tag_task', 'chunk_task', 'TagPrediction']
+           'frequent_tags', 'baseline_scores', 'TagExample', 'TagTask', 'word_pieces', 'row_cuts', 'whole_rows',
+           'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'chunk_task', 'TagPrediction']
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #39bcc533
 import re
@@ -17,13 +17,16 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+from operator import eq
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
+from scipy.stats import entropy
 from tokenizers.normalizers import BertNormalizer
 from torch import Tensor, nn
 
@@ -33,7 +36,7 @@ from ..engine.rows import BadRows, ending_of, text_lines
 from .questions import row_ends
 from .recipe import task_folder
 from .tables import COLUMN_FORMS, from_hub, listed, part_of, read_table, refuse_columns
-from .tasks import Feature, Task, completed, dense
+from .tasks import Baseline, Feature, Task, compared, completed, dense
 from ..method.generator import gather_positions
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #2fd99895
@@ -314,20 +317,26 @@ def both_scores(
     conll = span_scores(gold, pred, conll_spans)
     return span_scores(gold, pred) | {f'conll_{k}': v for k,v in conll.items()}
 
+# %% ../../nbs/finetuning/38_tagging.ipynb #a28a28bf
+def frequent_tags(
+    train:list, # Words and tags of each sentence to learn from
+    sentences:list, # Words of each sentence to tag
+)->list: # Tags of each
+    "The most frequent tag of each word, of an unknown one the most frequent of all"
+    counts, total = defaultdict(Counter), Counter()
+    for words,tags in train:
+        for w,t in zip(words, tags): counts[w][t] += 1
+        total.update(tags)
+    return [[counts.get(w, total).most_common(1)[0][0] for w in words] for words in sentences]
+
 # %% ../../nbs/finetuning/38_tagging.ipynb #c1818cee
 def baseline_scores(
     train:list, # Sentences to learn from, with `words` and `tags`
     dev:list, # Sentences to evaluate on
 )->dict: # {measure: number}, as officially counted and as conlleval counts
     "Scores of the most frequent tag of each word"
-    counts, total = defaultdict(Counter), Counter()
-    for o in train:
-        for w,t in zip(o.words, as_bio(o.tags)):
-            counts[w][t] += 1
-            total[t] += 1
-    gold = [as_bio(o.tags) for o in dev]
-    pred = [[counts.get(w, total).most_common(1)[0][0] for w in o.words] for o in dev]
-    return both_scores(gold, pred)
+    pred = frequent_tags([(o.words, as_bio(o.tags)) for o in train], [o.words for o in dev])
+    return both_scores([as_bio(o.tags) for o in dev], pred)
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #7ba8fdfe
 class TagExample(NamedTuple):
@@ -495,6 +504,26 @@ def metrics(self:TagTask, features, outs)->dict:
               for f,o in zip(features, outs)]
     words = dict(accuracy=100*right/max(sum(map(len, gold)), 1), loss=sum(map(float, losses))/len(features))
     return both_scores(gold, pred) | words if self.scheme else words
+
+# %% ../../nbs/finetuning/38_tagging.ipynb #ec7a914a
+@patch
+def baseline(self:TagTask, features, outs, train)->Baseline|None:
+    "Accuracy of words beside the most frequent tag of each; a row of the comparison is a sentence"
+    known = {f.example.eid: f.example for f in train}.values()
+    found = [(e.words, [self.labels[i] for i in labels], [self.labels[i] for i in logits.argmax(-1)])
+             for e,labels,logits in self.joined(features, outs)]
+    usual = frequent_tags([(o.words, o.tags) for o in known], [words for words,*_ in found])
+    length = np.mean([len(gold) for _,gold,_ in found]) or 1. # so that the mean over sentences is that over words
+    def right(said, gold): return 100*sum(map(eq, said, gold))/length
+    ours, others = zip(*[(right(pred, gold), right(tags, gold)) for (_,gold,pred),tags in zip(found, usual)])
+    return compared('accuracy of words', 'giving each word its most frequent tag', ours, others)
+
+# %% ../../nbs/finetuning/38_tagging.ipynb #ed5cd9cb
+@patch
+def blind_loss(self:TagTask, train)->float:
+    "Mean loss of a row where each word gets the frequencies of all tags"
+    counts = np.bincount([i for f in train for i in f.target['labels']])
+    return float(entropy(counts)*counts.sum()/len(train))
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #84be3889
 completed(TagTask)

@@ -6,25 +6,27 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tasks.html.md"""
 
 # %% auto #0
 __all__ = ['PREDICTING', 'TASK_KINDS', 'MEASURES', 'LAYOUTS', 'FILES', 'PEERS', 'Feature', 'Task', 'completed', 'open_task',
-           'task_kind', 'TextTask', 'shares', 'text_row', 'dense', 'TextHead', 'TextPrediction', 'write_indexed',
-           'MultiLabelTask', 'task_of_texts', 'text_task', 'Layout', 'read_glue', 'GlueTask', 'glue_task', 'glue_facts',
-           'write_submission']
+           'task_kind', 'TextTask', 'shares', 'text_row', 'dense', 'TextHead', 'lower_is_better', 'dev_score',
+           'Baseline', 'compared', 'TextPrediction', 'write_indexed', 'MultiLabelTask', 'task_of_texts', 'text_task',
+           'Layout', 'read_glue', 'GlueTask', 'glue_task', 'glue_facts', 'write_submission']
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #d2519034
-import json, zipfile
+import json, math, zipfile
 from abc import ABC, abstractmethod, update_abstractmethods
+from collections import Counter
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
+from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from scipy.stats import pearsonr, spearmanr, t
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend
@@ -100,6 +102,22 @@ def collate(self:Task, targets:list, width:int):
 def rows(self:Task, out:Tensor)->list:
     "Outputs of a batch, (n, ...), taken apart"
     return list(out.float().cpu())
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #de4ce8cd
+@patch
+def baseline(self:Task, features, outs, train):
+    "A score beside that of an answer without a network, a `Baseline`; None if the task has none"
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #09352df2
+@patch
+def blind_loss(self:Task, train):
+    "Mean loss of a training row for an answer that knows how frequent labels are; None if the task has none"
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #b2d3b1d3
+@patch
+def explained(self:Task, scores:dict)->str:
+    "What its measures are, in words, where there is no `baseline`"
+    return ''
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #81705406
 def completed(
@@ -269,6 +287,84 @@ def examples(self:TextTask, split, hp)->list:
     examples = self.source(split, hp)
     if split!='train' or not self.unordered or not hp.double_unordered: return examples
     return examples + [TextExample(len(examples)+o.eid, o.text_b, o.text_a, o.label) for o in examples]
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #d190c555
+def lower_is_better(
+    measure:str, # `mse`, `dev_loss` ...
+)->bool:
+    "Whether the best trial has the least of it"
+    return measure.split('_')[-1] in ('loss', 'mse')
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #af94fe15
+def dev_score(
+    scores:dict, # {task: {measure: number}}, the first measure counts
+)->float: # The higher, the better
+    "What counts, as one number over all tasks"
+    def counted(measure, value, *_): return -value if lower_is_better(measure) else value
+    return mean(counted(*next(iter(o.items()))) for o in scores.values())
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #1e7b1ef6
+class Baseline(NamedTuple):
+    "A score beside that of an answer without a network, in per cent"
+    measure:str # What is compared, such as `accuracy`
+    answer:str # How one answers without a network
+    score:float # Of the network
+    other:float # Of that answer
+    low:float # 95 % interval of the difference
+    high:float
+    rows:int # That were compared
+    @property
+    def better(self)->bool:
+        "Whether the network is better beyond chance"
+        return self.low>0
+    def __str__(self):
+        how, gain = 'better' if self.better else 'not better beyond chance', self.score-self.other
+        return (f"{self.measure} {self.score:.1f} %, {self.answer} {self.other:.1f} %: {how} ({gain:+.1f} points, "
+                f"95 % interval {self.low:+.1f} to {self.high:+.1f}, {self.rows:,} rows)")
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #f084a71c
+def compared(
+    measure:str, # What is compared
+    answer:str, # How one answers without a network
+    ours, # Score of each row, in per cent
+    others, # That of the other answer
+)->Baseline|None: # None for a single row
+    "Means of both, and the interval of their difference"
+    ours, others = (np.array(o, float) for o in (ours, others))
+    gain, n = ours-others, len(ours)
+    if n<2: return None
+    reach = t.ppf(.975, n-1)*gain.std(ddof=1)/math.sqrt(n)
+    numbers = ours.mean(), others.mean(), gain.mean()-reach, gain.mean()+reach
+    return Baseline(measure, answer, *map(float, numbers), n)
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #83ab21ef
+@patch
+def baseline(self:TextTask, features, outs, train)->Baseline|None:
+    "Accuracy beside the most frequent class of these rows, or explained variance beside their mean"
+    said, true = np.array(self.decode(outs)), np.array([f.example.label for f in features])
+    if self.labels:
+        most = Counter(true.tolist()).most_common(1)[0][0]
+        return compared('accuracy', f'answering `{most}` every time', 100*(said==true), 100*(true==most))
+    true = true.astype(float)
+    if not true.var(): return None
+    answer = f'answering the mean, {true.mean():.3g}, every time'
+    ours, others = (100-100*(true-o)**2/true.var() for o in (said, true.mean()))
+    return compared('explained variance', answer, ours, others)
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #5110babc
+@patch
+def blind_loss(self:TextTask, train)->float:
+    "Mean loss of the frequencies of the classes, or of the mean"
+    target = torch.tensor([f.target for f in train])
+    if self.labels: out = torch.bincount(target, minlength=len(self.labels)).float().clamp(1e-9).log()
+    else: out = target.float().mean()[None]
+    return float(self.losses(out.expand(len(target), -1), target).mean())
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #c41e373a
+@patch
+def confusion(self:TextTask, features, outs)->list:
+    "How often rows of each label got each prediction"
+    return confusion_matrix([f.example.label for f in features], self.decode(outs), labels=self.labels).tolist()
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #2deda730
 class TextPrediction(NamedTuple):

@@ -7,12 +7,13 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/continue_pretrai
 # %% auto #0
 __all__ = ['AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'CarryMoments', 'carried', 'spell', 'old_rows',
            'of_vocabulary', 'new_parts', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte', 'unigram_bits',
-           'held_out_texts', 'DomainBits', 'domain_report', 'begin_with', 'pretrain']
+           'held_out_texts', 'DomainBits', 'domain_report', 'run_bits', 'begin_with', 'pretrain']
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #cba3e1ca
 import math, warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import torch
 from fastai.callback.core import Callback
@@ -20,21 +21,23 @@ from fastcore.basics import chunked, patch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import ElectraForMaskedLM
 
+from ..data.examples import load_examples
 from ..data.tokenizer import SPECIALS, fingerprint, special_token_ids, text_backend, vocab_list
 from ..engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from ..engine.files import InputError, digest_of
-from ..engine.models import max_input
+from ..engine.models import device_of, max_input
 from ..engine.ranks import whole_weights
 from ..engine.training import print_line
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
 from ..networks.folder import ModelFolder, open_pretrained
+from .learner import sample_examples
 from .monitor import JSONLLogger, rounded
-from .runs import train
-from ..networks.build import body_config, build_networks, objective_of
-from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, recipe_values, still_valid,
-                                           tie_of)
+from .runs import load_objective, train
+from ..networks.build import body_config, build_networks, load_newest, objective_of
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, load_hparams, longest_so_far,
+                                           recipe_values, still_valid, tie_of)
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1aef6d99
 @dataclass
@@ -406,6 +409,23 @@ def domain_report(
     if 'unigram' in found['after']: bits += f", unigram baseline {found['after']['unigram']:.3f}"
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
     return f'Held-out text under the generator, bits per byte: {bits} ({size})'
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #e6d0844d
+def run_bits(
+    run, # Folder of a run
+    data=None, # Held-out examples, those of the sample if None
+    device=None, # `cpu`, `cuda` ...; a GPU if there is one
+    objective=None, # Class of another objective than the recipe's, or FILE:CLASS
+)->str: # Empty without a masked language model
+    "Bits per byte of held-out examples under the newest generator of a run, as a line"
+    hp = load_hparams(Path(run)/'hparams.json')
+    model, step, counts = load_newest(run, hp, load_objective(objective))
+    if not isinstance(model.generator, ElectraForMaskedLM): return ''
+    held = load_examples(data or sample_examples(hp)[1])
+    texts, tok = held_out_texts(held), held.tokenizer
+    found = bits_per_byte(model.generator.to(device_of(device)), tok, texts, longest_so_far(hp, step), hp.seed)
+    if counts is not None: found['unigram'] = unigram_bits(tok, texts, counts)
+    return domain_report([dict(domain=dict(after=found))])
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #7df19256
 def _report_parts(origin, hp, model, carry_optimizer):

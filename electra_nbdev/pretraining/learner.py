@@ -224,6 +224,12 @@ class ElectraLearner(DeviceLearner):
                                  "a schedule of its own (fit_one_cycle)")
         super().fit(n_epoch, *args, cbs=cbs, **kwargs)
 
+# %% ../../nbs/pretraining/21_learner.ipynb #35e585b3
+@patch(as_prop=True)
+def pass_name(self:ElectraLearner)->str:
+    "What `fit` counts: intervals, or on ordinary `DataLoaders` epochs"
+    return 'Interval' if hasattr(self, 'evaluation_interval') else 'Epoch'
+
 # %% ../../nbs/pretraining/21_learner.ipynb #1c00fa3c
 @patch
 def one_batch(self:ElectraLearner,
