@@ -1,5 +1,5 @@
 "What fine-tuning says of its numbers: beside answers without a network, in a picture, and of the best epoch"
-import json
+import json, math
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -14,7 +14,7 @@ import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.trials as tr
 from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model, settle_recipe
 from electra_nbdev.finetuning.tagging import chunk_task
-from electra_nbdev.finetuning.tasks import TextTask, glue_task
+from electra_nbdev.finetuning.tasks import MultiLabelTask, TextTask, glue_task
 from make import electra_folder, glue_files, sentence, task_files, write
 from terminal import bad, typed, worked
 
@@ -70,6 +70,24 @@ def test_numbers_beside_their_mean(home):
     assert found['baseline']['rows']['other']==pytest.approx(0, abs=1e-9) and found['confusion']=={}
     assert f'answering the mean, {np.mean(labels):.3g}, every time' in found['meaning'][0]
 
+def test_several_labels_beside_the_most_frequent(home):
+    "A text counts if exactly its labels are said; without a network all get the same ones"
+    several = [['rare'] if o else [] for o in SIDES] # three of four have no label
+    rows = [dict(text=f'{sentence(i)} {i}', labels=o) for i,o in enumerate(several)]
+    write(home/'several.jsonl', ''.join(json.dumps(o)+'\n' for o in rows[:-1] + [rows[-1] | dict(labels=['odd'])]))
+    worked(f'{TRAIN} --csv several.jsonl --dev several.jsonl --text-column text --label-column labels --out several',
+           home)
+    found = record(home/'several/several')
+    assert found['baseline']['several']['other']==100*119/160 and found['confusion']=={}
+    assert 'answering no label every time' in found['meaning'][0]
+    task = MultiLabelTask('several', ('a', 'b'))
+    half = [SimpleNamespace(target=[1., 0.]), SimpleNamespace(target=[0., 0.])]
+    assert task.blind_loss(half)==pytest.approx(math.log(2)/2, abs=1e-5) # a coin for one label, the other never
+
+def test_classes_that_count_alike_are_as_probable_without_a_network(home):
+    said = worked(f'{TABLE} --label-column kind --class-weights balanced --out weighted', home)
+    assert f'and {math.log(2):.3g} for an answer that' in said.out, said.out
+
 def test_words_beside_their_most_frequent_tag(home):
     worked(f'{TRAIN} --data-dir tasks --task chunk --out tags', home)
     found = record(home/'tags/chunk')
@@ -103,7 +121,7 @@ def test_what_is_learnt_by_heart_needs_rows():
     task = TextTask('t', ('a', 'b'))
     rows = [ft.Feature([], 0, i%2, SimpleNamespace(label='ab'[i%2])) for i in range(8)]
     guess = [torch.tensor([1., 0.])]*8
-    learn = SimpleNamespace(tasks=dict(t=task), dev_outputs=dict(t=guess), scores=dict(t=dict(accuracy=50.)))
+    learn = SimpleNamespace(tasks=dict(t=task), hp=FinetuneHParams(), dev_outputs=dict(t=guess), scores=dict(t=dict(accuracy=50.)))
     found = tr.meaning_of(learn, dict(train=dict(t=rows), dev=dict(t=rows)), np.linspace(.7, .01, 40))
     assert 'more rows help rather than more epochs' in found['meaning'][-1]
     assert found['confusion']['t']['counts']==[[4, 0], [4, 0]]

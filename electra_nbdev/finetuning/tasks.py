@@ -499,6 +499,23 @@ def metrics(self:MultiLabelTask, features, outs)->dict:
     true, pred = target.int().numpy(), self.decodes(self.activation(out)).int().numpy()
     return {o: MEASURES[o](true, pred) for o in self.measures} | dict(loss=float(self.losses(out, target).mean()))
 
+# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0014
+@patch
+def baseline(self:MultiLabelTask, features, outs, train)->Baseline|None:
+    "Texts with exactly their labels, beside the most frequent labels of these rows"
+    said, true = ([frozenset(o) for o in rows] for rows in (self.decode(outs), (f.example.label for f in features)))
+    most = Counter(true).most_common(1)[0][0]
+    answer = f"answering {' and '.join(f'`{o}`' for o in self.labels if o in most) or 'no label'} every time"
+    right = [[100*(a==b) for a,b in zip(o, true)] for o in (said, [most]*len(true))]
+    return compared('texts with exactly their labels', answer, *right)
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0015
+@patch
+def blind_loss(self:MultiLabelTask, train)->float:
+    "Mean loss of the frequencies of the labels"
+    target = torch.tensor([f.target for f in train])
+    return float(self.losses(target.mean(0).clamp(1e-9, 1-1e-7).logit().expand_as(target), target).mean())
+
 # %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0008
 @patch
 def comparison(self:MultiLabelTask, example, pred)->dict:

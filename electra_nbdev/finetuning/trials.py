@@ -10,7 +10,7 @@ __all__ = ['LITTLE', 'HALF', 'FALLING', 'MOST_CLASSES', 'TrialCurve', 'undertrai
            'evaluate_trials', 'predict_test', 'results_table', 'plot_trials', 'plot_trial', 'plot_results']
 
 # %% ../../nbs/finetuning/34_trials.ipynb #014fbef8
-import json, os, shutil, time
+import json, math, os, shutil, time
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -38,7 +38,7 @@ from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_we
                                                task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, trial_records)
-from .tasks import PEERS, MultiLabelTask, TextTask, dev_score, lower_is_better
+from .tasks import PEERS, MultiLabelTask, dev_score, lower_is_better
 from ..method.generator import official_init_
 from ..networks.folder import ModelFolder
 
@@ -97,13 +97,14 @@ def meaning_of(
     found = {n: t.baseline(rows['dev'][n], learn.dev_outputs[n], train[n]) for n,t in tasks.items()}
     told = {n: str(found[n] or t.explained(learn.scores[n])) for n,t in tasks.items()}
     meaning = [f'{n}: {o}' if several else o for n,o in told.items() if o]
-    blind = [t.blind_loss(train[n]) for n,t in tasks.items()]
+    # where every class counts alike, the answer without a network is that all are as probable
+    blind = [math.log(len(t.labels)) if learn.hp.class_weights else t.blind_loss(train[n]) for n,t in tasks.items()]
     blind = None if None in blind else np.average(blind, weights=[*map(len, train.values())])
     if short := undertrained(losses, blind): meaning.append(short)
     elif blind and any(o and not o.better for o in found.values()):
         meaning.append("The training rows are learnt, as their loss shows; more rows help rather than more epochs")
     grids = {n: dict(labels=t.labels, counts=t.confusion(rows['dev'][n], learn.dev_outputs[n]))
-             for n,t in tasks.items() if isinstance(t, TextTask) and 1<len(t.labels or ())<=MOST_CLASSES}
+             for n,t in tasks.items() if getattr(t, 'has_classes', False) and len(t.labels)<=MOST_CLASSES}
     return dict(baseline={n: o._asdict() for n,o in found.items() if o}, confusion=grids, meaning=meaning)
 
 # %% ../../nbs/finetuning/34_trials.ipynb #01ce3b32
