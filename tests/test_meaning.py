@@ -121,7 +121,8 @@ def test_what_is_learnt_by_heart_needs_rows():
     task = TextTask('t', ('a', 'b'))
     rows = [ft.Feature([], 0, i%2, SimpleNamespace(label='ab'[i%2])) for i in range(8)]
     guess = [torch.tensor([1., 0.])]*8
-    learn = SimpleNamespace(tasks=dict(t=task), hp=FinetuneHParams(), dev_outputs=dict(t=guess), scores=dict(t=dict(accuracy=50.)))
+    learn = SimpleNamespace(tasks=dict(t=task), hp=FinetuneHParams(), dev_outputs=dict(t=guess),
+                            scores=dict(t=dict(accuracy=50.)))
     found = tr.meaning_of(learn, dict(train=dict(t=rows), dev=dict(t=rows)), np.linspace(.7, .01, 40))
     assert 'more rows help rather than more epochs' in found['meaning'][-1]
     assert found['confusion']['t']['counts']==[[4, 0], [4, 0]]
