@@ -15,7 +15,9 @@ from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model
 from electra_nbdev.finetuning.tagging import (TagExample, TagTask, baseline_scores, chunk_task, conll_spans,
                                               read_tagged, row_cuts, span_scores, tag_task, word_pieces)
 from electra_nbdev.data.tokenizer import load_tokenizer
-from make import KINDS, WORDS, electra_folder, odd_data, roberta_folder, tagged, tags, task_files, word_lists, write
+from electra_nbdev.sharing.convert import convert_weights
+from make import (KINDS, WORDS, electra_folder, odd_data, roberta_folder, tagged, tags, task_files, untrained,
+                  word_lists, write)
 from terminal import bad, typed, worked
 
 @pytest.fixture(scope='module')
@@ -408,3 +410,15 @@ def test_tags_of_own(tok, tmp_path):
     assert speech.metrics(pair, [torch.tensor([[2., 0.], [2., 0.]])])['accuracy']==50
     (_, got), = speech.predicted(pair, [torch.tensor([[2., 0.], [0., 2.]])])
     assert (got.tags, got.phrases)==(('NOUN', 'VERB'), None)
+
+def test_plain_transformers_tags_without_segments(home, tmp_path):
+    "As its pipelines call a model; ours reads all words in the second segment"
+    from transformers import ElectraForTokenClassification
+    task = TagTask('words', ('O', 'S-NP', 'S-VP'))
+    untrained(task, home/'model', tmp_path/'task')
+    convert_weights(tmp_path/'task', tmp_path/'out')
+    plain = ElectraForTokenClassification.from_pretrained(tmp_path/'out/words').eval()
+    learn = ft.load_finetuned(tmp_path/'task', 'cpu')
+    f, = task.features(task.unlabelled(['the dog walks']), learn.tok, learn.hp)
+    found = plain(torch.tensor([f.input_ids])).logits[0][f.target['positions']]
+    assert torch.allclose(found, learn.outputs('words', [f])[0], atol=1e-5)

@@ -226,6 +226,9 @@ def plain_head(
         layers = ['start', 'end'] if 'start' in there else ['dense', 'dense_1']
         if there!={*layers}: return None
     model = _with_body(cls, body, facts['settings'].get('labels') or ['start', 'end'])
+    if facts['kind']=='TagTask': # it reads its words in segment 1, which a pipeline does not know
+        segments = model.electra.embeddings.token_type_embeddings.weight.data
+        segments[0] = segments[-1]
     state = {k: torch.cat([head[f'{o}.{k}'] for o in layers]) for k in ('weight', 'bias')}
     getattr(model, layer).load_state_dict(state)
     return model
