@@ -27,6 +27,7 @@ from fastai.basics import Callback, no_random, patch
 from safetensors import SafetensorError
 from torch import nn
 
+# %% ../../nbs/finetuning/34_trials.ipynb #014fbef9
 from ..engine.checkpoint import only_writer
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, digest_of,
                                         remove_leftovers, versions)
