@@ -17,7 +17,7 @@ from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import complete_network, shipped
 from electra_nbdev.networks.build import save_networks
-from electra_nbdev.networks.folder import open_pretrained
+from electra_nbdev.networks.folder import ModelFolder, open_pretrained
 from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
 from electra_nbdev.data.tokenizer import load_tokenizer
@@ -306,3 +306,18 @@ def test_embeddings_narrower_than_their_generator_are_shared(tmp_path):
     with pytest.raises(InputError, match='64 wide and its embeddings 16; such embeddings can only be shared'):
         open_pretrained(tmp_path, missing='fresh')
     assert open_pretrained(tmp_path).made
+
+@pytest.mark.parametrize('name', ['intermediate_size', 'num_hidden_layers', 'max_position_embeddings', 'type_vocab_size'])
+def test_a_size_that_the_weights_do_not_have_is_refused_before_memory_is_taken(name, tmp_path):
+    convert_weights('tiny', tmp_path/'names.npz')
+    with pytest.raises(InputError, match=f'{name} is 1000000000, but its weights have'):
+        open_pretrained(tmp_path/'names.npz', dict(model_hparam_overrides={name: 10**9}))
+
+GOOD = dict(kind='TextTask', settings={})
+
+@pytest.mark.parametrize('facts', [dict(tasks=[GOOD]), dict(tasks=dict(a=[])), dict(tasks=dict(a=dict(kind='TextTask'))),
+                                   dict(tasks=dict(a=dict(kind=1, settings={}))), dict(tasks=dict(a=GOOD), hparams=[])])
+def test_a_description_of_tasks_is_checked(facts, tmp_path):
+    (tmp_path/'tasks.json').write_text(json.dumps(facts))
+    for o in 'config.json', 'model.safetensors', 'heads.safetensors': (tmp_path/o).write_text('{}')
+    with pytest.raises(InputError, match='no description of tasks'): ModelFolder(tmp_path).read_tasks()
