@@ -16,6 +16,7 @@ from dataclasses import MISSING, fields
 from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import resolve_name
 
 from fastcore.xdg import xdg_cache_home
 from filelock import FileLock, Timeout
@@ -336,8 +337,8 @@ def digest_of(
 # %% ../../nbs/engine/86_files.ipynb #a3297055
 def versions()->dict: # {package: version}
     "Versions of the packages that results depend on"
-    from electra_nbdev import __version__ # which a folder that is not installed has too
-    return dict(electra_nbdev=__version__) | {o: version(o) for o in ('torch', 'transformers', 'fastai')}
+    ours = resolve_name('electra_nbdev:__version__') # a folder that is not installed has it too
+    return dict(electra_nbdev=ours) | {o: version(o) for o in ('torch', 'transformers', 'fastai')}
 
 # %% ../../nbs/engine/86_files.ipynb #3b7d36b5
 def cache_dir()->Path: # Exists when returned
