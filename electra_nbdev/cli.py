@@ -176,7 +176,8 @@ def _ended(learn):
     return learn
 
 # %% ../nbs/59_cli.ipynb #1254c7f6
-@command(places='run data device', less='use --device cpu, or lower eval_batch_size in hparams.json of the run')
+@command(places='run data device', renamed=dict(model='run'),
+         less='use --device cpu, or lower eval_batch_size in hparams.json of the run')
 def electra_evaluate(
     run:Required, # Folder of a run
     data:str=None, # Examples; of a folder with held_out in it, these (default: those of the embedded sample)
@@ -278,16 +279,18 @@ def electra_finetune(
     job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
                           recipe, with_flags(hparams, more), trials, seed, predict_test, eval_only, skip_bad_rows,
                           device, precision, compile).settle()
-    return _say_longer(job.report(job.run()), out)
+    return _say_next(job, job.report(job.run()))
 
 # %% ../nbs/59_cli.ipynb #472e2ac1
-def _say_longer(results, out):
-    "Print how to train longer, if a trial was too short; the same results"
+def _say_next(job, results):
+    "Print how to predict, and how to train longer if a trial was too short; the same results"
+    if len(job.networks)==1 and not job.asked.eval_only:
+        print(_next('electra_predict', '--model', *job.networks, '--src', 'FILE'))
     records = [r for o in results if hasattr(o, 'records') for r in o.records.values()]
     short = [r for r in records if any('UNDERTRAINED' in line for line in r.get('meaning', ()))]
     if not short: return results
     recipe = short[0]['facts']['recipe']
-    print(f"UNDERTRAINED: --epochs {2*recipe['num_train_epochs']:g} --out {out}-longer trains twice as long; "
+    print(f"UNDERTRAINED: --epochs {2*recipe['num_train_epochs']:g} --out {job.asked.out}-longer trains twice as long; "
           f"--lr sets a higher rate than {recipe['learning_rate']:g}")
     return results
 

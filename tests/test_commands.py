@@ -526,3 +526,21 @@ def test_one_command_for_all(tmp_path):
     told = "electra: there is no command 'pretain'. Did you mean `pretrain`? electra --help lists them\n"
     assert (said.code, said.err)==(2, told)
     assert typed('electra convert --src nothing --out x', tmp_path).err.startswith('electra_convert: --src is nothing')
+
+def test_a_table_that_comes_in_as_lines_is_refused(home, tmp_path):
+    "Its first line names the column that the model reads: a header is no text"
+    write(tmp_path/'rows.csv', 'phrase,kind\n' + 'a good day,x\na bad day,y\n'*8)
+    worked('electra_finetune --csv rows.csv --dev rows.csv --text-column phrase --label-column kind --out tuned '
+           '--epochs 1 --max-length 16 --device cpu', tmp_path)
+    for text in 'phrase\na good day\n', 'phrase;kind\na good day;x\n':
+        write(tmp_path/'lines.txt', text)
+        said = typed('electra_predict --model tuned --src lines.txt --device cpu', tmp_path)
+        assert said.code==2 and 'names the column `phrase`, so this is a table' in said.err, said.err
+    write(tmp_path/'lines.txt', 'a good phrase\na bad phrase\n')
+    assert worked('electra_predict --model tuned --src lines.txt --device cpu', tmp_path).out.count('a ')>=2
+
+def test_a_folder_called_like_a_flag_is_suggested_as_it_is(home, tmp_path):
+    write(tmp_path/'text.txt', 'the cat sat\n')
+    (tmp_path/'vocab').mkdir()
+    said = alone('electra_data --corpus text.txt --vocab vocb --out x', tmp_path)
+    assert said.code==2 and 'Did you mean `vocab`?' in said.err, said.err

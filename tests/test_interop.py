@@ -307,7 +307,9 @@ def test_embeddings_narrower_than_their_generator_are_shared(tmp_path):
         open_pretrained(tmp_path, missing='fresh')
     assert open_pretrained(tmp_path).made
 
-@pytest.mark.parametrize('name', ['intermediate_size', 'num_hidden_layers', 'max_position_embeddings', 'type_vocab_size'])
+SIZES = 'intermediate_size', 'num_hidden_layers', 'max_position_embeddings', 'type_vocab_size'
+
+@pytest.mark.parametrize('name', SIZES)
 def test_a_size_that_the_weights_do_not_have_is_refused_before_memory_is_taken(name, tmp_path):
     convert_weights('tiny', tmp_path/'names.npz')
     with pytest.raises(InputError, match=f'{name} is 1000000000, but its weights have'):
@@ -315,7 +317,8 @@ def test_a_size_that_the_weights_do_not_have_is_refused_before_memory_is_taken(n
 
 GOOD = dict(kind='TextTask', settings={})
 
-@pytest.mark.parametrize('facts', [dict(tasks=[GOOD]), dict(tasks=dict(a=[])), dict(tasks=dict(a=dict(kind='TextTask'))),
+@pytest.mark.parametrize('facts', [dict(tasks=[GOOD]), dict(tasks=dict(a=[])),
+                                   dict(tasks=dict(a=dict(kind='TextTask'))),
                                    dict(tasks=dict(a=dict(kind=1, settings={}))), dict(tasks=dict(a=GOOD), hparams=[])])
 def test_a_description_of_tasks_is_checked(facts, tmp_path):
     (tmp_path/'tasks.json').write_text(json.dumps(facts))

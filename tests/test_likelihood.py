@@ -490,3 +490,8 @@ def test_long_work_has_a_progress_bar_where_somebody_watches(monkeypatch):
     monkeypatch.setattr(likelihood, 'watched', lambda: True)
     assert pseudo_log_likelihood(model, texts, bs=1)==plain and shown==[3]
     assert pseudo_log_likelihood(model, texts, bs=2) and shown==[3]
+
+def test_a_string_is_one_text(toy):
+    one, listed = (likelihood.pseudo_log_likelihood(toy, o) for o in ('The cat sat.', ['The cat sat.']))
+    assert one==listed and one[0]['text']=='The cat sat.'
+    assert nbest.rank_choices(toy, 'the ___ sat.', 'cat')==nbest.rank_choices(toy, 'the ___ sat.', ['cat'])

@@ -17,10 +17,12 @@ from electra_nbdev.pretraining.learner import match_examples, pretrain_dls, untr
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, plot_history, read_history
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import shipped
 from electra_nbdev.method.electra import ReplaceTokens
 from electra_nbdev.method.objective import ObjectiveStep
 from electra_nbdev.method.masking import MaskTokens
-from electra_nbdev.networks.build import build_networks, complete_state, load_networks, load_newest, load_weights
+from electra_nbdev.networks.build import (build_networks, complete_state, load_networks, load_newest, load_weights,
+                                          save_networks)
 from electra_nbdev.networks.recipe import PretrainHParams, preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
@@ -655,3 +657,39 @@ def test_a_preset_is_for_the_examples_that_it_meets(made, tmp_path):
         with pytest.raises(InputError, match='have vocab_size'): pretrain_dls(train, held, wrong, 'cpu')
         with pytest.raises(InputError, match='have vocab_size'): run_pretraining(d/'examples', tmp_path/'no', wrong)
     assert not (tmp_path/'no').exists()
+
+def test_what_cannot_make_a_learner_is_refused_by_name(made, tmp_path):
+    d, hp = made
+    train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
+    dls = pretrain_dls(train, held, hp, 'cpu')
+    (tmp_path/'file').write_text('')
+    wrong = {'`dls` is a Examples': (train, 'tiny'), '`recipe` is a dict': (dls, dict(num_train_steps=3))}
+    for words,given in wrong.items():
+        with pytest.raises(InputError, match=words): electra_learner(*given)
+    with pytest.raises(InputError, match=r"give it in the recipe: preset\('tiny', num_train_steps=...\)"):
+        electra_learner(dls, 'tiny', num_train_steps=3)
+    with pytest.raises(InputError, match='a file; give a folder'): electra_learner(dls, hp, out=tmp_path/'file')
+    with pytest.raises(InputError, match='`train_batch_size` is 64; make them alike'):
+        electra_learner(dls, preset('tiny', train_batch_size=64))
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match='device'): pretrain_dls(train, held, hp, 'cuda')
+
+def test_a_preset_has_the_batches_of_its_loaders_and_its_folder_is_made(made, tmp_path):
+    d, hp = made
+    train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
+    learn = electra_learner(pretrain.PretrainDataLoaders.from_examples(train, held, 6, 4, device='cpu'),
+                            preset('tiny', num_train_steps=2, num_eval_steps=1, iterations_per_loop=1),
+                            out=tmp_path/'a/b')
+    assert (learn.hp.train_batch_size, learn.hp.eval_batch_size)==(6, 4)
+    with learn.no_bar(): learn.fit_steps()
+    assert read_history(tmp_path/'a/b/history.jsonl')
+    one, two = learn.predict('the cat'), learn.predict(['the cat', 'a dog'])
+    assert two[0]==one and len(two)==2
+
+def test_networks_are_saved_with_their_own_tokenizer_only(made, tmp_path):
+    d, hp = made
+    model = build_networks(hp)
+    for tok,words in ((load_tokenizer(shipped('tiny')/'discriminator'), 'the networks know'), ('vocab', 'is a str')):
+        with pytest.raises(InputError, match=words): save_networks(model, hp, tmp_path/'run', tok)
+    assert not (tmp_path/'run').exists()
+    with pytest.raises(InputError, match='there is no folder'): load_networks(tmp_path/'run', hp)

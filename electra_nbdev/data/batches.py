@@ -26,7 +26,8 @@ from transformers import TrainerCallback
 from .examples import Examples, build_examples, load_examples
 from .text import source_facts
 from .tokenizer import special_token_ids, train_vocab
-from ..engine.files import InputError, cache_dir, digest
+from ..engine.files import InputError, cache_dir, check_choice, digest
+from ..engine.models import device_of
 from ..engine.ranks import n_processes, placed_as, rank, summed, whole
 from ..engine.training import copy_batch
 from ..method.masking import MaskTokens, mask_examples
@@ -190,7 +191,7 @@ class PretrainDataLoaders(DataLoaders):
         if train.recipe['tokenizer']!=valid.recipe['tokenizer']:
             raise InputError(f"{train.path} and {valid.path} were built with different vocabularies; "
                              "build one of them again")
-        device = torch.device(device or default_device())
+        device = device_of(device)
         first = PretrainDL(train, bs, True, seed, device, parts, window)
         dls = cls(first, PretrainDL(valid, val_bs or bs, device=device), device=device)
         dls.n_inp, dls.tokenizer = getattr(train, 'n_inp', 2), train.tokenizer
@@ -200,7 +201,7 @@ class PretrainDataLoaders(DataLoaders):
 @patch(cls_method=True)
 def from_text(cls:PretrainDataLoaders,
     corpus, # File, folder, glob, or hf:name
-    vocab_sz:int=30522, # WordPieces of the vocabulary
+    vocab_size:int|None=None, # Pieces of the vocabulary; as many as suit the text if None
     max_length:int=128, # Tokens of an example
     held_out:float=0.02, # Fraction of the documents that is kept for evaluation
     out=None, # Folder for vocabulary and examples, in the cache if None
@@ -208,9 +209,11 @@ def from_text(cls:PretrainDataLoaders,
     **kwargs, # `bs`, `val_bs`, `seed`, `device`
 ):
     "Train a vocabulary, build examples, and load them"
-    name = digest(source_facts(corpus), vocab_sz, max_length, held_out, long_lines, default=str)
+    vocab_size = kwargs.pop('vocab_sz', vocab_size) # its name in 0.3
+    for o in kwargs: check_choice('an argument', o, ['bs', 'val_bs', 'seed', 'device', 'parts', 'window'])
+    name = digest(source_facts(corpus), vocab_size, max_length, held_out, long_lines, default=str)
     out = Path(out or cache_dir()/f'text-{name}')
-    if not (out/'vocab').is_dir(): train_vocab(corpus, out/'vocab', vocab_sz)
+    if not (out/'vocab').is_dir(): train_vocab(corpus, out/'vocab', vocab_size)
     folder = build_examples(corpus, out/'vocab', out/'examples', max_length, held_out=held_out,
                             long_lines=long_lines)
     held = folder/'held_out'

@@ -327,7 +327,8 @@ def example_facts(
     path = Path(path)
     if not (file := path/'data.json').is_file():
         if path.name=='held_out' and (path.parent/'data.json').is_file():
-            raise InputError(f"no document was held out of {path.parent}; build it again with a larger `held_out`")
+            raise InputError(f"no document was held out of {path.parent}; a blank line ends a document: put some into "
+                             "the text, or take a larger `held_out`, and build another folder")
         raise InputError(f"{path} holds no examples; build them with electra_data")
     try: facts, why = read_json(file), 'data.json has no recipe'
     except InputError as e: facts, why = {}, e

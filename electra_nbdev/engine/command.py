@@ -103,7 +103,7 @@ def as_flags(
         what, name = m.groups(default='')
         if name in flags and what in ('', 'hparam ', 'hparams '): return flags[name]
         return _flag(name) if name in _own(f) and not what else m[0]
-    return re.sub(r'(?:\b(hparams? |columns? |field ))?`(\w+)`', flag, text)
+    return re.sub(r'(?:\b(hparams? |columns? |field |mean ))?`(\w+)`', flag, text)
 
 def _flag(name): return f"--{name.replace('_', '-')}"
 
@@ -305,7 +305,7 @@ def umbrella(
 ):
     "Run the command that the first argument names; without one, list them"
     word, rest = (sys.argv[1] if len(sys.argv)>1 else '--help'), sys.argv[2:]
-    if word in ('-h', '--help'):
+    if word in ('-h', '--help', 'help'):
         width = max(map(len, commands))
         lines = [f'  {k:<{width}}  {f.__doc__}' for k,f in commands.items()]
         about, cure = f'usage: {name} COMMAND [flags]\n\n{about}\n', f'\n{name} COMMAND --help lists its flags'

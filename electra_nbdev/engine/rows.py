@@ -403,7 +403,7 @@ def text_rows(
     "Texts of a file with what stands beside them"
     for i,row in table_rows(path, BadRows(path, None)):
         where = f"{path} line {i}"
-        check_columns(where, row, ['text'], 'give the column of the texts this name')
+        check_columns(where, row, ['text'], 'call the column of the texts so')
         if not isinstance(row['text'], str):
             raise InputError(f"{where}: the column `text` is {row['text']!r}; it has to be a string")
         if double := sorted({*row} & {*taken}):

@@ -683,7 +683,7 @@ def draw_confusion(
     for (i, j), n in np.ndenumerate(counts):
         ax.text(j, i, n, ha='center', va='center', fontsize=9, color='w' if shares[i,j]>.6 else 'k')
     names, places = [o if len(o)<=20 else f'{o[:19]}…' for o in map(str, labels)], range(len(labels))
-    ax.set_xticks(places, names, **({} if sum(map(len, names))<30 else dict(rotation=45, ha='right')))
+    ax.set_xticks(places, names, **({} if sum(map(len, names))<18 else dict(rotation=45, ha='right')))
     ax.set_yticks(places, names)
     ax.set(xlabel='predicted', ylabel='label')
 

@@ -8,6 +8,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/request.html.md""
 __all__ = ['FinetuneRequest', 'FinetuneJob', 'finetune_tasks', 'run_trials', 'PredictRequest', 'PredictJob', 'predict_file']
 
 # %% ../../nbs/finetuning/35_request.ipynb #f5963169
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -281,8 +282,17 @@ def _rows_of(kind, settings, path, skip_bad):
     of_glue = kind=='GlueTask' and form in ('.csv', '.jsonl', '.txt')
     if kind not in ('TextTask', 'MultiLabelTask') and not of_glue: return None
     columns = [o for o in settings.get('columns', ()) if o]
+    if form=='.txt': _check_no_header(path, columns)
     if form=='.txt' and len(columns)==1: columns = ['text']
     return read_table(path, columns, skip_bad, columns[:1])
+
+# %% ../../nbs/finetuning/35_request.ipynb #4079218b
+def _check_no_header(path, columns):
+    "Refuse lines of text of which the first names the column that a model reads: they are a table"
+    with open(path, encoding='utf-8-sig', errors='replace') as f: first = f.readline().strip()
+    if named := {o.strip(' "') for o in re.split('[;,\t]', first)} & {*columns}:
+        raise InputError(f"the first line of {path} names the column `{named.pop()}`, so this is a table; give it as a "
+                         ".csv or .tsv, or leave that line out")
 
 # %% ../../nbs/finetuning/35_request.ipynb #fb52b960
 @dataclass(frozen=True)

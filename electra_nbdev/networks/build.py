@@ -227,6 +227,7 @@ def save_networks(
     tokenizer=None, # Saved beside the weights
 ):
     "Write the networks as Hugging Face folders, each complete or absent, with the `read_length` of their recipe"
+    if tokenizer is not None: _check_tokenizer(tokenizer, hp)
     folders = network_folders(model)
     if model.kept!='generator' and has_idle_generator(model, hp):
         print(f"The generator has learnt nothing, since {type(model).__name__} does not train it; it is not saved",
@@ -240,6 +241,15 @@ def save_networks(
             net.save_pretrained(tmp, state_dict=complete_state(net))
             if tokenizer: write_tokenizer(tokenizer, tmp, max_input(net))
             if name==model.folder: _save_beside(model, hp, tmp)
+
+# %% ../../nbs/networks/17_build.ipynb #17c68035
+def _check_tokenizer(tok, hp):
+    "Refuse what is no tokenizer, and one with pieces that the networks do not know"
+    if not hasattr(tok, 'save_pretrained'):
+        raise InputError(f"`tokenizer` is a {type(tok).__name__}; give the object, from `load_tokenizer` say")
+    if len(tok)>hp.vocab_size:
+        raise InputError(f"the tokenizer has {len(tok):,} pieces, and the networks know {hp.vocab_size:,}; "
+                         "give that of their examples")
 
 # %% ../../nbs/networks/17_build.ipynb #17c68034
 def _say_tied(net):
@@ -279,6 +289,7 @@ def load_networks(
     objective=None, # Class of another objective than the recipe's
 ): # `Objective`
     "Read networks back and tie them again"
+    if not Path(folder).is_dir(): raise InputError(f"there is no folder {folder}; give one that `save_networks` wrote")
     check_sizes(body_config(hp).to_dict(), sum(o.stat().st_size for o in Path(folder).rglob('*.safetensors')), folder)
     model, kept = build_networks(hp, objective), None
     for name,net in network_folders(model).items():

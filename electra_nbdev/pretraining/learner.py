@@ -12,7 +12,7 @@ __all__ = ['sample_examples', 'open_examples', 'match_examples', 'check_case', '
 
 # %% ../../nbs/pretraining/21_learner.ipynb #aca5e193
 import gc, math, os, re, time
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -286,10 +286,10 @@ def electra_learner(
     **kwargs, # For `Learner`: `opt_func`, `loss_func`, `lr`, `metrics`, `splitter` ... win over the recipe
 )->ElectraLearner:
     "Networks, objective, optimizer, schedule, metrics and history of a recipe in one fastai learner"
-    hp, tok = preset(recipe) if isinstance(recipe, str) else recipe, None
+    hp, tok = _asked(dls, recipe, out, kwargs), None
     ours, examples = isinstance(dls.train, PretrainDL), dls.train.dataset
     if ours:
-        hp = suited(hp, examples)
+        hp = suited(_with_batches_of(dls, hp), examples)
         examples.check(hp)
         tok, dls.train.n_batches = examples.tokenizer, hp.save_checkpoints_steps
         if counts is None: counts = examples.token_counts()
@@ -304,6 +304,29 @@ def electra_learner(
     learn = ElectraLearner(dls, model, **how, cbs=[*_callbacks(hp, ours, out, cbs), *steps, *held, *cbs])
     learn.hp, learn.tokenizer, learn.logger = hp, tok, partial(print_metrics, learn, 'step {step}')
     return learn
+
+# %% ../../nbs/pretraining/21_learner.ipynb #d94c1fe1
+def _asked(dls, recipe, out, given):
+    "The recipe; what cannot make a learner is refused before networks are made"
+    if not isinstance(dls, DataLoaders):
+        raise InputError(f"`dls` is a {type(dls).__name__}; give DataLoaders, from `pretrain_dls` say")
+    if not isinstance(recipe, str | PretrainHParams):
+        raise InputError(f"`recipe` is a {type(recipe).__name__}; give preset('tiny', num_train_steps=300), say")
+    if wrong := [o for o in given if o in {f.name for f in fields(PretrainHParams)}]:
+        raise InputError(f"`{wrong[0]}` is a hyper-parameter; give it in the recipe: preset('tiny', {wrong[0]}=...)")
+    if out and Path(out).is_file(): raise InputError(f"`out` is {out}, a file; give a folder")
+    return preset(recipe) if isinstance(recipe, str) else recipe
+
+def _with_batches_of(dls, hp):
+    "A preset with the batches of its loaders; sizes that were given have to be theirs"
+    if hp.given is None: return hp
+    sizes = dict(train_batch_size=dls.train.bs, eval_batch_size=dls.valid.bs)
+    for name,n in sizes.items():
+        if name in hp.given and getattr(hp, name)!=n:
+            raise InputError(f"the loaders have batches of {n}, and `{name}` is {getattr(hp, name)}; make them alike")
+    found = replace(hp, **sizes)
+    object.__setattr__(found, 'given', hp.given | {*sizes})
+    return found
 
 # %% ../../nbs/pretraining/21_learner.ipynb #76890b37
 def with_fast_steps(
@@ -548,12 +571,13 @@ def _predicted(tok, mb, predicted):
 # %% ../../nbs/pretraining/21_learner.ipynb #855508cc
 @patch
 def predict(self:ElectraLearner,
-    text:str, # A sentence, at most as long as the examples
-)->list: # (token, P(replaced)) pairs; (token, energy) for Electric
+    text:str|list, # A sentence, at most as long as the examples, or several
+)->list: # (token, P(replaced)) pairs; (token, energy) for Electric; of several a list for each
     "P(replaced), or energy, of every token of a text"
     if self.model.discriminator is None:
         raise InputError("a masked language model alone scores no tokens; "
                          "ask `learn.model.generator` for its predictions")
+    if not isinstance(text, str): return [self.predict(o) for o in text]
     tok, model = self._known_tokenizer(), self.model.eval()
     ids = tok.encode(text, truncation=True, max_length=self.hp.max_seq_length, return_tensors='pt')
     ids = ids.to(next(model.parameters()).device)

@@ -74,6 +74,7 @@ class History:
         path=None, # `history.jsonl`; kept in memory only if None
     ): self.path, self.rows, self.written, self.size = path and Path(path), [], 0, None
 
+# %% ../../nbs/pretraining/20_monitor.ipynb #e956e04c
 class JSONLLogger(Callback):
     "Write a line to `learn.history` every so many updates, and one after every evaluation"
     order = Recorder.order+1 # which has the loss of the batch
@@ -93,6 +94,7 @@ class JSONLLogger(Callback):
         count_updates(self.learn)
         self.after_create()
         self.run = not finder_of(self.learn)
+        if self.run and self.lines.path: self.lines.path.parent.mkdir(parents=True, exist_ok=True)
 
     def before_train(self):
         "Start the clock, which stands still during evaluations"

@@ -69,7 +69,7 @@ def pseudo_log_likelihood(
     given:list|None=None, # How many characters at the beginning of each are not scored
 )->list: # A dict for each text: `text`, `score` (nats, None without tokens), `tokens`, `scores`
     "Log-probability of each token, given all others, and their sum (Electric paper, section 3.2)"
-    texts, rows = list(texts), []
+    texts, rows = [texts] if isinstance(texts, str) else list(texts), []
     for text,(enc,at,scores) in zip(texts, token_scores(model, texts, bs, given)):
         tokens, score = enc.tokens, sum(scores) if scores else None # read once: each access copies the whole list
         rows.append(dict(text=text, score=score, tokens=[tokens[t] for t in at], scores=scores))

@@ -231,6 +231,7 @@ def rank_choices(
     candidates, # Strings
 )->list: # (candidate, nats for a token) pairs, the best first
     "Candidates for the blank of a text"
+    candidates = [candidates] if isinstance(candidates, str) else candidates
     scores = choice_scores(model, [(text, o) for o in candidates])
     return sorted(zip(candidates, scores), key=lambda o: -o[1])
 

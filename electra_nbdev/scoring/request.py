@@ -123,7 +123,8 @@ class ShowJob(ScoreJob):
     "P(replaced) of each word of a sentence"
     name, default = 'show', 'electra-baby'
     def read(self):
-        "Refuse the name of a file, and a blank"
+        "Refuse the name of a file, standard input, and a blank"
+        if self.source=='-': raise InputError("`show` takes a sentence; give standard input with `text`")
         if os.path.isfile(self.source):
             raise InputError(f"`show` takes a sentence, and {self.source} is a file; give it with `text`")
         if mask := re.search(r'\[mask\]|<mask>', self.source, re.I):
@@ -228,8 +229,9 @@ class ChoicesJob(ScoreJob):
         by = self.by[0] if self.by else None if self.candidates or self.rows else 'generator'
         model = load_chooser(self.models[0], by, self.asked.vocab, self.asked.device)
         if self.rows: return print_choices(model, self.rows, self.out)
-        if self.candidates: found = rank_choices(model, self.source, self.candidates)
-        else: found = likely_words(model, self.source)
+        if self.candidates: what, found = 'mean log-probability', rank_choices(model, self.source, self.candidates)
+        else: what, found = 'probability', likely_words(model, self.source)
+        print(f'{what}, by {model.by} of {model.name}:', file=sys.stderr)
         for o,score in found: print(f'{score:.3f}\t{o}')
         return found
 
