@@ -512,8 +512,7 @@ def scored(tmp_path_factory):
 
 @table(rows("""
 [electra_score --model electric --out never.jsonl]
---choices 'the ___' => no file
---choices 'LONG ___' => no file
+--choices 'the ___' => electric has no generator to fill a blank by
 --choices bad.jsonl => line 1
 --text 'LONG' => where there is nothing
 --text nowhere.txt => nowhere.txt
@@ -521,7 +520,8 @@ def scored(tmp_path_factory):
 --text lines.txt --by passes => towers, energies
 --text lines.txt --by towers energies => several are for --pairs
 --text lines.txt --unit bits => leave out --unit
---text lines.txt --per word => leave out --per
+--text lines.txt --per word => allowed: text, token
+--text lines.txt --color => leave out --color
 --pairs bad.jsonl => line 2
 --pairs nowhere => where there is nothing
 --pairs lines.txt => an odd number
@@ -552,6 +552,9 @@ def scored(tmp_path_factory):
 --surprisal lines.txt --model disc => gives no surprisal
 --text lines.txt --model electric tt => --model has 2 names; several are for --pairs
 --text lines.txt --model lines.txt => no folder
+[electra_score --model tiny]
+--choices 'the end' => no file
+--show '-' => give standard input with --text
 [electra_score --choices 'the ___' --candidates a b]
 --by towers --model tiny => allowed: generator, p-replaced, pll
 [electra_score --model run]
