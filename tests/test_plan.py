@@ -117,7 +117,8 @@ def test_moments_live_while_activations_do():
     assert plan.step_cost(hp).memory==pytest.approx(first.peak+moments, rel=.02)
 
 def test_a_large_batch_is_extrapolated():
-    hp = preset('small', train_batch_size=192, vocab_size=1000, max_seq_length=32, gdes=True)
+    hp = preset('small', train_batch_size=192, vocab_size=1000, max_seq_length=32, gdes=True,
+                model_hparam_overrides=dict(num_hidden_layers=4))
     found, exact = plan.step_cost(hp), plan._fake_cost(hp, 192, 32, False, False)
     assert found.flops==pytest.approx(exact.flops, rel=1e-6) and found.memory==pytest.approx(exact.memory, rel=.02)
     parts = plan.step_cost(replace(hp, grad_accumulation=3))

@@ -20,9 +20,9 @@ from electra_nbdev.method.optimizer import ElectraAdam
 from electra_nbdev.pretraining.learner import with_checkpointed_layers
 from electra_nbdev.pretraining.count import _fake_batch, _fake_step, fake_networks
 from electra_nbdev.networks.recipe import preset
-size, n, bs, sl, again = sys.argv[1], *map(int, sys.argv[2:])
+size, layers, n, bs, sl, again = sys.argv[1], *map(int, sys.argv[2:])
 hp = preset(size, train_batch_size=bs, max_seq_length=sl, gradient_checkpointing=bool(again), unigram_noise=0.,
-            model_hparam_overrides=dict(attention_probs_dropout_prob=0.))
+            model_hparam_overrides=dict(attention_probs_dropout_prob=0., num_hidden_layers=layers))
 dist.init_process_group('fake', rank=0, world_size=n, store=FakeStore())
 mesh = meshes.init_device_mesh('cpu', (n,))
 ranks.init_device_mesh = lambda *_: mesh # its numbers are real ones
@@ -53,13 +53,15 @@ def counted(*args):
     assert p.returncode==0, p.stderr[-2000:]
     return int(p.stdout.split()[-1])
 
-CASES = [('small', 2, 32, 128, 0), ('small', 4, 64, 128, 1), ('base', 8, 16, 128, 0), ('base', 4, 16, 128, 1)]
+CASES = [('small', 4, 2, 32, 128, 0), ('small', 4, 4, 64, 128, 1), ('base', 12, 8, 16, 128, 0),
+         ('base', 4, 4, 16, 128, 1)]
 
-@pytest.mark.parametrize('size,n,bs,sl,again', CASES)
-def test_shards_take_what_is_counted(size, n, bs, sl, again):
-    hp = preset(size, train_batch_size=bs, eval_batch_size=8, max_seq_length=sl, gradient_checkpointing=bool(again))
+@pytest.mark.parametrize('size,layers,n,bs,sl,again', CASES)
+def test_shards_take_what_is_counted(size, layers, n, bs, sl, again):
+    hp = preset(size, train_batch_size=bs, eval_batch_size=8, max_seq_length=sl, gradient_checkpointing=bool(again),
+                model_hparam_overrides=dict(num_hidden_layers=layers))
     planned = step_cost(hp, gpu=True, gpus=n, shard=True).memory
-    assert planned==pytest.approx(counted(size, n, bs, sl, again), rel=.1)
+    assert planned==pytest.approx(counted(size, layers, n, bs, sl, again), rel=.1)
 
 @pytest.mark.parametrize('size', ['small', 'base'])
 def test_copies_take_a_step_on_their_part_and_buckets(size):

@@ -9,7 +9,6 @@ import pytest
 from electra_nbdev.scoring.ranking import load_chooser, rank_choices
 from electra_nbdev.scoring.score import load_scorer, show_scores
 from make import sentence, squad, tales
-from terminal import typed
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT/'README.md').read_text(encoding='utf-8')
