@@ -282,6 +282,10 @@ def test_rates_by_layer(home, monkeypatch):
         assert rate['encoder.embeddings.word_embeddings.weight']==pytest.approx(top*.64)
         assert {g['wd_mult'] for g in groups}=={0., 1.}
 
+@pytest.mark.parametrize('name', 'model_size layer_exponents loss_reduction tag_rows answer_text class_weights'.split())
+def test_a_name_that_there_is_not_is_refused(name):
+    with pytest.raises(InputError, match=f'`{name}`'): FinetuneHParams(**{name: 'neither'})
+
 def test_mean_and_sum(home, monkeypatch):
     a, b = (losses(home, monkeypatch, loss_reduction=o)[0] for o in ('sum', 'mean'))
     assert a[0]==pytest.approx(8*b[0], rel=1e-5)

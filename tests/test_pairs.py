@@ -211,6 +211,11 @@ def test_wugs_correlate(monkeypatch):
     assert found.index.tolist()==['wug, correlation'] and told_ties(rows)=='scored by towers'
     close(found.accuracy.iloc[0], 100*spearmanr(differences+ratios, ratios).statistic, .06)
     assert found.low.iloc[0]<found.accuracy.iloc[0]<found.high.iloc[0]
+    for r in (.3, .7): # ranks of 10,000 pairs with that correlation: about sqrt((1 + r^2/2)/n) in Fisher's z
+        a, b = rng.multivariate_normal([0, 0], [[1, r], [r, 1]], 10**4).T
+        many = accuracies([row(d, 0, phenomenon='wug', ratio=o) for d,o in zip(a, b)]).iloc[0]
+        half = 196*np.sqrt((1+r*r/2)/10**4)*(1-r*r)
+        assert many.high-many.low==pytest.approx(2*half, rel=.1)
     assert accuracies([*rows, row(-1, -2)]).index.tolist()==['p', 'all pairs', 'mean over sets', 'wug, correlation']
 
 def test_only_what_follows_is_scored():
