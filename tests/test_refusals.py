@@ -611,7 +611,7 @@ READ = [ # reader, name, content, needles
     (read_nbest, 'a.tsv', 'text\tscore\na\t1\n', 'id or reference', 'it has text, score'),
     (read_nbest, 'b.tsv', 'id\ttext\n1\ta\n\tb\n', 'line 3 has neither id nor reference'),
     (TextFile, 'bad.txt', b'good\n\xff\n', 'line 2', 'is not UTF-8 (byte 0xff at column 1)'),
-    (TextFile, 'a.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; give the column of the texts this'),
+    (TextFile, 'a.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; call the column of the texts so'),
     (TextFile, 'c.csv', 'item,text\n', 'only a header'),
     (TextFile, 'd.csv', 'item,text\n1\n', '1 columns instead of 2'),
     (TextFile, 'a.jsonl', '{"text": "the cat"}\n{"text": 7}\n', 'line 2', 'the column `text` is 7'),

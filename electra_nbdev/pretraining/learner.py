@@ -318,12 +318,12 @@ def _asked(dls, recipe, out, given):
     return preset(recipe) if isinstance(recipe, str) else recipe
 
 def _with_batches_of(dls, hp):
-    "A preset with the batches of its loaders; sizes that were given have to be theirs"
+    "A preset with the batches of its loaders; a size that was given and is another is told"
     if hp.given is None: return hp
     sizes = dict(train_batch_size=dls.train.bs, eval_batch_size=dls.valid.bs)
     for name,n in sizes.items():
-        if name in hp.given and getattr(hp, name)!=n:
-            raise InputError(f"the loaders have batches of {n}, and `{name}` is {getattr(hp, name)}; make them alike")
+        was = getattr(hp, name)
+        if name in hp.given and was!=n: print_line(f"{name} {n}, as the loaders have it, in place of {was}")
     found = replace(hp, **sizes)
     object.__setattr__(found, 'given', hp.given | {*sizes})
     return found
