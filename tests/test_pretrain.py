@@ -686,6 +686,7 @@ def test_a_preset_has_the_batches_of_its_loaders_and_its_folder_is_made(made, tm
     assert 'train_batch_size 6, as the loaders have it, in place of 64' in capsys.readouterr().out
     with learn.no_bar(): learn.fit_steps()
     assert read_history(tmp_path/'a/b/history.jsonl')
+    assert learn.hp.length_schedule and 'Total params' in str(learn.summary())
     one, two = learn.predict('the cat'), learn.predict(['the cat', 'a dog'])
     assert two[0]==one and len(two)==2
 

@@ -50,6 +50,7 @@ class PretrainDL(DataLoader):
         self.seed,self.position,self._order,self.parts,self.window = seed,0,(None, None),parts,window
         if window: self.lens = dataset.lengths()
         self.per_epoch = self.n_batches = DataLoader.__len__(self)
+        self.n_inp = getattr(dataset, 'n_inp', 2) # for fastai's `summary`
         if dataset and not self.per_epoch:
             raise InputError(f"{len(dataset)} examples do not fill a batch of {bs}; "
                              "use more text or a smaller train_batch_size")
