@@ -203,7 +203,8 @@ def _told(found, run, data, device, objective):
     if bits := run_bits(run, data, device, objective): yield bits
     if not (learnt := outcome(found)): return
     steps = 2*load_hparams(Path(run)/'hparams.json').num_train_steps
-    yield learnt + f": electra_pretrain --run {run} --extend --steps {steps}"*learnt.startswith('UNDERTRAINED')
+    longer = shlex.join(['electra_pretrain', '--out', str(run), '--extend', '--steps', str(steps)])
+    yield learnt + f': {longer}'*learnt.startswith('UNDERTRAINED')
 
 def _measure_right_sentences(run, data, device):
     "Measure how high words of right sentences get, which `electra_score --show` compares with"

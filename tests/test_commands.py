@@ -191,7 +191,7 @@ def test_evaluate(home):
     assert all(len(o.split())>4 and 'of the objective' not in o for o in told[:len(last)]), "each says what it is"
     bits, learnt, *_ = told[len(last):]
     assert bits==domain_report(rows) and bits, "the run has measured it at its end"
-    assert learnt.startswith('UNDERTRAINED') and '--run run --extend --steps' in learnt
+    assert learnt.startswith('UNDERTRAINED') and '--out run --extend --steps' in learnt
     whole = typed('electra_evaluate --run run --data examples --device cpu', home)
     assert whole.out=='Evaluating on examples/held_out\n' + said.out # and not on what it was trained on
 
@@ -493,8 +493,8 @@ def test_flags_of_before_are_known(home):
 def test_a_name_of_the_hub_is_known_by_its_form(home):
     for name in 'bert-base-uncased', 'google/electra-small-discriminator':
         said = alone(f'electra_finetune --model {name} --csv rows.csv', home)
-        assert said.code==2 and f'On the Hugging Face hub it is hf:{name}.' in said.err, said.err
-    assert 'hub it is' not in alone('electra_finetune --model runs/mine --csv rows.csv', home).err
+        assert said.code==2 and f'If it is on the Hugging Face hub, write hf:{name}.' in said.err, said.err
+    assert 'write hf:' not in alone('electra_finetune --model runs/mine --csv rows.csv', home).err
 
 @pytest.mark.timing
 @pytest.mark.parametrize('line', ['electra_pretrain --preset tiniest', 'electra_evaluate --run precious',

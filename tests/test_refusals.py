@@ -513,6 +513,7 @@ def scored(tmp_path_factory):
 @table(rows("""
 [electra_score --model electric --out never.jsonl]
 --choices 'the ___' => electric has no generator to fill a blank by
+--choices nowhere.jsonl => there is no file 'nowhere.jsonl'
 --choices bad.jsonl => line 1
 --text 'LONG' => where there is nothing
 --text nowhere.txt => nowhere.txt

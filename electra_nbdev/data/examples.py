@@ -397,7 +397,9 @@ class DataJob:
         return f'{type(self).__name__}: examples in {self.out}, {state}'
 
     @cached_property
-    def tokenizer(self): return load_tokenizer(self.asked.vocab)
+    def tokenizer(self):
+        "Of the vocabulary that was asked for, opened once"
+        return load_tokenizer(self.asked.vocab)
 
     @cached_property
     def recipe(self)->dict: # What `data.json` stores

@@ -253,7 +253,7 @@ def _check_places(f, given, places):
             if flag in ('model', 'run'): known = [o for o in known if os.path.isdir(o)]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
             if not hint and 'hf:' in takes and re.fullmatch(r'([\w-]+/)?[\w.]+-[\w.-]+', name):
-                hint = f' On the Hugging Face hub it is hf:{name}.'
+                hint = f' If it is on the Hugging Face hub, write hf:{name}.'
             raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}",
                              argument=flag, came=name)
 

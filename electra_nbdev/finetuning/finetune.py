@@ -35,6 +35,7 @@ from fastai.torch_core import TensorCategory, TitledStr, display_df, trainable_p
 from fastcore.basics import attrdict, noop, patch, store_attr
 from fastcore.foundation import L
 from safetensors.torch import save_file
+from sklearn.metrics import ConfusionMatrixDisplay
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import get_worker_info
@@ -678,13 +679,11 @@ def draw_confusion(
 ):
     "Labels against predictions"
     counts, ax = np.array(counts), ax or plt.subplots()[1]
-    shares = counts/counts.sum(1, keepdims=True).clip(1)
-    ax.imshow(shares, cmap='Blues', vmin=0, vmax=1)
-    for (i, j), n in np.ndenumerate(counts):
-        ax.text(j, i, n, ha='center', va='center', fontsize=9, color='w' if shares[i,j]>.6 else 'k')
-    names, places = [o if len(o)<=20 else f'{o[:19]}…' for o in map(str, labels)], range(len(labels))
-    ax.set_xticks(places, names, **({} if sum(map(len, names))<18 else dict(rotation=45, ha='right')))
-    ax.set_yticks(places, names)
+    names = [o if len(o)<=20 else f'{o[:19]}…' for o in map(str, labels)]
+    shown = ConfusionMatrixDisplay(counts/counts.sum(1, keepdims=True).clip(1), display_labels=names)
+    shown.plot(ax=ax, cmap='Blues', colorbar=False, im_kw=dict(vmin=0, vmax=1))
+    for text,n in zip(shown.text_.flat, counts.flat): text.set(text=n, fontsize=9)
+    if sum(map(len, names))>=18: ax.set_xticks(range(len(names)), names, rotation=45, ha='right')
     ax.set(xlabel='predicted', ylabel='label')
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #6f68e3b2

@@ -325,7 +325,8 @@ def _blank_of(tok, text, begins, size):
     at, end = wanted.index(True), BLANK.search(text).end()
     goes_on = at+1<len(ids) and ids[at+1] not in known and text[end:end+1].isalnum()
     if ids[at] not in known or goes_on:
-        raise InputError(f"the blank of {text[:60]!r} has letters beside it; put a space there, or give `candidates`")
+        raise InputError(f"the blank of {text[:60]!r} is no word of its own for this tokenizer: it has letters beside "
+                         "it, or nothing before it; put a space or a word there, or give `candidates`")
     return ids, at
 
 # %% ../../nbs/scoring/44_ranking.ipynb #a610553a

@@ -209,7 +209,8 @@ class ChoicesJob(ScoreJob):
     name, default, known = 'choices', 'electra-baby', CHOICE_WAYS
     def possible(self, model, ways):
         known = choice_ways(ways)
-        if self.asked.candidates or os.path.isfile(self.source): return known or ways
+        is_open = not (self.asked.candidates or os.path.isfile(self.source)) and BLANK.search(self.source)
+        if not is_open: return known or ways
         if 'generator' in known: return 'generator',
         raise InputError(f"{model} has no generator to fill a blank by; give `candidates`, or another model")
 
@@ -223,17 +224,19 @@ class ChoicesJob(ScoreJob):
         elif n!=1: raise InputError(f"`choices` {shown!r} has {n} blanks; write one, as ___")
         elif self.out: raise InputError("`out` is for a file of texts; leave it out")
 
-    def run(self): # What `likely_words`, `rank_choices` or `choose` gives
-        "Print words or candidates for the blank of a text, the best first, or the best of each text of a file"
-        from electra_nbdev.scoring.ranking import likely_words, load_chooser, print_choices, rank_choices
-        by = self.by[0] if self.by else None if self.candidates or self.rows else 'generator'
-        model = load_chooser(self.models[0], by, self.asked.vocab, self.asked.device)
-        if self.rows: return print_choices(model, self.rows, self.out)
-        if self.candidates: what, found = 'mean log-probability', rank_choices(model, self.source, self.candidates)
-        else: what, found = 'probability', likely_words(model, self.source)
-        print(f'{what}, by {model.by} of {model.name}:', file=sys.stderr)
-        for o,score in found: print(f'{score:.3f}\t{o}')
-        return found
+# %% ../../nbs/scoring/45_request.ipynb #709df8c3
+@patch
+def run(self:ChoicesJob): # What `likely_words`, `rank_choices` or `choose` gives
+    "Print words or candidates for the blank of a text, the best first, or the best of each text of a file"
+    from electra_nbdev.scoring.ranking import likely_words, load_chooser, print_choices, rank_choices
+    by = self.by[0] if self.by else None if self.candidates or self.rows else 'generator'
+    model = load_chooser(self.models[0], by, self.asked.vocab, self.asked.device)
+    if self.rows: return print_choices(model, self.rows, self.out)
+    if self.candidates: what, found = 'mean log-probability', rank_choices(model, self.source, self.candidates)
+    else: what, found = 'probability', likely_words(model, self.source)
+    print(f'{what}, by {model.by} of {model.name}:', file=sys.stderr)
+    for o,score in found: print(f'{score:.3f}\t{o}')
+    return found
 
 # %% ../../nbs/scoring/45_request.ipynb #e09ab0ea
 class NBestJob(ScoreJob):
