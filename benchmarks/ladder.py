@@ -28,7 +28,7 @@ CHANGES = {
     'GDES': dict(gdes=True),
     'masking 15 %': dict(mask_prob=.15),
     'masking 40 %': dict(mask_prob=.4)}
-RATES = {'Muon': (1e-3, 2e-3, 4e-3)} # Rates to choose from, of what changes the size of an update
+RATES = {'Muon': (1e-3, 2e-3, 4e-3, 8e-3)} # Rates to choose from, of what changes the size of an update
 
 def orthogonal(grads, steps=5):
     "Matrices (n, rows, columns) with their singular values near 1: Newton-Schulz as in Muon (Jordan et al. 2024)"
