@@ -58,6 +58,11 @@ def test_what_does_not_fit():
     split = build(*draws, lines=lines, max_length=17, long_lines='split')
     assert split[:2]==[first, ('[CLS] boats were not nobody saw it the fishermen were asleep [SEP]', '')]
 
+def test_the_first_example_waits_until_its_target_is_reached():
+    "A line that is one token short of it is followed by another"
+    nine = [*LINES[0], *LINES[1]]
+    assert build(.05, .6, lines=[nine, ['hush']], max_length=10)==[(f"[CLS] {' '.join(nine[:8])} [SEP]", '')]
+
 def test_frequencies_follow_from_the_rules():
     """10 % of the examples with a full target lack a second segment, 5 % of the targets are short: within 0.008, more
     than three standard deviations for 20,000 examples. The line that fills an example exceeds the target by

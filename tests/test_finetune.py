@@ -272,6 +272,12 @@ def test_padding_changes_nothing(home, monkeypatch):
     np.testing.assert_allclose(tight, wide, rtol=1e-4)
     assert len(tight)==9==learn.steps, "24 rows of RTE, 24 of STS in both orders, eight at a time"
 
+def test_a_tenth_of_the_state_is_dropped_before_the_head():
+    "Of official heads, classification_tasks.py: keep_prob 0.9 in training"
+    head = tk.TextHead(20_000, 2)
+    kept = head.dropout(torch.ones(1, 20_000))
+    assert abs((kept==0).float().mean()-.1)<.01 and torch.equal(head.eval().dropout(kept), kept)
+
 def test_rates_by_layer(home, monkeypatch):
     for exponents,top in (('official', .64), ('paper', .8)):
         _, learn = losses(home, monkeypatch, layer_exponents=exponents, layerwise_lr_decay=.8)

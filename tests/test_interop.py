@@ -11,7 +11,7 @@ from torch import tensor
 from transformers import (AutoModelForMaskedLM, AutoModelForPreTraining, BertConfig, BertModel, ElectraConfig,
                           ElectraForMaskedLM)
 
-from electra_nbdev.networks.foreign import Weights, joined, masked_crc, read_bundle, varint
+from electra_nbdev.networks.foreign import TYPES, Weights, joined, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
@@ -288,6 +288,14 @@ def test_lying_files_do_no_harm(tmp_path):
         refused += attempt(tmp_path)[1] is not None
     assert refused>50
 
+def test_numbers_of_types():
+    "As tensorflow/core/framework/types.proto has them"
+    proto = dict(DT_FLOAT=1, DT_DOUBLE=2, DT_INT32=3, DT_UINT8=4, DT_INT16=5, DT_INT8=6, DT_INT64=9, DT_BOOL=10, DT_HALF=19)
+    names = dict(float='float32', double='float64', half='float16')
+    for name,number in proto.items():
+        kind = name[3:].lower()
+        assert np.dtype(TYPES[number])==np.dtype(names.get(kind, kind))
+
 def test_checkpoint_without_its_data(tmp_path):
     shutil.copy(INDEX, tmp_path)
     with pytest.raises(InputError, match='is cut off or absent'): open_pretrained(tmp_path)
@@ -324,3 +332,9 @@ def test_a_description_of_tasks_is_checked(facts, tmp_path):
     (tmp_path/'tasks.json').write_text(json.dumps(facts))
     for o in 'config.json', 'model.safetensors', 'heads.safetensors': (tmp_path/o).write_text('{}')
     with pytest.raises(InputError, match='no description of tasks'): ModelFolder(tmp_path).read_tasks()
+
+def test_a_fine_tuned_model_is_found_below_its_results(tmp_path):
+    model = tmp_path/'cola'/'model'
+    model.mkdir(parents=True)
+    for o in ('tasks.json', 'config.json'): (model/o).write_text('{}')
+    assert [ModelFolder(tmp_path).where(o) for o in ('encoder', 'generator', 'discriminator')]==[model, None, None]

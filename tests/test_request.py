@@ -1,15 +1,21 @@
 "What was asked is settled once: each file is read once, and the recipe is checked once."
 import subprocess, sys
 from collections import Counter
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from electra_nbdev import cli
+from electra_nbdev.data.examples import DataRequest
 from electra_nbdev.engine import command
+from electra_nbdev.engine.files import read_json
+from electra_nbdev.finetuning.request import FinetuneRequest, PredictRequest
 from electra_nbdev.networks.hparams import PretrainHParams
 from electra_nbdev.pretraining import runs
 from electra_nbdev.pretraining.request import PretrainRequest
+from electra_nbdev.scoring.request import ScoreRequest
 from make import NARROW, examples_of_tales
 from terminal import files_read
 
@@ -44,7 +50,23 @@ def test_examples_are_settled_once(made, monkeypatch, out):
     electra_data(made/'tales.txt', made/'vocab', made/out, 16, held_out=.1)
     assert (read[f'{out}/data.json'], read[f'{out}/held_out/data.json'])==(1, 1), read
 
+REQUESTS = {cli.electra_data: DataRequest, cli.electra_pretrain: PretrainRequest, cli.electra_score: ScoreRequest,
+            cli.electra_finetune: FinetuneRequest, cli.electra_predict: PredictRequest}
+
+@pytest.mark.parametrize('command', REQUESTS)
+def test_a_request_has_the_defaults_of_its_command(command):
+    typed = {k: o.default for k,o in signature(command).parameters.items() if o.default is not o.empty}
+    asked = {o.name: o.default for o in fields(REQUESTS[command]) if o.default is not MISSING}
+    shared = typed.keys() & asked.keys() - {'held_out'} # the command holds out, the function does where one asks it to
+    assert len(shared)>3 and {k: asked[k] for k in shared}=={k: typed[k] for k in shared}
+
 def test_commands_load_what_a_refusal_needs():
     "Arrays, tables, bars and networks are loaded where they are needed"
     code = "import electra_nbdev.cli, sys; print({'numpy', 'pyarrow', 'fasthtml', 'torch'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, '-c', code], text=True)=='set()\n'
+
+def test_a_checkpoint_that_is_kept_at_no_step_is_none(made):
+    "A hundredth of four steps is step zero; a longer run goes on without it"
+    for steps in (4, 6): cli.electra_pretrain(made/'examples', made/'kept', steps=steps, extend=steps==6, device='cpu',
+                                              hparams=dict(model_hparam_overrides=NARROW, keep_checkpoints_at=[.01]))
+    assert read_json(made/'kept'/'hparams.json')['num_train_steps']==6
