@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import electra_nbdev.pretraining.runs # what a command imports, once for all of them
+from electra_nbdev import cli
 from electra_nbdev.data.examples import load_examples
+from electra_nbdev.engine import command
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.pretraining.continue_pretraining import domain_report
 from electra_nbdev.pretraining.monitor import read_history
@@ -298,6 +300,15 @@ def test_disk_full_while_converting(home, tmp_path, name):
     bad(tmp_path, line, 'File too large', setup=small_disk)
     assert os.listdir(tmp_path)==['run']
     assert typed(line, tmp_path).code==0
+
+def test_what_torch_says_to_developers_is_left_out(monkeypatch):
+    monkeypatch.setattr(warnings, 'formatwarning', warnings.formatwarning)
+    monkeypatch.setenv('TRANSFORMERS_VERBOSITY', 'error')
+    with warnings.catch_warnings(record=True) as told:
+        warnings.resetwarnings()
+        command._quieten(cli.electra_score)
+        for o in ('`torch.jit.script` is deprecated', 'yours'): warnings.warn(o, FutureWarning)
+    assert [str(o.message) for o in told]==['yours']
 
 @pytest.fixture
 def beside(home, tmp_path):

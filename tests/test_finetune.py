@@ -160,6 +160,7 @@ def test_predict(home):
     lines = shown.out.splitlines()
     assert shown.code==0 and lines[0]=='id\tsentence\tprediction\tp_0\tp_1' and len(lines)==3
     assert [o.split('\t')[:2] for o in lines[1:]]==[['1', '"the ""dog walks"'], ['2', 'red']]
+    assert all(len(p)<=6 for o in lines[1:] for p in o.split('\t')[3:]), 'four decimals'
     write(home/'new.txt', 'the dog walks\nred\n')
     said = typed('electra_predict --model used/cola --input new.txt --out new.csv --device cpu', home)
     table = pd.read_csv(home/'new.csv')
@@ -169,6 +170,10 @@ def test_predict(home):
     for flags in ('', '--text red --src new.txt'): # one of both
         said = typed(f'electra_predict --model used/cola {flags}', home)
         assert said.code==2 and 'a file to predict, or --text, a sentence' in said.err, said
+
+def test_scores_of_peers_are_percentages():
+    "Of ELECTRA-Small's size: none below CoLA's, whose correlation is the smallest number"
+    assert all(50<v<=100 and (v>60 or k=='cola') for scores in tk.PEERS.values() for k,v in scores.items())
 
 # Files with odd rows
 

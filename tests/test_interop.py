@@ -269,6 +269,10 @@ def test_damaged_files_are_refused_or_read_equal(tmp_path):
             for k,v in want.items(): assert torch.equal(found[k], v), k
     assert 150<refused<200 # bytes behind the end of the data do no harm
 
+def test_an_index_that_was_cut_off_is_called_so(tmp_path):
+    (tmp_path/INDEX.name).write_bytes(INDEX.read_bytes()[:-1])
+    assert 'it does not end as a table does; was it copied completely?' in attempt(tmp_path)[1]
+
 def test_lying_files_do_no_harm(tmp_path):
     "An index with right checksums and wrong content: an error of ours or none, never another, a hang, or much memory"
     index, rng = INDEX.read_bytes(), random.Random(1)
@@ -290,7 +294,8 @@ def test_lying_files_do_no_harm(tmp_path):
 
 def test_numbers_of_types():
     "As tensorflow/core/framework/types.proto has them"
-    proto = dict(DT_FLOAT=1, DT_DOUBLE=2, DT_INT32=3, DT_UINT8=4, DT_INT16=5, DT_INT8=6, DT_INT64=9, DT_BOOL=10, DT_HALF=19)
+    proto = dict(DT_FLOAT=1, DT_DOUBLE=2, DT_INT32=3, DT_UINT8=4, DT_INT16=5, DT_INT8=6, DT_INT64=9, DT_BOOL=10,
+                 DT_HALF=19)
     names = dict(float='float32', double='float64', half='float16')
     for name,number in proto.items():
         kind = name[3:].lower()
