@@ -53,7 +53,7 @@ def counted(*args):
     assert p.returncode==0, p.stderr[-2000:]
     return int(p.stdout.split()[-1])
 
-CASES = [('small', 4, 2, 32, 128, 0), ('small', 4, 4, 64, 128, 1), ('base', 12, 8, 16, 128, 0),
+CASES = [('small', 2, 2, 32, 128, 0), ('small', 2, 4, 64, 128, 1), ('base', 12, 8, 16, 128, 0),
          ('base', 4, 4, 16, 128, 1)]
 
 @pytest.mark.parametrize('size,layers,n,bs,sl,again', CASES)

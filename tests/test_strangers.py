@@ -1,5 +1,5 @@
 "Files as others write them: read as they are meant, or refused in a line that can be followed"
-import gzip, json, os, re, subprocess, sys
+import gzip, json, os, re, sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from electra_nbdev.networks.hparams import PretrainHParams
 from electra_nbdev.scoring.ranking import rerank
 from electra_nbdev.scoring.score_files import NBest, read_nbest, read_pairs
 from electra_nbdev.sharing.convert import convert_weights
+from terminal import typed
 
 # N-best lists
 
@@ -161,11 +162,12 @@ def test_pairs_that_lack_a_text(tmp_path):
 
 def said_of(line, given, folder):
     "What a command prints of standard input"
-    name, *rest = line.split()
-    code = f'from electra_nbdev.cli import {name} as f; f.typed()'
-    found = subprocess.run([sys.executable, '-W', 'ignore', '-c', code, *rest], input=given.encode(), cwd=folder,
-                           capture_output=True, env=dict(os.environ, PYTHONPATH=str(Path(__file__).parents[1])))
-    return found.stdout.decode() + found.stderr.decode()
+    (folder/'given').write_text(given, encoding='utf-8')
+    def setup():
+        os.dup2(os.open(folder/'given', os.O_RDONLY), 0)
+        sys.stdin = os.fdopen(0, closefd=False)
+    said = typed(line, folder, setup)
+    return said.out + said.err
 
 def test_standard_input_is_read_where_a_file_is(tmp_path):
     said = said_of('electra_score --text - --model electric --device cpu', 'the cat sat\nthe dog\n', tmp_path)
