@@ -172,11 +172,13 @@ def nbtest(tmp):
     if not sum(cells.values()): raise Failed("no notebook has a cell to run")
     idle = [o for o in nbs if not cells[o] and '"cell_type": "code"' in (tmp/o).read_text(encoding='utf-8')]
     if idle: raise Failed(*[f"{o}: all its cells are switched off" for o in idle], failed=len(idle))
-    done = '- Completed '
-    def show(o): return f"  {o[len(done):]}" if o.startswith(done) else None if o.startswith('Starting ') else o
+    begin, done = 'Starting ', '- Completed '
+    def show(o): return f"  {o[len(done):]}" if o.startswith(done) else None if o.startswith(begin) else o
     rc, out = follow(program('nbdev-test'), '--do-print', '--timing', cwd=tmp, show=show)
-    ran = {o[len(done):] for o in out if o.startswith(done)}
-    if missed := sorted(set(nbs) - ran): raise Failed(*[f"{o} did not run" for o in missed], failed=len(missed))
+    begun, ran = ({o[len(k):] for o in out if o.startswith(k)} for k in (begin, done))
+    if missed := sorted(set(nbs) - ran, key=lambda o: (o not in begun, o)):
+        said = {True: 'was running when a process was killed', False: 'did not run'}
+        raise Failed(*[f"{o} {said[o in begun]}" for o in missed], failed=len(missed))
     bad = {o.strip() for o in out[out.index('='*50):]} & {Path(o).name for o in nbs} if '='*50 in out else set()
     if rc: raise Failed("a notebook fails: see above", failed=len(bad) or 1, passed=len(nbs)-len(bad))
     left = sorted(set(listing(tmp)) - set(names))
