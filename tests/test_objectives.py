@@ -183,7 +183,7 @@ def test_a_generator_that_a_step_ignores_is_neither_saved_nor_quoted(tmp_path, c
     with pytest.raises(KeyboardInterrupt): run(CUT)
     assert load_scorer(tmp_path/'run', device='cpu').generator is None
     learn = run()
-    assert 'The generator has learnt nothing, since Idle does not train it' in capsys.readouterr().out
+    assert 'The generator was not trained, so it is not saved' in capsys.readouterr().out
     assert not (tmp_path/'run/generator').exists()
     scorer = load_scorer(tmp_path/'run', device='cpu')
     assert scorer.generator is None and 'generator would write' not in str(scorer('a captain steered the ship'))

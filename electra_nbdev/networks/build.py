@@ -230,8 +230,7 @@ def save_networks(
     if tokenizer is not None: _check_tokenizer(tokenizer, hp)
     folders = network_folders(model)
     if model.kept!='generator' and has_idle_generator(model, hp):
-        print(f"The generator has learnt nothing, since {type(model).__name__} does not train it; it is not saved",
-              flush=True)
+        print("The generator was not trained, so it is not saved", flush=True)
         folders.pop('generator', None)
         folders[model.folder].config.idle_generator = True
     for name,net in folders.items():
