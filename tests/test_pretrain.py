@@ -677,7 +677,7 @@ def test_what_cannot_make_a_learner_is_refused_by_name(made, tmp_path):
     train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
     dls = pretrain_dls(train, held, hp, 'cpu')
     (tmp_path/'file').write_text('')
-    wrong = {'`dls` is a Examples': (train, 'tiny'), '`recipe` is a dict': (dls, dict(num_train_steps=3))}
+    wrong = {'`dls` is of type Examples': (train, 'tiny'), '`recipe` is of type dict': (dls, dict(num_train_steps=3))}
     for words,given in wrong.items():
         with pytest.raises(InputError, match=words): electra_learner(*given)
     with pytest.raises(InputError, match=r"give it in the recipe: preset\('tiny', num_train_steps=...\)"):

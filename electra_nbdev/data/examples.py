@@ -30,6 +30,7 @@ from .text import as_corpus, chunks, part_lines, source_facts
 from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
                                           special_token_ids, unknown_id, vocab_pieces, vocab_place, warn_unknown_share,
                                           write_tokenizer)
+from ..engine.command import fits
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock,
                                         changed_repr, check_free, check_number, check_type, digest, one_line, read_json)
 from ..engine.models import check_packed
@@ -303,9 +304,8 @@ def check(self:DataRequest):
     "Refuse numbers that make no sense, and tasks without their package"
     for name,low in dict(num_proc=1, tasks=1, max_length=5).items():
         if (n := getattr(self, name)) is not None: check_number(name, n, low, whole=True)
-    check_number('held_out', self.held_out, 0, 1)
-    if self.held_out==1:
-        raise InputError(f"held_out is {self.held_out}; it is a fraction of the documents, at least 0 and below 1")
+    if not (fits(self.held_out, (float,)) and 0<=self.held_out<1):
+        raise InputError(f"`held_out` is {self.held_out!r}; it is a fraction of the documents, at least 0 and below 1")
     if self.long_lines not in WHY_DROPPED:
         raise InputError(f"long_lines is {self.long_lines!r}, not split or official")
     if self.tasks and not find_spec('datatrove'):
