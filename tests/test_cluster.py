@@ -162,7 +162,8 @@ def test_an_undecodable_line(tmp_path, capfd):
 
 @pytest.mark.parametrize('numbers', [(0, 1), (2, 0)])
 def test_numbers(corpus, tmp_path, numbers):
-    with pytest.raises(InputError, match='(tasks|num_proc) is 0'): build_in_tasks(corpus, VOCAB, tmp_path/'x', *numbers)
+    with pytest.raises(InputError, match='`(tasks|num_proc)` is 0'):
+        build_in_tasks(corpus, VOCAB, tmp_path/'x', *numbers)
 
 def without(): examples.find_spec = lambda name: None
 

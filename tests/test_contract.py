@@ -492,3 +492,35 @@ def test_too_many_intervals_are_refused(examples):
     learn = quiet(of_recipe(examples))
     with pytest.raises(InputError, match='11 intervals of 4 updates are more than the 10'): learn.fit(11)
     assert isinstance(learn, ElectraLearner) and learn.n_updates==0
+
+# Slightly wrong calls
+
+def test_loaders_ask_for_examples_and_a_batch(examples):
+    with pytest.raises(InputError, match='`valid` is of type PosixPath; open the folder .* with `load_examples`'):
+        PretrainDataLoaders.from_examples(examples[0], examples[1].path)
+    for bs in (0, -1, '8', 4.):
+        with pytest.raises(InputError, match=f"`bs` is {bs!r}; allowed: a whole number of at least 1"):
+            PretrainDataLoaders.from_examples(*examples, bs)
+
+def test_a_finished_recipe_says_so(examples, capsys):
+    learn = quiet(of_recipe(examples, lr=2e-3))
+    with learn.no_bar(): learn.fit_steps()
+    assert 'All ' not in capsys.readouterr().out
+    learn.fit_steps()
+    assert 'All 40 steps of the recipe are done. To train longer, make a learner' in capsys.readouterr().out
+    for n in (0, 2.5, '3'):
+        with pytest.raises(InputError, match=f"`n` is {n!r}; allowed: a whole number"): learn.fit_steps(n)
+
+def test_a_warm_up_that_never_ends_is_said_by_a_learner_too(examples, capsys):
+    dls = PretrainDataLoaders.from_examples(*examples, 16, device='cpu')
+    electra_learner(dls, recipe(examples, num_warmup_steps=50))
+    assert 'The warm-up of 50 steps is more than half of the 40 steps' in capsys.readouterr().out
+
+def test_one_line_tells_what_a_thing_is(examples):
+    learn = quiet(of_recipe(examples))
+    n = [len(o) for o in examples]
+    assert repr(learn.dls)==(f'PretrainDataLoaders: {n[0]:,} training examples in batches of 16 and {n[1]:,} held-out '
+                             'examples in batches of 16, on cpu')
+    assert repr(learn.dls.train)==f'PretrainDL: {n[0]:,} examples, batches of 16'
+    assert re.fullmatch(r'ElectraLearner: ReplacedTokenDetection of [0-9,]+ parameters, 0 updates, on cpu', repr(learn))
+    assert repr(learn.history)=='History: 0 rows, in memory'

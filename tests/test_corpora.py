@@ -7,7 +7,9 @@ from conftest import GOLDEN
 from electra_nbdev.cli import electra_data, electra_vocab
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.data.examples import build_examples, load_examples
+from electra_nbdev.data.batches import PretrainDataLoaders
 from electra_nbdev.data.text import Corpus, chunks, source_facts
+from electra_nbdev.data.tokenizer import train_vocab
 
 VOCAB = GOLDEN/'vocab.txt'
 DOCS = [f'The owl, number {i}, "hunts".\nIt sees\twell.\n\n  It flies.' for i in range(50)]
@@ -148,6 +150,18 @@ def test_bad_rows_are_left_out_if_asked_for(tmp_path):
     (tmp_path/'a.jsonl').write_bytes(jsonl()+b'{"text"\n{"body": "Owls."}\n\n')
     with pytest.warns(UserWarning, match='2 lines that could not be read were left out'):
         build_examples(tmp_path/'a.jsonl', VOCAB, tmp_path/'rows', 32, skip_bad_rows=True)
+
+def test_a_call_may_name_the_field(tmp_path, monkeypatch):
+    "As the commands do; a `Corpus` says it itself"
+    (tmp_path/'a.data').write_text(''.join(json.dumps(dict(body=' '.join(DOCS)))+'\n' for _ in range(9)))
+    of, how = Corpus(tmp_path/'a.data', 'body', 'jsonl'), dict(field='body', format='jsonl')
+    with pytest.raises(InputError, match='no `text`'): train_vocab(tmp_path/'a.data', tmp_path/'v', format='jsonl')
+    vocabs = [train_vocab(of, tmp_path/'a', 100), train_vocab(tmp_path/'a.data', tmp_path/'b', 100, **how)]
+    assert vocabs[0].get_vocab()==vocabs[1].get_vocab()
+    folders = [build_examples(o, VOCAB, tmp_path/n, 16, **kw) for o,n,kw in ((of, 'c', {}), (of.files, 'd', how))]
+    dls = PretrainDataLoaders.from_text(tmp_path/'a.data', 100, 16, 0., tmp_path/'e', bs=2, device='cpu', **how)
+    sources = [o.recipe['sources'] for o in (*map(load_examples, folders), dls.train.dataset)]
+    assert sources[0]==sources[1]==sources[2] and sources[0][0]['field']=='body'
 
 def test_the_line_where_damage_begins(tmp_path):
     numbers = ''.join(f'{random.Random(i).random()}\n' for i in range(999))

@@ -1,7 +1,6 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
 import io, inspect, json, zipfile
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -439,8 +438,11 @@ def test_test_sets_are_predicted_with_as_many_trials_as_officially():
 
 def test_a_box_names_the_network_that_shares_tasks():
     import matplotlib.pyplot as plt
-    from electra_nbdev.finetuning.trials import plot_trials
-    def trials(*tasks): return SimpleNamespace(tasks=tasks, values=lambda t: [1., 2.])
+    from electra_nbdev.finetuning.trials import Trials, plot_trials
+    def trials(*tasks):
+        found = Trials('nowhere')
+        found.records = {k: dict(metrics={t: dict(accuracy=1.+k) for t in tasks}) for k in range(2)}
+        return found
     fig = plot_trials([trials('cola'), trials('cola', 'rte')])
     plt.close(fig)
     assert [o.get_text() for o in fig.axes[0].get_xticklabels()]==['cola', 'cola in\ncola+rte', 'rte in\ncola+rte']

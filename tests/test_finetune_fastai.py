@@ -28,6 +28,7 @@ from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders,
                                                open_encoder, save_model, text_task)
 from electra_nbdev.method.optimizer import ClipNorm, LinearWarmupDecay
 from electra_nbdev.finetuning.finetune import read_rows
+from electra_nbdev.finetuning.request import FinetuneJob, run_trials
 from learners import Interrupt, Norms, Watch, assert_swept, moved, quiet, remove, weights
 from make import DIMS, NO_DROPOUT, table, wordpiece_model
 
@@ -104,7 +105,7 @@ def test_a_part_is_held_out_and_said(model, table, capsys):
     assert {o.example.text_a for *_,o in again.valid_ds}==texts[1], "the same texts, whatever their order"
     whole = table.assign(about=[float(o=='pet') for o in table['about']])
     assert TextTaskDataLoaders.from_df(whole, **args, regression=False).valid.task.labels==('0.0', '1.0')
-    wrong = {'valid_pct is 1.5': dict(valid_pct=1.5), 'Did you mean `about`': dict(label='abot'),
+    wrong = {'`valid_pct` is 1.5': dict(valid_pct=1.5), 'Did you mean `about`': dict(label='abot'),
              'max_seq_length': dict(max_seq_len=3)}
     for words,change in wrong.items():
         with pytest.raises(InputError, match=words): TextTaskDataLoaders.from_df(table, **args | change)
@@ -436,3 +437,42 @@ def test_another_table_is_measured_on_the_scale_of_the_model(table):
     trained, other = task(table), task(table.assign(size=9*table['size']))
     found = _checked(other, SimpleNamespace(tasks=dict(size=trained)))
     assert found.scale==trained.scale!=other.scale
+
+# Slightly wrong calls
+
+@pytest.fixture
+def reopened(learn, tmp_path):
+    save_model(learn, tmp_path/'model')
+    return quiet(load_finetuned(tmp_path/'model', 'cpu'))
+
+NO_ROWS = dict(validate=lambda o: o.validate(), get_preds=lambda o: o.get_preds(), show=lambda o: o.show_results(),
+               confusion=lambda o: o.plot_confusion_matrix(), fit=lambda o: o.fit(1), steps=lambda o: o.fit_steps(2),
+               recipe=lambda o: o.fit_recipe(), interpretation=Interpretation.from_learner)
+
+@pytest.mark.parametrize('call', NO_ROWS)
+def test_a_model_that_was_opened_again_has_no_rows(reopened, call):
+    "Its metrics were not a number"
+    with pytest.raises(InputError, match='there are no rows here: .*evaluate_trials'): NO_ROWS[call](reopened)
+
+def test_what_is_about_trials_has_no_effect_on_loaders(model, table):
+    def made(**kw): return TextTaskDataLoaders.from_df(table, 'question', 'about', model, device='cpu', **kw)
+    for o in (dict(num_trials=3), dict(seed=1), dict(log_examples=True)):
+        with pytest.raises(InputError, match=f"hparam `{[*o][0]}` has no effect here"): made(**o)
+    assert made(num_trials=1).train.hp.num_trials==1
+
+def test_one_line_tells_what_a_thing_is(dls, learn):
+    assert repr(dls)=='TextTaskDataLoaders: 32 training and 8 validation rows of task, batches of 8, on cpu'
+    assert repr(dls.valid)=='FinetuneDL: 8 rows of task, batches of 32'
+    assert re.fullmatch(r'FinetuneLearner: TaskNetwork of [0-9,]+ parameters, 0 updates, on cpu', repr(learn))
+
+def test_labels_that_are_joined_are_told(capsys):
+    def said(*labels):
+        text_task('moods', [dict(text=f'text {i}', label=o) for i,o in enumerate(labels*3)])
+        return capsys.readouterr().out
+    assert "has the class 'a, b' beside 'a' and 'b'; if a text may have several" in said('a', 'b', 'a, b')
+    assert 'beside' not in said('a', 'b', 'c, d')
+
+def test_one_task_need_not_be_a_list(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(FinetuneJob, 'run', lambda self: [self.networks])
+    task = text_task('about', table, text='question', label='about')
+    assert run_trials('tiny', task, tmp_path)==run_trials('tiny', [task], tmp_path)=={tmp_path: [task]}

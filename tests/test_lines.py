@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.score as score
-from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_text
+from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, pseudo_log_likelihood, score_text
 from electra_nbdev.scoring.score_files import TextFile
 from make import ELECTRIC, PIECES, pieces, run_folder
 
@@ -41,7 +41,7 @@ def ways(tmp_path_factory):
         found[name] = lambda line, model=model: pseudo_log_likelihood(model, [line])
     scorer = score.load_scorer(d/'electra', device='cpu')
     def show(line):
-        v = score.score_tokens(scorer, line, threshold=2)
+        v = score.score_tokens(scorer, line, threshold=1)
         return str(v), v.ansi(), v._repr_html_()
     return found | dict(show=show)
 
@@ -92,5 +92,6 @@ def test_long_lines_are_scored_a_few_at_a_time(ways, tmp_path, monkeypatch):
         sizes.append([len(lines), sum(map(len, lines))])
         return []
     monkeypatch.setattr(likelihood, 'pseudo_log_likelihood', scored)
-    score_text(SimpleNamespace(by='towers', name='toy'), TextFile(tmp_path/'t.txt'))
+    model = Likelihood(None, None, 16, by='towers', frame=([], []), name='toy')
+    score_text(model, TextFile(tmp_path/'t.txt'))
     assert sum(n for n,_ in sizes)==5005 and max(n for n,_ in sizes)==4096 and max(o for _,o in sizes)<1.3e6

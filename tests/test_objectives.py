@@ -236,7 +236,7 @@ def test_arguments_stand_beside_those_of_the_base_and_the_recipe_counts(tmp_path
     assert learn.model.config.arguments==ReplacedTokenDetection.arguments | others
     said = [o for o in capsys.readouterr().out.splitlines() if o.startswith('NOTE: disc_weight')]
     assert said==["NOTE: disc_weight is 20.0, as the recipe says, and not 1.0 as in Counted; "
-                  "--hparams '{\"disc_weight\": 1.0}' sets it"]
+                  "the hparam disc_weight sets it"]
 
 def test_a_class_that_has_changed_since_a_run_began_is_said(tmp_path, mine, capsys):
     with pytest.raises(KeyboardInterrupt): run(tmp_path/'run', mine, [CUT])

@@ -133,6 +133,11 @@ def test_the_chance_of_each_test(name, published, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[0]==f'{TESTS[name]}: {ABOUT[name]}'
     assert drawn==[dict(regular=20, wug_adj=0).get(name.removesuffix('.jsonl'), 50)]
 
+def test_one_model_need_not_be_a_list(published, capsys):
+    model = Likelihood(lambda ids, mask: ids.float(), TOK, 64, by='towers')
+    pairs = read_pairs(published/'irregular_past.jsonl')
+    assert compare_on_pairs(model, pairs).equals(compare_on_pairs([model], pairs))
+
 def test_two_models_by_one_way(published, capsys):
     "Names are opened and stand in the table; how far the second is from the first stands below it"
     found = cli.electra_score(pairs=published/'irregular_past.jsonl', model=['electric', 'electric-baby'])

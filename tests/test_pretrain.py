@@ -15,7 +15,7 @@ from electra_nbdev.pretraining.request import continue_pretraining, evaluate_run
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.pretraining.learner import match_examples, pretrain_dls, untried
 from electra_nbdev.data.examples import build_examples, load_examples
-from electra_nbdev.pretraining.monitor import TrainingMonitor, diagnose, plot_history, read_history
+from electra_nbdev.pretraining.monitor import TrainingMonitor, as_lines, diagnose, plot_history, read_history
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.method.electra import ReplaceTokens
@@ -212,6 +212,18 @@ def test_a_panel_of_several_curves_names_them():
     fig = plot_history([dict(step=1, gen_loss=1., disc_loss=2., lr=.1)])
     assert [o.get_title() for o in fig.axes if o.get_legend()]==['generator loss, nats']
     plt.close(fig)
+
+def test_curves_of_whatever_has_a_history(tmp_path, made):
+    rows = [dict(step=1, gen_loss=1., disc_loss=2., lr=.1), dict(step=2, gen_loss=.5, disc_loss=1., lr=.1)]
+    (tmp_path/'history.jsonl').write_text(as_lines(rows))
+    learn = learner(made)
+    learn.history.rows = rows
+    assert read_history(tmp_path)==read_history(tmp_path/'history.jsonl')==rows
+    assert repr(learn.history)=='History: 2 rows until step 2, in memory'
+    for o in (rows, tmp_path, str(tmp_path/'history.jsonl'), learn, learn.history, learn.jsonl_logger):
+        fig = plot_history(o)
+        assert fig.axes[0].lines[0].get_ydata().tolist()==[1., .5]
+        plt.close(fig)
 
 def test_a_run_that_has_returned_is_closed(made, tmp_path, monkeypatch):
     "Its lock is given back, so nothing that is done with its learner changes the folder"
@@ -665,7 +677,7 @@ def test_what_cannot_make_a_learner_is_refused_by_name(made, tmp_path):
     train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
     dls = pretrain_dls(train, held, hp, 'cpu')
     (tmp_path/'file').write_text('')
-    wrong = {'`dls` is a Examples': (train, 'tiny'), '`recipe` is a dict': (dls, dict(num_train_steps=3))}
+    wrong = {'`dls` is of type Examples': (train, 'tiny'), '`recipe` is of type dict': (dls, dict(num_train_steps=3))}
     for words,given in wrong.items():
         with pytest.raises(InputError, match=words): electra_learner(*given)
     with pytest.raises(InputError, match=r"give it in the recipe: preset\('tiny', num_train_steps=...\)"):

@@ -5,20 +5,33 @@ line, the cure. Of every command `bad` checks the rest: exit code 2, one line, n
 import gzip, json, math, shutil
 from functools import partial
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM
 
 from conftest import GOLDEN
-from electra_nbdev.data.examples import build_examples
+from electra_nbdev.data.examples import build_examples, load_examples
+from electra_nbdev.data.text import Corpus
+from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
+from electra_nbdev.finetuning.finetune import load_finetuned
 from electra_nbdev.finetuning.qa import QATask
 from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.finetuning.tagging import TagTask, tag_task
+from electra_nbdev.finetuning.request import predict_file, run_trials
 from electra_nbdev.finetuning.tasks import TextTask, text_task
+from electra_nbdev.finetuning.trials import Trials, plot_results, results_table
+from electra_nbdev.networks.build import load_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
+from electra_nbdev.pretraining.monitor import plot_history, read_history
+from electra_nbdev.pretraining.request import run_pretraining
+from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_surprisal, score_text
+from electra_nbdev.scoring.ranking import accuracies, choose, compare_on_pairs, likely_words, rank_choices, score_nbest
+from electra_nbdev.scoring.score import load_scorer, score_tokens
 from electra_nbdev.scoring.score_files import TextFile, read_nbest, read_pairs
 from make import (PIECES, electra_folder, electric_runs, home, mrqa, odd_data, pieces, run_folder, squad, tales,
                   task_files, untrained, write)
@@ -651,3 +664,65 @@ CALLS |= {f'{o!r} is no sentence to tag': partial(TAGGER.unlabelled, [o]) for o 
 def test_a_call_is_refused(needle):
     with pytest.raises(InputError) as e: CALLS[needle]()
     assert needle in str(e.value)
+
+# Arguments of the wrong kind, from Python
+
+@pytest.fixture(scope='module')
+def tiny(tmp_path_factory):
+    "What calls are made with: models that are open, a table, a text"
+    d = tmp_path_factory.mktemp('tiny')
+    write(d/'lines.txt', 'the cat sat on the mat\n\n'*9)
+    frame = pd.DataFrame(dict(text=['a', 'b', 'c', 'd']*9, label=['x', 'y']*18))
+    pair = dict(good='a day', bad='a days', right=True, ties=0)
+    by = {o: load_likelihood('tiny', o, device='cpu') for o in ('pll', 'p-replaced')}
+    return SimpleNamespace(d=d, frame=frame, pair=pair, scorer=load_scorer('tiny', device='cpu'), pll=by['pll'],
+                           replaced=by['p-replaced'], text=d/'lines.txt')
+
+WRONG = [
+    ('`threshold` is 50; allowed: a number of at least 0, at most 1', lambda o: o.scorer('The cat sat.', threshold=50)),
+    ("`threshold` is '0.5'", lambda o: o.scorer('The cat sat.', threshold='0.5')),
+    ('`text` is of type list; give one text', lambda o: o.scorer(['The cat sat.'])),
+    ('`scorer` is of type str; open it with `load_scorer`', lambda o: score_tokens('tiny', 'The cat sat.')),
+    ('`share` is 5', lambda o: text_task('x', o.frame, share=5)),
+    ('there is no vocabulary at nix', lambda o: load_scorer('tiny', vocab='nix')),
+    ('is not the vocabulary of', lambda o: load_likelihood('tiny', vocab='electra-baby')),
+    ('the model to open is of type Scorer; give a folder', lambda o: load_scorer(o.scorer)),
+    ('the model to open is of type NoneType', lambda o: load_likelihood(None)),
+    ('the model to open is of type DataFrame', lambda o: load_finetuned(o.frame)),
+    ('`path` is of type DataFrame; give a file', lambda o: predict_file('tiny', o.frame)),
+    ('`model` is of type str; open it once with `load_likelihood`', lambda o: likely_words('tiny', 'a ___ day')),
+    ('`model` scores by p-replaced', lambda o: likely_words(o.replaced, 'a ___ day')),
+    ('`model` is of type str', lambda o: rank_choices('tiny', 'a ___ day', ['good', 'bad'])),
+    ('`model` is of type Scorer', lambda o: pseudo_log_likelihood(o.scorer, 'a day')),
+    ('`model` is of type str', lambda o: score_text('tiny', o.pll)),
+    ('`texts` is of type list; give the path of a file; `pseudo_log', lambda o: score_text(o.pll, ['a day'])),
+    ('there is no file nix', lambda o: score_surprisal(o.pll, 'nix')),
+    ('`pairs` is of type str; read them with `read_pairs`', lambda o: compare_on_pairs(o.pll, 'nix')),
+    ('pair 0 has no `phenomenon`; add it', lambda o: accuracies([o.pair])),
+    ('pair 0 has no `set`; add it', lambda o: accuracies([o.pair | dict(phenomenon='x')])),
+    ('pair 0 has no `right`; `score_pairs` gives it', lambda o: accuracies([dict(phenomenon='x', set='x')])),
+    ('`rows` is of type str; read them with `read_choices`', lambda o: choose(o.pll, 'nix')),
+    ('`lists` is of type str; read them with `read_nbest`', lambda o: score_nbest(o.pll, 'nix')),
+    ('`corpus` is of type DataFrame; give a file', lambda o: train_vocab(o.frame, o.d/'v')),
+    ("`vocab_size` is '1000'; allowed: a whole number of at least 100", lambda o: train_vocab(o.text, o.d/'v', '1000')),
+    ("`max_length` is '16'", lambda o: build_examples(o.text, 'tiny', o.d/'e', max_length='16')),
+    ("`held_out` is '.1'", lambda o: build_examples(o.text, 'tiny', o.d/'e', held_out='.1')),
+    ('has its own `field`', lambda o: build_examples(Corpus(o.text), 'tiny', o.d/'e', field='body')),
+    ('the place of examples is of type int', lambda o: load_examples(3)),
+    ('rows are of type dict; give a data frame', lambda o: text_task('x', dict(text=['a'], label=['b']))),
+    ('the first row is of type str', lambda o: text_task('x', ['a', 'b'])),
+    ('`tasks` has a name', lambda o: run_trials('tiny', 'cola', o.d/'t')),
+    ('nix has no finished trial', lambda o: results_table(Trials('nix'))),
+    ('nix has no finished trial', lambda o: Trials('nix').best),
+    ('`results` is of type str; give `Trials(folder)`', lambda o: plot_results('nix')),
+    ('there is no history at nix', lambda o: read_history('nix')),
+    ('`rows` is of type DataFrame; give lines from `read_history`', lambda o: plot_history(o.frame)),
+    ("`hp` is of type dict; give preset('tiny'", lambda o: load_networks(shipped('tiny'), {})),
+    ('does not fit the recipe', lambda o: load_networks(shipped('tiny'), 'tiny')),
+    ('`out` is of type PretrainHParams', lambda o: run_pretraining(None, preset('tiny')))]
+
+@pytest.mark.parametrize('needle,call', WRONG, ids=[f'{i} {o[:40]}' for i,(o,_) in enumerate(WRONG)])
+def test_an_argument_of_the_wrong_kind_is_refused(tiny, needle, call):
+    with pytest.raises(InputError) as e: call(tiny)
+    assert needle in str(e.value) and '\n' not in str(e.value)
+    assert [o.name for o in tiny.d.iterdir()]==['lines.txt']

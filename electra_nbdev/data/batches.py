@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from .examples import Examples, build_examples, load_examples
-from .text import source_facts
+from .text import as_corpus, source_facts
 from .tokenizer import special_token_ids, train_vocab
-from ..engine.files import InputError, cache_dir, check_choice, digest
+from ..engine.files import InputError, cache_dir, check_choice, check_number, check_type, digest
 from ..engine.models import device_of
 from ..engine.ranks import n_processes, placed_as, rank, summed, whole
 from ..engine.training import copy_batch
@@ -45,6 +45,7 @@ class PretrainDL(DataLoader):
         window:int=0, # Batches within which similar lengths are put together; 0: none
         **kwargs, # For `DataLoader`
     ):
+        check_number('bs', bs, 1, whole=True)
         kwargs = {**kwargs, 'drop_last': shuffle}
         super().__init__(dataset, bs=bs, shuffle=shuffle, device=device, **kwargs)
         self.seed,self.position,self._order,self.parts,self.window = seed,0,(None, None),parts,window
@@ -53,12 +54,13 @@ class PretrainDL(DataLoader):
         self.n_inp = getattr(dataset, 'n_inp', 2) # for fastai's `summary`
         if dataset and not self.per_epoch:
             raise InputError(f"{len(dataset)} examples do not fill a batch of {bs}; "
-                             "use more text or a smaller train_batch_size")
+                             "use more text or a smaller `bs`, the train_batch_size of a recipe")
         if shuffle and bs % (n := parts*n_processes()):
             raise InputError(f"a batch of {bs} examples cannot be split for {n_processes()} processes, {parts} parts "
                              f"(grad_accumulation); make train_batch_size a multiple of {n}: {max(1, bs//n)*n}")
 
     def __len__(self): return self.n_batches
+    def __repr__(self): return f'{type(self).__name__}: {len(self.dataset or ()):,} examples, batches of {self.bs}'
 
 # %% ../../nbs/data/14_batches.ipynb #28df757a
 @patch
@@ -177,6 +179,11 @@ def one_batch(self:PretrainDL)->tuple: # As in `batch`
 # %% ../../nbs/data/14_batches.ipynb #5692b009
 class PretrainDataLoaders(DataLoaders):
     "Loaders of training and held-out examples"
+    def __repr__(self):
+        sizes = ' and '.join(f'{len(o.dataset):,} {what} examples in batches of {o.bs}'
+                             for o,what in zip(self.loaders, ('training', 'held-out')))
+        return f'{type(self).__name__}: {sizes}, on {self.device}'
+
     @classmethod
     def from_examples(cls,
         train:Examples, # Examples to learn from
@@ -189,6 +196,8 @@ class PretrainDataLoaders(DataLoaders):
         window:int=0, # As in `PretrainDL`
     ):
         "Loaders of examples on disk, checked against each other"
+        for name,o in dict(train=train, valid=valid).items():
+            check_type(name, o, Examples, 'open the folder that `build_examples` wrote with `load_examples`')
         if train.recipe['tokenizer']!=valid.recipe['tokenizer']:
             raise InputError(f"{train.path} and {valid.path} were built with different vocabularies; "
                              "build one of them again")
@@ -207,9 +216,12 @@ def from_text(cls:PretrainDataLoaders,
     held_out:float=0.02, # Fraction of the documents that is kept for evaluation
     out=None, # Folder for vocabulary and examples, in the cache if None
     long_lines:str='split', # What does not fit begins the next example; `official`: it is dropped
+    field:str='text', # Of JSON lines, or column of a table, that holds the text
+    format:str|None=None, # One of `FORMATS`; what the names of the files say if None
     **kwargs, # `bs`, `val_bs`, `seed`, `device`
 ):
     "Train a vocabulary, build examples, and load them"
+    corpus = as_corpus(corpus, field, format)
     vocab_size = kwargs.pop('vocab_sz', vocab_size) # its name in 0.3
     for o in kwargs: check_choice('an argument', o, ['bs', 'val_bs', 'seed', 'device', 'parts', 'window'])
     name = digest(source_facts(corpus), vocab_size, max_length, held_out, long_lines, default=str)

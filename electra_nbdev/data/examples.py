@@ -26,12 +26,13 @@ from pyarrow.compute import list_value_length
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from .text import chunks, part_lines, source_facts
+from .text import as_corpus, chunks, part_lines, source_facts
 from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, load_tokenizer, no_bars,
                                           special_token_ids, unknown_id, vocab_pieces, vocab_place, warn_unknown_share,
                                           write_tokenizer)
+from ..engine.command import fits
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock,
-                                        changed_repr, check_free, digest, one_line, read_json)
+                                        changed_repr, check_free, check_number, check_type, digest, one_line, read_json)
 from ..engine.models import check_packed
 
 # %% ../../nbs/data/13_examples.ipynb #28e71f32
@@ -301,11 +302,10 @@ class DataRequest:
 @patch
 def check(self:DataRequest):
     "Refuse numbers that make no sense, and tasks without their package"
-    for name,k in dict(num_proc=self.num_proc, tasks=self.tasks).items():
-        if k is not None and k<1: raise InputError(f"{name} is {k}; it has to be at least 1")
-    if self.max_length<5: raise InputError(f"max_length is {self.max_length}; an example has at least 5 tokens")
-    if not 0<=self.held_out<1:
-        raise InputError(f"held_out is {self.held_out}; it is a fraction of the documents, at least 0 and below 1")
+    for name,low in dict(num_proc=1, tasks=1, max_length=5).items():
+        if (n := getattr(self, name)) is not None: check_number(name, n, low, whole=True)
+    if not (fits(self.held_out, (float,)) and 0<=self.held_out<1):
+        raise InputError(f"`held_out` is {self.held_out!r}; it is a fraction of the documents, at least 0 and below 1")
     if self.long_lines not in WHY_DROPPED:
         raise InputError(f"long_lines is {self.long_lines!r}, not split or official")
     if self.tasks and not find_spec('datatrove'):
@@ -324,6 +324,7 @@ def example_facts(
     path, # Folder that `build_examples` wrote
 )->ExampleFacts:
     "Read what examples were made of; a folder without any is refused"
+    check_type('the place of examples', path, (str, os.PathLike), 'give the folder that `build_examples` wrote')
     path = Path(path)
     if not (file := path/'data.json').is_file():
         if path.name=='held_out' and (path.parent/'data.json').is_file():
@@ -523,10 +524,12 @@ def build_examples(
     held_out:float=0., # Fraction of the documents that goes to the folder `held_out` inside `out`
     long_lines:str='split', # What does not fit begins the next example; `official`: it is dropped
     pack:bool=False, # Several examples share a row
+    field:str='text', # Of JSON lines, or column of a table, that holds the text
+    format:str|None=None, # One of `FORMATS`; what the names of the files say if None
 )->Path: # The folder
     "Build the examples of a corpus; continues where an interrupted build stopped"
     rules = max_length, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
-    return DataRequest(corpus, vocab, out, *rules, num_proc).settle().run()
+    return DataRequest(as_corpus(corpus, field, format), vocab, out, *rules, num_proc).settle().run()
 
 # %% ../../nbs/data/13_examples.ipynb #7c661f22
 class Examples:

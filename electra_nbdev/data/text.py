@@ -9,7 +9,7 @@ __all__ = ['Corpus', 'as_corpus', 'text_files', 'TextChunk', 'hub_parts', 'chunk
            'sample_text', 'sample_corpus']
 
 # %% ../../nbs/data/11_text.ipynb #0ef21ca5
-import glob, hashlib, lzma
+import glob, hashlib, lzma, os
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from fastcore.basics import patch
 
-from ..engine.files import (InputError, atomic_folder, cache_dir, check_choice, digest, digest_of,
-                                        known_facts, one_line, suggest)
+from ..engine.files import (InputError, atomic_folder, cache_dir, check_choice, check_number, check_type,
+                                        digest, digest_of, known_facts, one_line, suggest)
 from ..engine.rows import (FORMATS, TABLES, BadRows, byte_lines, check_prose, column_texts, decoded,
                                        delimited, fields_of, file_blocks, file_kind, format_of, json_row, lacking,
                                        text_lines, value_of)
@@ -42,9 +42,13 @@ class Corpus:
 
 def as_corpus(
     corpus, # A `Corpus`, or what it takes as `files`
+    field:str='text', # As in `Corpus`; a `Corpus` has its own
+    format:str|None=None, # Likewise
 )->Corpus:
     "A corpus with what was said about it"
-    return corpus if isinstance(corpus, Corpus) else Corpus(corpus)
+    if not isinstance(corpus, Corpus): return Corpus(corpus, field, format)
+    if (field, format)!=('text', None): raise InputError("a `Corpus` has its own `field` and `format`; give them there")
+    return corpus
 
 # %% ../../nbs/data/11_text.ipynb #030cd339
 def text_files(
@@ -53,6 +57,8 @@ def text_files(
     "The files that `corpus` means, in an order that depends on their names only"
     if isinstance(corpus, Corpus): return text_files(corpus.files)
     if isinstance(corpus, (list, tuple)): return [p for c in corpus for p in text_files(c)]
+    check_type('corpus', corpus, (str, os.PathLike), 'give a file, a folder, a glob or hf:name, or a list of them; '
+               'text in memory is written to a file first')
     if str(corpus).startswith('hf:'): return [corpus]
     path = Path(corpus).expanduser()
     if path.is_file(): return [path]
@@ -322,6 +328,7 @@ def is_held_out(
     share:float=0.05, # Of all documents, to be held out
 )->bool: # Whether this one is
     "Whether a document is set aside, by the hash of its text"
+    check_number('share', share, 0, 1)
     digest = hashlib.sha256('\n'.join(doc).encode()).digest()
     return int.from_bytes(digest[:8], 'big') < share*2**64
 

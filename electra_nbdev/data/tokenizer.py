@@ -32,7 +32,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from .text import as_corpus, chunks
-from ..engine.files import InputError, atomic_folder, build_lock, check_free, digest, one_line, os_error
+from ..engine.files import (InputError, atomic_folder, build_lock, check_free, check_number, digest,
+                                        one_line, os_error)
 from ..engine.models import check_folder, model_path, refuse_code
 
 # %% ../../nbs/data/12_tokenizer.ipynb #d6c6f64a
@@ -505,8 +506,7 @@ def check_vocab_size(
 ):
     "Refuse a folder that holds something else, and fewer pieces than letters"
     check_free(out, 'a vocabulary', *_FILES)
-    if vocab_size is not None and vocab_size<100:
-        raise InputError(f"vocab_size is {vocab_size}; it has to be at least 100")
+    if vocab_size is not None: check_number('vocab_size', vocab_size, 100, whole=True)
 
 # %% ../../nbs/data/12_tokenizer.ipynb #9467c8c1
 def train_vocab(
@@ -516,9 +516,12 @@ def train_vocab(
     lower_case:bool=True, # Lower-case the text
     strip_accents:bool|None=None, # Remove accents when lower-casing; None: if hardly any character has one
     min_frequency:int=2, # Pieces seen less often are not made
+    field:str='text', # Of JSON lines, or column of a table, that holds the text
+    format:str|None=None, # One of `FORMATS`; what the names of the files say if None
 ): # A `PreTrainedTokenizerFast`
     "Train a WordPiece vocabulary and save its tokenizer"
     check_vocab_size(out, vocab_size) # before any work is done
+    corpus = as_corpus(corpus, field, format)
     raw, strips, longest = _seen_in(corpus, lower_case, strip_accents)
     specials = {o:i for i,o in enumerate(SPECIALS)}
     bare = wordpiece(specials, lower_case, strips)
@@ -528,7 +531,7 @@ def train_vocab(
     how = lower_case, strips, compose, longest
     tok = wordpiece(_train(wordpiece(specials, *how), corpus, chars, size, min_frequency), *how)
     if len(tok)==len(SPECIALS):
-        raise InputError(f"the corpus {as_corpus(corpus).files} has no words to train a vocabulary on")
+        raise InputError(f"the corpus {corpus.files} has no words to train a vocabulary on")
     if vocab_size and len(tok)<vocab_size:
         warnings.warn(f"the corpus gives {len(tok)} pieces instead of {vocab_size}; set the hparam vocab_size to that")
     _report_unknown(tok, corpus)

@@ -17,7 +17,7 @@ from ctypes import CDLL
 from importlib.resources import files
 from pathlib import Path
 
-from .files import SHIPPED, InputError, check_choice, one_line, read_json, suggest
+from .files import SHIPPED, InputError, check_choice, check_type, one_line, read_json, suggest
 
 
 # %% ../../nbs/engine/91_models.ipynb #c1724f58
@@ -50,6 +50,8 @@ def model_path(
     model, # A path, `hf:name`, or the name of a model of the package
 )->Path: # What is there wins over a name
     "Where a model is, or should be"
+    check_type('the model to open', model, (str, os.PathLike), "give a folder, hf:name or a name of the package; what "
+               "is in memory is written by `save_networks`, or of a fine-tuned learner by `save_model`")
     if str(model).startswith('hf:'): return hub_folder(str(model)[3:])
     name, path = str(model), Path(model)
     known = name in SHIPPED or name in SHIPPED.values()

@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import PreTrainedModel
 
-from .files import InputError, one_line
+from .files import InputError, check_number, one_line
 from .models import check_precision
 
 # %% ../../nbs/engine/95_training.ipynb #cd6719e0
@@ -191,6 +191,14 @@ class DeviceLearner(Learner):
             self.one_batch(*o)
             if self.training and self.n_updates>=self.last_update: break
 
+# %% ../../nbs/engine/95_training.ipynb #7630ce76
+@patch
+def __repr__(self:DeviceLearner)->str:
+    "One line"
+    size, done = sum(p.numel() for p in self.model.parameters()), getattr(self, 'n_updates', 0)
+    what = f'{type(self.model).__name__} of {size:,} parameters'
+    return f'{type(self).__name__}: {what}, {done:,} updates, on {self.dls.device}'
+
 # %% ../../nbs/engine/95_training.ipynb #4c57bd2f
 DeviceLearner.around, DeviceLearner.captured = (), None # Around the forward pass; in place of a step
 DeviceLearner.on_device = False # Whether a step leaves out what belongs to the host
@@ -254,8 +262,8 @@ def fit_steps(self:DeviceLearner,
     cbs=None, # Callbacks for this call
 ):
     "Train for some updates, with a validation after each pass and at the end"
-    if n<1: raise InputError(f"fit_steps got {n}; it takes at least 1 update")
-    passes = math.ceil(n*batches_per_update(self)/len(self.dls.train))
+    check_number('n', n, 1, whole=True)
+    passes = math.ceil(n*batches_per_update(self)/max(1, len(self.dls.train))) # no rows: their loader refuses
     self.fit_until(self.n_updates+n, passes, lr=lr, cbs=cbs)
 
 # %% ../../nbs/engine/95_training.ipynb #39cae9f0

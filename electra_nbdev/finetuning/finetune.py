@@ -43,7 +43,7 @@ from torch.utils.data import get_worker_info
 # %% ../../nbs/finetuning/33_finetune.ipynb #2da9f326
 from ..data.tokenizer import warn_unknown, watched, write_tokenizer
 from ..engine.checkpoint import read_tensors
-from ..engine.files import InputError, one_line
+from ..engine.files import InputError, check_number, one_line
 from ..engine.models import device_of, max_input, quiet_loading
 from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,
@@ -134,6 +134,20 @@ class FinetuneDL(SortedDL):
     def get_idxs(self): return super().get_idxs() if self.similar else TfmdDL.get_idxs(self)
     def shuffle_fn(self, idxs): return super().shuffle_fn(idxs) if self.similar else np.random.permutation(idxs)
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #af259782
+@patch
+def __iter__(self:FinetuneDL):
+    "The batches; without rows an error"
+    if len(self.dataset): return super(FinetuneDL, self).__iter__()
+    raise InputError("there are no rows here: a model that was opened again predicts (`predict`, `get_preds` of "
+                     "dls.test_dl(texts)); `evaluate_trials` measures it on the rows of a task")
+
+# %% ../../nbs/finetuning/33_finetune.ipynb #bcb49ffc
+@patch
+def __repr__(self:FinetuneDL)->str:
+    "One line"
+    return f"{type(self).__name__}: {len(self.dataset):,} rows of {', '.join(self.tasks)}, batches of {self.bs}"
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #d7f3ec45
 @patch
 def create_batch(self:FinetuneDL, b)->tuple:
@@ -190,6 +204,12 @@ def show_results(self:FinetuneDL, b, out, max_n=9):
 # %% ../../nbs/finetuning/33_finetune.ipynb #4322365b
 class TaskDataLoaders(DataLoaders):
     "Training and validation batches of tasks"
+    def __repr__(self):
+        train, valid = (len(o.dataset) for o in self.loaders[:2])
+        names = ', '.join(self.valid.tasks)
+        return (f"{type(self).__name__}: {train:,} training and {valid:,} validation rows of {names}, "
+                f"batches of {self.train.bs}, on {self.device}")
+
     def test_dl(self,
         test_items, # Texts or pairs of texts; or `Feature`s
         with_labels:bool=False, # Whether the targets of `Feature`s are to be used; keeps their order
@@ -284,6 +304,9 @@ def read_rows(
     return {s: {n: read_split(tasks[n], s, tok, hp, o) for n,o in of.items()} for s,of in examples.items()}
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #012a4fca
+_OF_TRIALS = ('num_trials', 'seed', 'do_train', 'keep_all_models', 'log_examples', 'write_test_outputs',
+              'n_writes_test') # Hyper-parameters that loaders and a learner do not ask
+
 @patch(cls_method=True)
 def from_task(cls:TaskDataLoaders,
     task:Task, # Task of any kind, with its data
@@ -293,6 +316,9 @@ def from_task(cls:TaskDataLoaders,
     **hparams, # Changes to the recipe, such as `max_seq_length`
 ):
     "From a task"
+    for o in _OF_TRIALS:
+        if hparams.get(o, default := getattr(FinetuneHParams, o))!=default:
+            raise InputError(f"hparam `{o}` has no effect here, leave it out; it is about trials, as of `run_trials`")
     encoder, tok = open_model(model, **hparams)
     hp = settle_recipe(encoder, tok, [task.name], train_batch_size=bs, **hparams)
     tasks, device = {task.name: task.settled(hp)}, device_of(device)
@@ -320,7 +346,7 @@ class TextTaskDataLoaders(TaskDataLoaders):
         **hparams, # Changes to the recipe, such as `max_seq_length`
     ):
         "From a data frame"
-        if not 0<valid_pct<1: raise InputError(f"valid_pct is {valid_pct}; allowed: a fraction between 0 and 1")
+        check_number('valid_pct', valid_pct, 0, 1)
         if not isinstance(text, str): text, pair = text
         task = text_task('task', df, valid, None, text, pair, label, regression, skip_bad=skip_bad, share=valid_pct)
         return cls.from_task(task, model, bs, device, **hparams)

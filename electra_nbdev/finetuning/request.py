@@ -11,11 +11,13 @@ __all__ = ['FinetuneRequest', 'FinetuneJob', 'finetune_tasks', 'run_trials', 'Pr
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
-from fastcore.basics import patch
+from fastcore.basics import listify, patch
 
-from ..engine.files import InputError, atomic_write, changed_repr, check_choice, check_free, check_out
+from ..engine.files import (InputError, atomic_write, changed_repr, check_choice, check_free, check_out,
+                                        check_type)
 from ..engine.models import check_precision
 from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
@@ -226,7 +228,7 @@ def finetune_tasks(
 # %% ../../nbs/finetuning/35_request.ipynb #1a599395
 def run_trials(
     model, # `tiny`, a folder, or `hf:name`
-    tasks:list, # `Task`s that one network learns together
+    tasks, # A `Task`, or a list of those that one network learns together
     out, # Folder of the network
     preset:str='official', # `official` or `paper`
     device:str|None=None, # `cpu`, `cuda` ...; a GPU if there is one
@@ -235,6 +237,9 @@ def run_trials(
     **hparams, # Changes to the recipe
 ): # Its `Trials`
     "Fine-tune one network as many times as the recipe asks for; finished trials are kept"
+    tasks = listify(tasks)
+    if any(isinstance(o, str) for o in tasks):
+        raise InputError("`tasks` has a name; give `Task`s with their data; `finetune_tasks` takes names")
     asked = FinetuneRequest(model=model, recipe=preset, hparams=hparams, device=device, precision=precision,
                             compile=compile)
     trials, = asked._job({Path(out): tasks}, None).run()
@@ -255,10 +260,13 @@ class PredictRequest:
     def __repr__(self): return changed_repr(self)
 
 # %% ../../nbs/finetuning/35_request.ipynb #fed6fc4a
+_IN_MEMORY = 'give a file; of a list of texts `load_finetuned(model).predict(texts)` gives predictions'
+
 @patch
 def settle(self:PredictRequest): # `PredictJob`
     "Refuse, without torch, what cannot be done"
     model = ModelFolder(self.model)
+    if self.src is not None: check_type('src', self.src, (str, PathLike), _IN_MEMORY)
     kind, settings = task_named(self.task, model.read_tasks()[0]).values()
     if self.out:
         check_out(self.out, src=self.src)
@@ -332,4 +340,5 @@ def predict_file(
     skip_bad:bool=False, # Leave unreadable rows out, and count them
 ): # A data frame with a row for each example
     "Predict a file with a fine-tuned model"
+    check_type('path', path, (str, PathLike), _IN_MEMORY)
     return PredictRequest(model, path, out, task, skip_bad, device).settle().run()

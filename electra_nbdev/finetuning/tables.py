@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data.text import is_held_out
-from ..engine.files import InputError, check_choice, file_name, one_line
+from ..engine.files import InputError, check_choice, check_type, file_name, one_line
 from ..engine.rows import BadRows, check_columns, ending_of, table_rows
 from .recipe import task_defaults
 
@@ -142,7 +142,11 @@ def _named_rows(src, columns, filled, skip_bad):
     "(place, {name: value}) of each row, from wherever rows are kept"
     if isinstance(src, (str, Path)):
         return [(f'{src} line {i}', r) for i,r in read_table(src, columns, skip_bad, filled)]
+    if isinstance(src, dict) or not hasattr(src, '__iter__'):
+        raise InputError(f"rows are of type {type(src).__name__}; give a data frame, a list of dicts, one split of "
+                         "`datasets`, or a file")
     rows = src.to_dict('records') if hasattr(src, 'iloc') else list(src) # a data frame, or rows
+    if rows: check_type('the first row', rows[0], dict, 'a row has its columns by name: {"text": ..., "label": ...}')
     if rows: check_columns('the table', rows[0], columns)
     for name in columns:
         if names := _class_names(src, name): rows = [r | {name: _by_name(names, r[name])} for r in rows]
@@ -204,6 +208,7 @@ def _one_label(name, train, column, regression):
     if regression is None and decimals: print(f"NOTE: `{column}` holds decimals: a regression", flush=True)
     classes = {} if (decimals if regression is None else regression) else _classes(values)
     labels = tuple(sorted(classes.values())) or None
+    _tell_joined(column, labels or ())
     if labels and len(labels)<2:
         raise InputError(f"all training rows of {name} have the label {labels[0]!r}; give at least two classes")
     if labels and 2*len(labels)>max(20, len(train)):
@@ -221,6 +226,16 @@ def _known(where, label, classes):
     if _value(label) in classes: return classes[_value(label)]
     known = ', '.join(sorted(classes.values()))
     raise InputError(f"{where}: unknown label {label!r}; the training rows have {known}")
+
+# %% ../../nbs/finetuning/31_tables.ipynb #52f75b2b
+def _tell_joined(column, labels):
+    "A hint where classes are made of other classes, as `a,b` beside `a` and `b`"
+    for o in labels:
+        parts = [p.strip() for p in re.split('[,;|]', o)]
+        if len(parts)>1 and {*parts}<={*labels}:
+            print(f"NOTE: `{column}` has the class {o!r} beside {' and '.join(map(repr, parts))}; if a text may have "
+                  "several labels, give lists of them, or several columns of 0 and 1", flush=True)
+            return
 
 # %% ../../nbs/finetuning/31_tables.ipynb #d9b7e184
 def listed(

@@ -23,14 +23,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from fastai.basics import Callback, no_random, patch
+from fastai.basics import Callback, listify, no_random, patch
 from safetensors import SafetensorError
 from torch import nn
 
 # %% ../../nbs/finetuning/34_trials.ipynb #014fbef9
 from ..engine.checkpoint import only_writer
-from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, digest_of,
-                                        remove_leftovers, versions)
+from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_type,
+                                        digest_of, remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
 from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_weights,
@@ -154,10 +154,16 @@ class Trials:
         self.out = Path(out)
         self.records = trial_records(out)
 
+    def __repr__(self):
+        n = len(self.records)
+        what = f"{n} trial{'s'*(n>1)} of {'+'.join(self.tasks)}" if n else 'none that is finished'
+        return f'Trials: {what}, in {self.out}'
+
     @property
     def first(self)->dict:
         "The record of the first trial"
-        return next(iter(self.records.values()))
+        if self.records: return next(iter(self.records.values()))
+        raise InputError(f"{self.out} has no finished trial; give the folder of a task that `run_trials` filled")
     @property
     def tasks(self)->list:
         "Names of the tasks of the network"
@@ -182,6 +188,7 @@ def models(self:Trials)->dict: # {name: folder}
 @patch(as_prop=True)
 def best(self:Trials)->int: # Its number
     "The trial with the best mean of what counts"
+    self.first # there is one, or this is an error
     return max(self.records, key=lambda k: dev_score(self.records[k]['metrics']))
 
 # %% ../../nbs/finetuning/34_trials.ipynb #cdfab9a8
@@ -196,11 +203,11 @@ def summary(self:Trials)->dict: # As in results.json
 @patch
 def table(self:Trials)->pd.DataFrame: # A row for each task, or several
     "The statistics of the measures that count"
-    seconds, rows = mean(o['seconds'] for o in self.records.values()), []
+    steps, rows = self.first['steps'], []
     for t in self.tasks:
         for m in self.first.get('shown', {}).get(t, [self.main(t)]):
             rows.append(dict(task=t, measure=m) | statistics_of(self.values(t, m), lower_is_better(m)))
-    cost = dict(trials=len(self.records), steps=self.first['steps'], seconds=seconds)
+    cost = dict(trials=len(self.records), steps=steps, seconds=mean(o['seconds'] for o in self.records.values()))
     return pd.DataFrame(rows).drop(columns='values').assign(**cost).round(2)
 
 # %% ../../nbs/finetuning/34_trials.ipynb #9febb44c
@@ -367,6 +374,7 @@ def evaluate_trials(
 )->dict: # {trial: {task: {measure: number}}}
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
     out, trials, metrics, device = Path(out), Trials(out), {}, join_processes(device)
+    tasks = listify(tasks)
     if not trials.records and ModelFolder(model).task is None:
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task as `model`")
@@ -404,7 +412,7 @@ def predict_test(
     "Predict the test sets with each trial, and with their ensemble"
     folder, models = Path(out)/'predictions', dict(islice(Trials(out).models.items(), most))
     with atomic_folder(folder) as tmp:
-        for task in tasks:
+        for task in listify(tasks):
             for split in task.test: _predict_split(task, split, models, tmp, device)
     return folder
 
@@ -424,7 +432,12 @@ def results_table(
     results:list, # `Trials`
 )->pd.DataFrame: # A row for each task
     "The measures that count, of all tasks"
-    return pd.concat([o.table() for o in results], ignore_index=True)
+    return pd.concat([o.table() for o in _listed(results)], ignore_index=True)
+
+def _listed(results):
+    "Some `Trials`, of which one may stand alone"
+    for o in (found := listify(results)): check_type('results', o, Trials, 'give `Trials(folder)`, or a list of them')
+    return found
 
 # %% ../../nbs/finetuning/34_trials.ipynb #d7edde00
 def plot_trials(
@@ -433,6 +446,7 @@ def plot_trials(
     path=None, # File of the picture
 )->plt.Figure:
     "A box for each task, a point for each trial, a mark for what others report"
+    results = _listed(results)
     names, networks, values = zip(*[(t, '+'.join(o.tasks), o.values(t)) for o in results for t in o.tasks])
     labels = [t if t==n else f'{t} in\n{n}' for t,n in zip(names, networks)]
     fig, ax = plt.subplots(figsize=(1.2+1.1*len(names)+(2.2 if peers else 0), 3), dpi=100)
@@ -488,5 +502,6 @@ def plot_results(
     path=None, # File of the picture
 )->plt.Figure:
     "The picture of a command: of one trial its course, of several a box for each task"
+    results = _listed(results)
     one = len(results)==1 and len(results[0].records)==1 and 'curve' in results[0].first # older records have none
     return plot_trial(results[0], path) if one else plot_trials(results, PEERS, path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fastcore.basics import patch
 
-from ..data.tokenizer import check_pieces, fingerprint, load_tokenizer
+from ..data.tokenizer import check_pieces, fingerprint, load_tokenizer, vocab_list
 from ..engine.files import SHIPPED, InputError, cache_dir, file_name, read_json
 from ..engine.models import load_pretrained, model_path, tensorflow_prefix
 from .recipe import (PretrainHParams, given_hparams, longest_read, longest_so_far, preset,
@@ -358,6 +358,8 @@ def tokenizer(self:ModelFolder,
     else: tok = load_tokenizer(where)
     if not tok.is_fast: raise InputError(f"{where} has a slow tokenizer only; give a model with a tokenizer.json")
     check_pieces(tok, load_pretrained(AutoConfig, where).vocab_size, where)
+    if vocab and vocab_list(load_tokenizer(vocab))!=vocab_list(tok):
+        raise InputError(f"{vocab} is not the vocabulary of {where}, which has its own beside it; leave `vocab` out")
     return tok
 
 # %% ../../nbs/networks/19_folder.ipynb #6de05422

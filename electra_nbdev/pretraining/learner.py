@@ -37,7 +37,7 @@ from ..data.text import sample_corpus
 from ..data.tokenizer import special_token_ids, train_vocab, watched
 from ..engine.fast import (WorkingWeights, fused_cloze_step, fused_mlm_step, with_packed_dropout,
                                        with_unread_masks)
-from ..engine.files import InputError, build_lock, cache_dir
+from ..engine.files import InputError, build_lock, cache_dir, check_number, check_type
 from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, n_processes, rank
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
                                            count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
@@ -51,7 +51,7 @@ from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_groups
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from ..networks.build import build_networks, masking_of, save_networks
-from ..networks.recipe import (PretrainHParams, for_examples, held_out_batches, most_steps, preset,
+from ..networks.recipe import (PretrainHParams, as_recipe, for_examples, held_out_batches, most_steps,
                                            with_special_ids)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
@@ -119,7 +119,7 @@ def pretrain_dls(
     device=None, # Of the batches; default: a GPU if there is one
 )->PretrainDataLoaders:
     "The loaders of a recipe, checked against it"
-    hp = suited(hp, train, quiet=True)
+    hp = suited(as_recipe(hp), train, quiet=True)
     for o in (train, valid): o.check(hp)
     sizes = hp.train_batch_size, hp.eval_batch_size
     how = hp.seed, device, hp.grad_accumulation, hp.length_window
@@ -308,14 +308,12 @@ def electra_learner(
 # %% ../../nbs/pretraining/21_learner.ipynb #d94c1fe1
 def _asked(dls, recipe, out, given):
     "The recipe; what cannot make a learner is refused before networks are made"
-    if not isinstance(dls, DataLoaders):
-        raise InputError(f"`dls` is a {type(dls).__name__}; give DataLoaders, from `pretrain_dls` say")
-    if not isinstance(recipe, str | PretrainHParams):
-        raise InputError(f"`recipe` is a {type(recipe).__name__}; give preset('tiny', num_train_steps=300), say")
+    check_type('dls', dls, DataLoaders, 'give DataLoaders, from `pretrain_dls` say')
+    hp = as_recipe(recipe, 'recipe')
     if wrong := [o for o in given if o in {f.name for f in fields(PretrainHParams)}]:
         raise InputError(f"`{wrong[0]}` is a hyper-parameter; give it in the recipe: preset('tiny', {wrong[0]}=...)")
     if out and Path(out).is_file(): raise InputError(f"`out` is {out}, a file; give a folder")
-    return preset(recipe) if isinstance(recipe, str) else recipe
+    return hp
 
 def _with_batches_of(dls, hp):
     "A preset with the batches of its loaders; a size that was given and is another is told"
@@ -388,6 +386,9 @@ def _callbacks(hp, ours, out, given):
     cbs += [JSONLLogger(out and Path(out)/'history.jsonl', every), TrainingMonitor(total, *advice), LossesAsNumbers(),
             SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every), ClipNorm(hp.max_grad_norm), *shared]
     if not ours: return [*cbs, LinearWarmupDecay()]
+    if hp.num_warmup_steps>total/2: # which the official code allows
+        print_line(f"The warm-up of {hp.num_warmup_steps} steps is more than half of the {total} steps: "
+                   f"the rate never reaches {hp.learning_rate}. Set num_warmup_steps.")
     cbs.append(LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power))
     return [*cbs, LengthSchedule(hp.length_schedule, total, hp.copy_positions)] if hp.length_schedule else cbs
 
@@ -443,14 +444,17 @@ def fit_steps(self:ElectraLearner,
     ours = isinstance(self.dls.train, PretrainDL)
     if n is None and not ours:
         raise InputError("with these DataLoaders a run has no end of its own; say how many updates: fit_steps(n)")
-    if not ours or n is not None and n<1: return super(ElectraLearner, self).fit_steps(n, cbs=cbs)
+    if n is not None: check_number('n', n, 1, whole=True)
+    if not ours: return super(ElectraLearner, self).fit_steps(n, cbs=cbs)
     total, every = self.hp.num_train_steps, self.hp.save_checkpoints_steps
     until, self.stopped = total if n is None else self.n_updates+n, None
     if until>total:
         raise InputError(f"step {until} is past the end of the recipe; num_train_steps is {total}, "
                          "raise it or ask for fewer steps")
     intervals = math.ceil(until/every) - self.interval_start(every)//every
-    if until<=self.n_updates==self.evaluated: return
+    if until<=self.n_updates==self.evaluated:
+        return print_line(f"All {total} steps of the recipe are done. To train longer, make a learner of a recipe with "
+                          "a larger num_train_steps; give it this one's networks as `model`, or extend the run")
     with progress_bars(self, watched() and not rank()): self.fit_until(until, intervals, cbs=cbs)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #7ce82ac5

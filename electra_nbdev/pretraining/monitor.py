@@ -22,7 +22,7 @@ from fastcore.basics import patch, store_attr
 from torch import Tensor
 
 from ..engine.command import check_loggers
-from ..engine.files import atomic_file, atomic_write
+from ..engine.files import InputError, atomic_file, atomic_write, check_type
 from ..engine.ranks import rank, summed
 from ..engine.training import count_updates, end_fit, finder_of, print_line
 from ..method.discriminator import IGNORE
@@ -73,6 +73,9 @@ class History:
     def __init__(self,
         path=None, # `history.jsonl`; kept in memory only if None
     ): self.path, self.rows, self.written, self.size = path and Path(path), [], 0, None
+    def __repr__(self):
+        until = f" until step {self.rows[-1]['step']}" if self.rows else ''
+        return f"History: {len(self.rows)} rows{until}, in {self.path or 'memory'}"
 
 # %% ../../nbs/pretraining/20_monitor.ipynb #e956e04c
 class JSONLLogger(Callback):
@@ -190,11 +193,12 @@ def as_lines(
 
 # %% ../../nbs/pretraining/20_monitor.ipynb #6845eb92
 def read_history(
-    path, # `history.jsonl`
+    path, # `history.jsonl`, or the folder of a run
 )->list: # Rows
     "Read a history as far as its lines are complete"
     path, rows = Path(path), []
-    if not path.is_file(): return rows
+    if path.is_dir(): path = path/'history.jsonl'
+    if not path.is_file(): raise InputError(f"there is no history at {path}; give the folder of a run")
     for line in path.read_text(encoding='utf-8', errors='replace').splitlines():
         try: row = json.loads(line)
         except (ValueError, RecursionError): break
@@ -208,7 +212,8 @@ def rewind(self:History,
     n:int, # Lines that the checkpoint knows
 ):
     "Forget what happened after a checkpoint"
-    self.rows, self.size = read_history(self.path)[:n], -1 # no file has this size, so it is written anew
+    self.rows = read_history(self.path)[:n] if self.path.is_file() else []
+    self.size = -1 # no file has this size, so it is written anew
     self.write()
 
 # %% ../../nbs/pretraining/20_monitor.ipynb #3e793bcb
@@ -217,6 +222,14 @@ PANELS = (('generator loss, nats', ('gen_loss', 'unigram_loss')), ('discriminato
           ('on replaced tokens', ('disc_recall', 'disc_precision')), ('learning rate', ('lr',)),
           ('tokens/s', ('tokens_per_s',)))
 
+def _rows_of(history):
+    "The lines of a history, wherever they are"
+    if isinstance(history, (str, os.PathLike)): return read_history(history)
+    history = getattr(history, 'history', history) # of a learner, or of a callback
+    rows = getattr(history, 'rows', history)
+    check_type('rows', rows, list, 'give lines from `read_history`, the folder of a run, or a learner')
+    return rows
+
 def _series(rows, key):
     "Steps and values of a number"
     having = [o for o in rows if key in o]
@@ -224,10 +237,11 @@ def _series(rows, key):
 
 # %% ../../nbs/pretraining/20_monitor.ipynb #d97fb826
 def plot_history(
-    rows:list, # Lines of a history
+    rows, # Lines of a history; or whatever has them: the folder of a run, a learner, its history
     path=None, # PNG to write
 ):
     "Curves of a run: lines are training, dots are held-out text"
+    rows = _rows_of(rows)
     held = [{'step': o['step']} | o['held_out'] for o in rows if 'held_out' in o]
     panels = [(t, ks) for t,ks in PANELS if any(k in o for o in rows+held for k in ks)]
     import matplotlib.pyplot as plt # not needed by those who only train

@@ -9,13 +9,16 @@ __all__ = ['LENGTH', 'FREE', 'SPECIAL', 'PretrainRequest', 'name_of', 'RunFacts'
            'run_pretraining', 'continue_pretraining', 'evaluate_run']
 
 # %% ../../nbs/pretraining/28_request.ipynb #757d22c1
+import math
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from pathlib import Path
+from types import NoneType
 
 from fastcore.basics import patch
 
 from ..engine.command import check_loggers, objective_file
-from ..engine.files import InputError, changed_repr, check_free, file_name
+from ..engine.files import InputError, changed_repr, check_free, check_number, check_type, file_name
 from ..engine.models import body_of, check_body, check_precision
 from ..networks.folder import ModelFolder
 from ..networks.recipe import (SHORT_RUN, PretrainHParams, check_width, for_examples, for_restart,
@@ -54,6 +57,9 @@ class PretrainRequest:
 @patch
 def check(self:PretrainRequest):
     "Refuse arguments that contradict each other, or that make no sense"
+    for o in ('data', 'out'): check_type(o, getattr(self, o), (str, PathLike, NoneType), 'give the path of a folder')
+    for o,whole in dict(steps=True, minutes=False, passes=False, seed=True).items():
+        if (n := getattr(self, o)) is not None: check_number(o, n, -math.inf, whole=whole)
     steps, minutes = self.steps, self.minutes
     lengths = [o for o in ('steps', 'minutes', 'passes') if getattr(self, o) is not None]
     if len(lengths)>1: raise InputError(f"`{lengths[0]}` and `{lengths[1]}` were both given; give one of them")

@@ -19,6 +19,7 @@ import torch
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random, set_seed
 from fastcore.basics import patch
+from fastcore.script import is_cli
 
 # %% ../../nbs/pretraining/23_runs.ipynb #03358d8c
 from ..data.examples import load_examples
@@ -309,6 +310,16 @@ def _of_every_run(out, hp, log):
     save = SaveCheckpoints(out, hp.keep_checkpoint_max, hp.save_checkpoints_secs, kept_steps(vars(hp)))
     return [save, StopOnSignal(), *loggers([] if rank() else log, out, hp)]
 
+# %% ../../nbs/pretraining/23_runs.ipynb #7d1d298d
+def _flag(name, value=''):
+    "An argument as it is typed, or as it is passed from Python"
+    if is_cli(): return f"--{name.replace('_', '-')} {value}".rstrip()
+    return f"`{name}`" + (f' {value}' if value else '')
+
+def _longer(steps):
+    "What lengthens a run"
+    return f'--extend --steps {steps}' if is_cli() else f'`extend` with a recipe of num_train_steps {steps}'
+
 # %% ../../nbs/pretraining/23_runs.ipynb #078ed2af
 def _agree(job, hp, dls, compiled, objective):
     "The recipe of this start, what belongs to the run, callbacks of the precision"
@@ -330,8 +341,8 @@ def _agree(job, hp, dls, compiled, objective):
 def _say_length(job, steps):
     "Print what becomes of `minutes` and of `extend` in a run that goes on"
     if job.there and job.asked.minutes:
-        print_line(f"{job.out} has {steps} steps, which were fixed when it began; --minutes has no effect on it. "
-                   f"--extend --steps {2*steps} makes it twice as long")
+        print_line(f"{job.out} has {steps} steps, which were fixed when it began; {_flag('minutes')} has no effect on "
+                   f"it. {_longer(2*steps)} makes it twice as long")
     if job.asked.extend and steps>job.there.values['num_train_steps']:
         print_line(f"The schedule is recomputed for {steps} steps: the learning rate rises again")
 
@@ -366,7 +377,7 @@ def _within(minutes, hp, dls, amp, given, objective):
     print_line(f"About {tokens:.1f} million tokens in {minutes:g} min are too few to learn from whole examples of "
                f"{hp.max_seq_length}: sequences have 8 tokens, from half of the steps on 16, at last 32. "
                "Held-out text has 32 from the beginning, so its numbers move late; below_unigram is negative at first. "
-               f"--hparams '{{\"max_seq_length\": {hp.max_seq_length}}}' takes whole examples in the end")
+               f"{_flag('max_seq_length', hp.max_seq_length)} takes whole examples in the end")
     return with_steps(short, steps_within(minutes, short, dls, amp, objective))
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c4a7d5e1
@@ -441,14 +452,11 @@ def _to_save(learn):
 def _announce(learn, last):
     "Print where a run begins, and how long a long one takes on a CPU"
     hp, step, n = learn.hp, learn.n_updates, learn.hp.num_train_steps
-    if hp.num_warmup_steps>n/2:
-        print_line(f"The warm-up of {hp.num_warmup_steps} steps is more than half of the {n} steps: "
-                   f"the rate never reaches {hp.learning_rate}. Set num_warmup_steps.")
     if last and learn.changed:
         print_line(f"From here on not bit-exact with a run that never stopped: {'; '.join(learn.changed)}. "
                    "The place in the data is the same.")
     if step==learn.evaluated==n:
-        return print_line(f"Finished already at step {step}; --extend --steps {2*step} trains twice as long")
+        return print_line(f"Finished already at step {step}; {_longer(2*step)} trains twice as long")
     precision = resume_conditions(learn)['precision']
     precision = '' if precision=='fp32' else f' in {precision}'
     millions = sum(p.numel() for p in learn.model.parameters())/1e6
@@ -466,7 +474,7 @@ def _duration(learn):
     hours = (hp.num_train_steps*step + evaluation_batches(hp, dls.valid.per_epoch)*evaluated)/3600
     time = f'{hours/24:,.0f} days' if hours>48 else f'{hours:,.1f} hours'
     return (f"A step takes {step:.2g} s on this CPU: {hp.num_train_steps:,} steps take about {time}. "
-            "--minutes or --steps make a run shorter, --preset tiny is made for minutes")
+            f"{_flag('minutes')} or {_flag('steps')} make a run shorter, {_flag('preset', 'tiny')} is made for minutes")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #e6b0d333
 def _say_losses(learn):

@@ -27,10 +27,10 @@ from scipy.stats import bootstrap, spearmanr
 from torch import Tensor, nn
 
 from ..data.tokenizer import fingerprint, text_backend, word_starts
-from ..engine.files import InputError, atomic_file, atomic_write, check_choice, digest_of
+from ..engine.files import InputError, atomic_file, atomic_write, check_choice, check_type, digest_of
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..networks.folder import ModelFolder
-from .likelihood import (Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
+from .likelihood import (OPEN, Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
                                               window_scores)
 from .score_files import (BLANK, TunedWeights, check_references, check_tuned, choice_ways,
                                                texts_of, weights_path)
@@ -41,6 +41,8 @@ def score_pairs(
     pairs:list, # From `read_pairs`
 )->list: # The pairs with `model`, `by`, `good_score`, `bad_score` (nats; a list where `bad` is one), `right`, `ties`
     "Score minimal pairs"
+    check_type('model', model, Likelihood, OPEN)
+    _check_fields(pairs, 'good', 'bad')
     texts, rows = [t for p in pairs for t in texts_of(p)], []
     given = [n for p in pairs for n in p.get('given') or [0]*len(texts_of(p))]
     scores = iter([o['score'] for o in pseudo_log_likelihood(model, texts, given=given)])
@@ -52,6 +54,17 @@ def score_pairs(
 
 # %% ../../nbs/scoring/44_ranking.ipynb #5a2c50cb
 TIE = 1e-4 # Nats between scores that count as the same
+
+_MADE_BY = dict(right='`score_pairs` gives it', ties='`score_pairs` gives it') # Fields that no file has
+
+def _check_fields(pairs, *names):
+    "Refuse pairs without what is asked of them"
+    check_type('pairs', pairs, list, 'read them with `read_pairs`')
+    for i,pair in enumerate(pairs):
+        for o in names:
+            if o not in pair:
+                cure = _MADE_BY.get(o, 'add it, or read the pairs with `read_pairs`')
+                raise InputError(f"pair {i} has no `{o}`; {cure}")
 
 def _judged(good, others):
     "Whether the right text has the highest score, and how many others share it"
@@ -106,6 +119,7 @@ def accuracies(
     by:str='phenomenon', # Or `set`, or another field that all have
 )->pd.DataFrame: # `pairs`, `accuracy`, `low`, `high`, in per cent
     "Accuracy of each phenomenon, of all pairs and over sets, with 95 % intervals; a tie counts as half"
+    _check_fields(rows, by, 'set', 'right', 'ties')
     judged, rated = ([r for r in rows if ('ratio' in r)==o] for o in (False, True))
     found = {k: (len(g), *_accuracy(g)) for k,g in _grouped(judged, by).items()}
     if judged:
@@ -204,16 +218,17 @@ def told_differences(
 
 # %% ../../nbs/scoring/44_ranking.ipynb #5daf1ae7
 def compare_on_pairs(
-    models, # From `load_likelihood`, one after the other
+    models, # From `load_likelihood`: one, or several, one after the other
     pairs:list, # From `read_pairs`, of one test
     out=None, # JSONL file for the pairs; a figure is written beside it
     per:str='phenomenon', # Or `set`, or another field that all have
 )->pd.DataFrame:
     "Accuracy on the minimal pairs of a test, of each phenomenon and by each way to score"
+    _check_fields(pairs, 'good', 'bad', 'set', 'test', per)
     chance, found = _chance(pairs), []
     print(_about(pairs, chance), flush=True)
     with jsonl_rows(out) as write:
-        for model in models:
+        for model in [models] if isinstance(models, Likelihood) else models:
             rows = score_pairs(model, pairs)
             for r in rows: write(r)
             found.append((model.by, model.name, rows))
@@ -293,6 +308,7 @@ def choice_scores(
     bs:int=64, # Sequences of a batch
 )->list: # nats for a token, the higher the better
     "Mean log-probability of the tokens of each candidate"
+    check_type('model', model, Likelihood, OPEN)
     size = model.max_length-sum(map(len, model.frame))
     rows = [fill_blank(model.tokenizer, *o, size) for o in pairs]
     words = [[0 if o else -1 for o in wanted] for _,wanted in rows]
@@ -307,6 +323,10 @@ def likely_words(
     n:int=10, # Words
 )->list: # (word, probability) pairs, the best first
     "What a generator expects in the blank of a text, of the words that are one token"
+    check_type('model', model, Likelihood, OPEN)
+    if model.by not in ('generator', 'pll', 'word-l2r'):
+        raise InputError(f"`model` scores by {model.by}, and here a generator is asked; open it with "
+                         "load_chooser(path, 'generator')")
     tok, (before, after), special = model.tokenizer, model.frame, {*model.tokenizer.all_special_ids}
     begins = [i for i,o in enumerate(word_starts(tok)) if o and i not in special]
     ids, at = _blank_of(tok, text, begins, model.max_length-len(before)-len(after))
@@ -335,6 +355,7 @@ def choose(
     rows:list, # From `read_choices`
 )->list: # The rows with `scores` (nats for a token) and `chosen`
     "The best candidate of each text"
+    check_type('rows', rows, list, 'read them with `read_choices`')
     scores = iter(choice_scores(model, [(o['text'], c) for o in rows for c in o['choices']]))
     rows = [o | dict(scores=[next(scores) for _ in o['choices']]) for o in rows]
     return [o | dict(chosen=o['choices'][o['scores'].index(max(o['scores']))]) for o in rows]
@@ -476,6 +497,8 @@ def score_nbest(
     out=None, # JSONL file: a row for each list; the weights are saved beside it
 )->tuple: # (weight, bonus); table of word error rates
     "Tune weights on lists with references and re-rank them; their order is kept where that makes no fewer errors"
+    check_type('model', model, Likelihood, OPEN)
+    check_type('lists', lists, list, 'read them with `read_nbest`')
     check_references(lists)
     _folds(lists)
     _errors('a', 'a') # needs jiwer

@@ -267,7 +267,9 @@ def run(self:NBestJob): # Table of word error rates; without references the indi
         how, found = score_nbest(model, self.lists, out)
         path = weights_path(out or 'FILE.jsonl')
         print(rerank_report(*how, found))
-        print(f'weights in {path}: give them with --weights' if out else f'give --out to save the weights, in {path}')
+        flag = '--'*is_cli()
+        if out: print(f'weights in {path}: give them with {flag}weights')
+        else: print(f'give {flag}out to save the weights, in {path}')
     if out: print(f'rows in {out}')
     return chosen if found is None else found
 

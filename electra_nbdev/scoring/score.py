@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, word_starts
-from ..engine.files import InputError, atomic_write, read_json
+from ..engine.files import InputError, atomic_write, check_number, check_type, read_json
 from ..engine.models import device_of, length_read, max_input
 from ..networks.folder import ModelFolder
 
@@ -115,6 +115,9 @@ def score_tokens(
     threshold:float|None=None, # P(replaced) from which a word is flagged; None: what right sentences hardly reach
 )->TokenScores:
     "P(replaced) of every word of a text"
+    check_type('scorer', scorer, Scorer, 'open it with `load_scorer`')
+    check_type('text', text, str, 'give one text at a time')
+    if threshold is not None: check_number('threshold', threshold, 0, 1)
     ids, groups, spans = words_of(scorer.tokenizer, text)
     warn_unknown(scorer.tokenizer, [ids], 'the text', UNREAD)
     probs, (starts, ends) = replaced_probs(scorer, ids), zip(*spans)
@@ -369,7 +372,7 @@ def measure_right_sentences(
     if len(texts)<200: return 0
     found = right_sentences(load_scorer(run, device=device), texts)
     atomic_write(Path(run)/'discriminator'/_FILE, json.dumps(asdict(found)))
-    print(f'Measured on {len(texts)} right sentences: --show flags a word if these do not get as high', flush=True)
+    print(f'Measured on {len(texts)} right sentences: a word is flagged if these do not get as high', flush=True)
     return len(texts)
 
 # %% ../../nbs/scoring/41_score.ipynb #048968b2

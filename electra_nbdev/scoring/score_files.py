@@ -228,6 +228,7 @@ class TextFile:
 def _check_texts(path):
     "Refuse an empty file, and one that looks like something else than texts or a table of them"
     if Path(path).is_dir(): raise InputError(f"{path} is a folder; give a file of texts, one a line")
+    if not Path(path).is_file(): raise InputError(f"there is no file {path}; give a file of texts, one a line")
     with open(path, 'rb') as f:
         if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
         f.seek(0)

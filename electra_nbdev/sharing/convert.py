@@ -335,7 +335,7 @@ def write_folder(
     "Write networks in the form of a run, fine-tuned ones in that of a task"
     run = Path(nets.where)
     facts = read_hparams(run/'hparams.json').get('run', {}) if (run/'hparams.json').is_file() else {}
-    rows = read_history(run/'history.jsonl')
+    rows = read_history(run) if (run/'history.jsonl').is_file() else []
     with atomic_folder(out) as tmp:
         if nets.heads:
             write_tasks(nets, tmp)
