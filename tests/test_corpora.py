@@ -146,7 +146,7 @@ def test_the_line_of_a_later_chunk(tmp_path):
 
 def test_bad_rows_are_left_out_if_asked_for(tmp_path):
     (tmp_path/'a.jsonl').write_bytes(jsonl()+b'{"text"\n{"body": "Owls."}\n\n')
-    with pytest.warns(UserWarning, match='2 lines that could not be read were left out'):
+    with pytest.warns(UserWarning, match='2 unreadable lines left out'):
         build_examples(tmp_path/'a.jsonl', VOCAB, tmp_path/'rows', 32, skip_bad_rows=True)
 
 def test_the_line_where_damage_begins(tmp_path):
