@@ -487,15 +487,6 @@ def test_hyper_parameters_are_listed_as_they_are_used(home):
     found = listed('finetune --task squad --trials 3 --epochs 9')
     assert [found[o] for o in ('num_trials', 'num_train_epochs', 'max_seq_length')]==['3', '9', '512']
 
-def test_a_text_of_another_language_is_told_once(home):
-    def note(text): return typed(f"electra_score --show '{text}'", home).err
-    for text in 'Привет, как дела?', 'Ich habe gestern einen Brief zur Post gebracht.':
-        said = note(text)
-        assert said.startswith('Note: the model has learnt English alone') and said.count('Note') == 1, said
-        assert 'name a model with --model' in said
-    assert not note('The captain saw the old ship.') and not note('Mitochondria synthesize adenosine.')
-    assert 'English' not in typed("electra_score --show 'Привет' --model run --vocab vocab", home).err
-
 def test_one_of_something_is_told_so(home):
     write(home/'pair.csv', 'text,kind\n'+'a good day,x\na bad day,y\n'*4)
     worked('electra_finetune --csv pair.csv --dev pair.csv --text-column text --label-column kind --out pair '

@@ -114,7 +114,7 @@ BAD = {'a.jsonl': [(b'{"text": "Owls."}\n{"text"\n', 'a.jsonl, line 2 is no row:
                    (b'{"text": "a\\ud800"}\n', 'line 1 is no row: not JSON'),
                    (b'{"text": "\xff"}\n', 'line 1 is not UTF-8')],
        'a.csv': [(b'id,body\n1,Owls\n', 'a.csv has no `text`, it has id, body'),
-                 (b'id,text\n1\n', 'line 2 is no row: 1 columns'),
+                 (b'id,text\n1\n', 'line 2 is no row: 1 column'),
                  (b'id,text\n1,"Owls', 'line 2 is no row: .*quotation mark')],
        'a.parquet': [(parquet()[:-9], 'is no parquet file'), (b'Owls.', 'is no parquet file'),
                      (b'', 'is no parquet file|is empty')],

@@ -114,7 +114,7 @@ def test_questions_beside_no_answer_and_in_words(home):
 def test_tasks_of_one_network_are_named(home):
     worked(f'{TRAIN} --data-dir data --task cola+sts --out both', home)
     found = record(home/'both/cola+sts')
-    assert [o.split(':')[0] for o in found['meaning'][:2]]==['cola', 'sts']
+    assert [o.split(':')[0] for o in found['meaning'][:2]]==['cola, dev set', 'sts, dev set']
     assert found['baseline'].keys()=={'cola', 'sts'}
 
 def test_what_is_learnt_by_heart_needs_rows():

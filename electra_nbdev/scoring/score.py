@@ -110,18 +110,19 @@ class TokenScores:
         return [i for i,p in enumerate(self.probs) if p>=self.limits[i]] or [self.highest]
 
 # %% ../../nbs/scoring/41_score.ipynb #a57fa370
-_FOREIGN = ("the model has learnt English alone and knows few words of this text, or none, so its scores say little. "
-            "For another language name a model with `model`: hf:name, or a run of electra_pretrain on such text")
+_FOREIGN = ("the model has learnt English alone, and half of the words of this text or more are unknown to it, or "
+            "known in pieces alone, so its scores say little. For another language name a model with `model`: "
+            "hf:name, or a run of electra_pretrain on such text")
 
 def seems_english(
     words:list, # Of a text
     groups:list, # For each word its pieces in an English vocabulary
 )->bool:
-    "Whether a text can be English: most letters are Latin, and a third of its words (of five or more) are pieces"
+    "Whether a text can be English: most letters are Latin, and of five words or more most are whole pieces"
     letters = [o for w in words for o in w if o.isalpha()]
     if 2*sum('LATIN' in name(o, '') for o in letters)<len(letters): return False
     known = [len(g)==1 for w,g in zip(words, groups) if w.isalpha()]
-    return len(known)<5 or 3*sum(known)>len(known)
+    return len(known)<5 or 2*sum(known)>len(known)
 
 # %% ../../nbs/scoring/41_score.ipynb #a57fa371
 def score_tokens(
