@@ -39,6 +39,7 @@ from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_we
                                                task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, trial_records)
+from .tables import few_names
 from .tasks import PEERS, MultiLabelTask, dev_score, lower_is_better
 from ..method.generator import official_init_
 from ..networks.folder import ModelFolder
