@@ -18,15 +18,15 @@ from fastcore.script import bool_arg, is_cli
 
 from .data.text import Corpus
 from .data.tokenizer import train_vocab
-from .engine.command import (CONTINUES, Required, Several, SomeNames, as_flags, command, known_hparams,
-                                          list_fields, umbrella)
+from .engine.command import (CONTINUES, SHORT_NAMES, Required, Several, SomeNames, as_flags, command,
+                                          known_hparams, list_fields, umbrella)
 from .engine.files import InputError, check_new
 from .engine.models import check_missing
-from .finetuning.recipe import FinetuneHParams, finetune_preset
+from .finetuning.recipe import FinetuneHParams, finetune_preset, task_name
 from .finetuning.request import FinetuneRequest, PredictRequest
 from .networks.folder import ModelFolder
 from .networks.hparams import ELSEWHERE, PretrainHParams
-from .networks.recipe import given_hparams, load_hparams, preset, shorter_than_examples, with_flags
+from .networks.recipe import given_hparams, load_hparams, shorter_than_examples, with_flags
 from .pretraining.request import PretrainRequest, evaluate_run
 from .scoring.request import JOBS, ScoreRequest, goes_with
 
@@ -81,7 +81,7 @@ def electra_data(
     return examples
 
 # %% ../nbs/59_cli.ipynb #49127a97
-_SHORT = dict(lr='learning_rate', batch_size='train_batch_size', max_length='max_seq_length')
+_SHORT = {k: v for k,v in SHORT_NAMES.items() if v in PretrainHParams.__dataclass_fields__}
 @command(places='hparams data', recipe=PretrainHParams, short=_SHORT)
 def electra_plan(
     preset:str=None, # tiny, small, base or large (default: small; --budget chooses)
@@ -97,7 +97,7 @@ def electra_plan(
     **more, # Hyper-parameters by name, over `hparams`
 ):
     "What a pre-training will cost: parameters, FLOPs, memory, hours"
-    if hparams=='help': return _list_hparams(preset or 'small')
+    if hparams=='help': return _list_hparams(preset or 'small', data, more)
     from electra_nbdev.pretraining.plan import make_plan
     found = make_plan(preset, with_flags(hparams, more), data, device, measure, budget, precision=precision,
                       price=price, gpus=gpus, shard=shard)
@@ -134,15 +134,17 @@ def electra_pretrain(
     **more, # Hyper-parameters by name, over `hparams`
 ):
     "Pre-train ELECTRA; run again, it continues where it stopped"
-    if hparams=='help': return _list_hparams(preset or 'tiny')
+    if hparams=='help': return _list_hparams(preset or 'tiny', data, more, body, steps, seed, passes)
     asked = PretrainRequest(data, out, preset, with_flags(hparams, more), steps, minutes, extend, seed, device,
                             precision, compile, shard, log, body, init, objective, carry_optimizer, passes=passes)
     return _ended(asked.settle().run())
 
 # %% ../nbs/59_cli.ipynb #53bc50a3
-def _list_hparams(name, recipe_of=preset, what=''):
-    "Print the hyper-parameters of a preset"
-    print(f'Hyper-parameters of {what}{name}:\n{list_fields(recipe_of(name))}')
+def _list_hparams(preset, data=None, given={}, body=None, steps=None, seed=None, passes=None):
+    "Print the recipe of a new run: a preset with the examples and flags that stand beside it"
+    asked = PretrainRequest(data, None, preset, given, steps, seed=seed, body=body, passes=passes)
+    beside = '' if asked==PretrainRequest(preset=preset, hparams={}) else ', with what was given beside it'
+    print(f'Hyper-parameters of {preset}{beside}:\n{list_fields(asked.new_recipe())}')
 
 # %% ../nbs/59_cli.ipynb #b4f454f6
 def summary(
@@ -164,10 +166,15 @@ def summary(
     if learnt := monitor.outcome(m): good += f"\n{learnt}"
     if learnt.startswith('UNDERTRAINED'): good += f": --extend --steps {2*learn.n_updates} doubles the run"
     if shorter := shorter_than_examples(learn.hp): good += f'\n{shorter}'
-    ask = '--show "A sentence of this text."' if learn.model.folder=='discriminator' else '--text FILE'
-    if learn.model.folder in ('discriminator', 'electric'): ask += ', or electra_finetune'
     return (f"Held-out: {good}\nNetworks, history and curves: {out}\n{out/'curves.png'}\n"
-            f"{_next('electra_score', '--model', out)} {ask}")
+            f"{_after_run(out, learn.model.folder)}")
+
+# %% ../nbs/59_cli.ipynb #53bc50a4
+def _after_run(out, kept):
+    "The next command, by the network that a run keeps"
+    ask = '--show "A sentence of this text."' if kept=='discriminator' else '--text FILE'
+    if kept in ('discriminator', 'electric'): ask += ', or electra_finetune'
+    return f"{_next('electra_score', '--model', out)} {ask}"
 
 def _ended(learn):
     "Say how a run ended; one that was stopped has an exit code"
@@ -191,6 +198,7 @@ def electra_evaluate(
     found = evaluate_run(run, data, device, objective)
     for o in _told(found, run, data, device, objective): print(o, flush=True)
     if (Path(run)/'discriminator').is_dir() and not objective: _measure_right_sentences(run, data, device)
+    if not objective: print(_after_run(run, ModelFolder(run).kept))
     return found
 
 # %% ../nbs/59_cli.ipynb #c8ef1f9a
@@ -219,7 +227,7 @@ def _measure_right_sentences(run, data, device):
          less='use --device cpu, or give shorter lines')
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
-    text:str=None, # File (- is stdin), a text a line, or .csv, .tsv, .jsonl with a column text: a likelihood for each
+    text:str=None, # File (- is stdin), a text a line, or .csv, .tsv, .jsonl (--field: column): a likelihood for each
     pairs:str=None, # Minimal pairs (.csv with good and bad, BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
@@ -235,10 +243,11 @@ def electra_score(
     context:str=None, # With --surprisal: what stands before each text, or a file with a line for each
     unit:str=None, # With --surprisal: nats (default) or bits
     per:str=None, # Of --surprisal: word, token, sentence; --text: text (sum), token (mean); --pairs: a column
+    field:str=None, # Of --text, --surprisal: column of a table that holds the texts, or field of .jsonl (default: text)
 ):
     "Score text: P(replaced) of each word, likelihoods of lines, surprisal, minimal pairs, n-best lists, choices"
     asked = ScoreRequest(show, text, pairs, nbest, weights, choices, candidates, model, by, vocab, out, color, device,
-                         surprisal, context, unit, per)
+                         surprisal, context, unit, per, field)
     return asked.settle().run()
 
 # %% ../nbs/59_cli.ipynb #3044bf80
@@ -246,7 +255,7 @@ _FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_
                  renamed=dict(text='text_column', pair='pair_column', label='label_column', preset='recipe',
                               task_names='task'),
                  places='data_dir model csv dev hparams device',
-                 recipe=FinetuneHParams, short=_SHORT | dict(epochs='num_train_epochs'),
+                 recipe=FinetuneHParams, short=SHORT_NAMES,
                  less=f'{_BATCH} another --out; finished trials stay',
                  again='finished trials are kept, and the same command begins the unfinished one anew')
 
@@ -276,13 +285,20 @@ def electra_finetune(
     **more, # Hyper-parameters by name, over `hparams`
 ):
     "Fine-tune on tasks and evaluate; run again, it keeps the finished trials"
-    if hparams=='help': return _list_hparams(recipe, finetune_preset, 'fine-tuning a small model, ')
+    if hparams=='help': return _list_finetuning(recipe, task, given_hparams(more, num_trials=trials, seed=seed))
     job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
                           recipe, with_flags(hparams, more), trials, seed, predict_test, eval_only, skip_bad_rows,
                           device, precision, compile).settle()
     return _say_next(job, job.report(job.run()))
 
 # %% ../nbs/59_cli.ipynb #472e2ac1
+def _list_finetuning(recipe, task, given):
+    "Print the recipe of a fine-tuning, with the flags that stand beside it"
+    name = task if isinstance(task, str) else (task or ['chunk'])[0]
+    hp = finetune_preset(recipe, tasks=map(task_name, name.split('+')), **given)
+    beside = ', with what was given beside it' if task or given else ''
+    print(f'Hyper-parameters of fine-tuning a small model, {recipe}{beside}:\n{list_fields(hp)}')
+
 def _say_next(job, results):
     "Print how to predict, and how to train longer if a trial was too short; the same results"
     if len(job.networks)==1 and not job.asked.eval_only:

@@ -191,7 +191,8 @@ def test_evaluate(home):
     assert said.code==0 and wanted<=numbers.keys()
     assert numbers==pytest.approx(last, abs=1e-4)
     assert all(len(o.split())>4 and 'of the objective' not in o for o in told[:len(last)]), "each says what it is"
-    bits, learnt, *_ = told[len(last):]
+    bits, learnt, *_, then = told[len(last):]
+    assert then=='Next: electra_score --model run --show "A sentence of this text.", or electra_finetune'
     assert bits==domain_report(rows) and bits, "the run has measured it at its end"
     assert learnt.startswith('UNDERTRAINED') and '--out run --extend --steps' in learnt
     whole = typed('electra_evaluate --run run --data examples --device cpu', home)
@@ -465,8 +466,8 @@ def test_help_and_version_need_no_torch(home, name):
     assert short.startswith('usage') and flags(short)<=flags(long)
     if name=='pretrain': assert len(flags(short))==12 and '--carry-optimizer' in flags(long)-flags(short)
 
-JOBS = dict(show='color', text='per by out', pairs='per by out', nbest='weights by out', choices='candidates by out',
-            surprisal='context unit per by out')
+JOBS = dict(show='color', text='field per by out', pairs='per by out', nbest='weights by out',
+            choices='candidates by out', surprisal='context unit field per by out')
 
 @pytest.mark.parametrize('job', JOBS)
 def test_each_job_of_scoring_has_a_help_of_its_flags(home, job):
@@ -486,6 +487,32 @@ def test_the_help_of_scoring_lists_its_jobs(home):
 def test_hyper_parameters_are_listed(home, name, word):
     said = alone(f'electra_{name} --hparams help' + ' --src run --out b'*(name=='convert'), home)
     assert said.code==0 and word in said.out, said.err
+
+def test_hyper_parameters_are_listed_as_they_are_used(home):
+    "With the flags and the examples that stand beside"
+    def listed(line): return dict(o.split()[:2] for o in alone(f'electra_{line} --hparams help', home).out.splitlines())
+    found = listed('pretrain --data examples --lr .1 --steps 77 --seed 3')
+    assert found['vocab_size']==str(json.loads((home/'examples/data.json').read_text())['recipe']['vocab_size'])
+    assert [found[o] for o in ('learning_rate', 'num_train_steps', 'seed', 'max_seq_length')]==['0.1', '77', '3', '16']
+    assert listed('plan --max-length 64')['max_seq_length']=='64'
+    found = listed('finetune --task squad --trials 3 --epochs 9')
+    assert [found[o] for o in ('num_trials', 'num_train_epochs', 'max_seq_length')]==['3', '9', '512']
+
+def test_one_of_something_is_told_so(home):
+    write(home/'pair.csv', 'text,kind\n'+'a good day,x\na bad day,y\n'*4)
+    worked('electra_finetune --csv pair.csv --dev pair.csv --text-column text --label-column kind --out pair '
+           '--epochs 1 --max-length 16 --device cpu', home)
+    write(home/'one.csv', 'text\na good day\n')
+    said = worked('electra_predict --model pair --src one.csv --out one.jsonl', home)
+    assert said.out=='1 prediction in one.jsonl\n'
+
+def test_a_column_of_a_table_is_scored(home):
+    write(home/'named.csv', 'sentence,n\nthe king saw the sea .,1\n')
+    said = worked('electra_score --text named.csv --field sentence --out named.jsonl', home)
+    row = json.loads((home/'named.jsonl').read_text())
+    assert (row['text'], row['n'])==('the king saw the sea .', '1') and row['score']<0, said
+    write(home/'both.csv', 'sentence,text\na sea,b\n')
+    bad(home, 'electra_score --text both.csv --field sentence', 'has a column `text`, as the results have')
 
 def test_flags_of_before_are_known(home):
     "By their names of 0.2; a function takes them too"

@@ -116,7 +116,7 @@ BAD = {'a.jsonl': [(b'{"text": "Owls."}\n{"text"\n', 'a.jsonl, line 2 is no row:
                    (b'{"text": "a\\ud800"}\n', 'line 1 is no row: not JSON'),
                    (b'{"text": "\xff"}\n', 'line 1 is not UTF-8')],
        'a.csv': [(b'id,body\n1,Owls\n', 'a.csv has no `text`, it has id, body'),
-                 (b'id,text\n1\n', 'line 2 is no row: 1 columns'),
+                 (b'id,text\n1\n', 'line 2 is no row: 1 column'),
                  (b'id,text\n1,"Owls', 'line 2 is no row: .*quotation mark')],
        'a.parquet': [(parquet()[:-9], 'is no parquet file'), (b'Owls.', 'is no parquet file'),
                      (b'', 'is no parquet file|is empty')],
@@ -148,7 +148,7 @@ def test_the_line_of_a_later_chunk(tmp_path):
 
 def test_bad_rows_are_left_out_if_asked_for(tmp_path):
     (tmp_path/'a.jsonl').write_bytes(jsonl()+b'{"text"\n{"body": "Owls."}\n\n')
-    with pytest.warns(UserWarning, match='2 lines that could not be read were left out'):
+    with pytest.warns(UserWarning, match='2 unreadable lines left out'):
         build_examples(tmp_path/'a.jsonl', VOCAB, tmp_path/'rows', 32, skip_bad_rows=True)
 
 def test_a_call_may_name_the_field(tmp_path, monkeypatch):

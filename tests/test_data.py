@@ -358,7 +358,7 @@ def refuse(match, *args, **kw):
 
 def test_bad_rows_are_skipped_and_reported_where_asked_for(tmp_path):
     (tmp_path/'t.txt').write_bytes(b'the dog\n\xff\xfe\nthe cat\n\xff\n')
-    with pytest.warns(UserWarning, match='2 lines that could not be read were left out, 2 were used'):
+    with pytest.warns(UserWarning, match='2 unreadable lines left out, 2 used'):
         path = build_examples(tmp_path/'t.txt', VOCAB, tmp_path/'rows', skip_bad_rows=True)
     assert load_examples(path).counts['skipped_lines']==2 and load_examples(path).decode(0)[0]=='the dog the cat'
 

@@ -44,7 +44,8 @@ def test_classes_beside_the_most_frequent(home):
     said = worked(f'{TABLE} --label-column kind --out kinds', home)
     found = record(home/'kinds/rows')
     line = next(o for o in said.out.splitlines() if 'answering `usual` every time 75.0 %' in o and 'interval' in o)
-    assert line.strip()==found['meaning'][0] and 'not better beyond chance' in line and '160 rows' in line
+    assert line.strip()==found['meaning'][0] and line.startswith('  dev set: accuracy')
+    assert 'not better beyond chance' in line and '160 rows' in line
     assert found['baseline']['rows']['score']==pytest.approx(found['metrics']['rows']['accuracy'])
     assert found['baseline']['rows']['other']==75
     again = json.loads((home/'kinds/results.json').read_text())['rows']['trials']['0']
@@ -113,7 +114,7 @@ def test_questions_beside_no_answer_and_in_words(home):
 def test_tasks_of_one_network_are_named(home):
     worked(f'{TRAIN} --data-dir data --task cola+sts --out both', home)
     found = record(home/'both/cola+sts')
-    assert [o.split(':')[0] for o in found['meaning'][:2]]==['cola', 'sts']
+    assert [o.split(':')[0] for o in found['meaning'][:2]]==['cola, dev set', 'sts, dev set']
     assert found['baseline'].keys()=={'cola', 'sts'}
 
 def test_what_is_learnt_by_heart_needs_rows():

@@ -1,5 +1,5 @@
 "Scoring with a discriminator: the command as typed, any text, any body, folders without a model, and `make demo`"
-import json, math, os, shutil, subprocess, sys
+import json, math, os, shutil, subprocess, sys, warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -408,3 +408,18 @@ def test_a_strangers_measures_are_refused(change, tmp_path):
     assert replace(read(), rare=[0.]*201).limit('rare')==.95, 'a rare word is not flagged more easily'
     (tmp_path/'discriminator/right_sentences.json').write_text(json.dumps(found | change))
     with pytest.raises(InputError, match='right_sentences.json has not 201 .*electra_evaluate'): read()
+
+@pytest.fixture(scope='module')
+def english(): return score.load_scorer(device='cpu')
+
+@pytest.mark.parametrize('text,told', [
+    ('Привет, как дела?', True), ('今日は天気がいいですね。', True),
+    ('Ich habe gestern einen Brief zur Post gebracht.', True), ('The captain saw the old ship.', False),
+    ('Mitochondria synthesize adenosine.', False), ('12 345 678 9 10 11', False)])
+def test_a_model_of_the_package_says_once_that_a_text_is_not_english(english, text, told):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter('always')
+        english(text)
+    assert ['learnt English alone' in str(o.message) for o in found]==[True]*told, found
+    with warnings.catch_warnings(record=True) as found: replace(english, english=False)(text)
+    assert not [o for o in found if 'English' in str(o.message)]

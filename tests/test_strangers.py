@@ -199,7 +199,7 @@ def test_ids_of_several_words_and_of_none_are_left_out(name, tmp_path, capsys):
     (tmp_path/name).write_text('\n'.join(UD*3)+'\n', encoding='utf-8')
     task = tag_task('pos', tmp_path/name, word=1, tag=3, scheme=None, comment='#')
     assert task.labels==('NOUN', 'PRON', 'VERB')
-    assert '6 rows with ids such as 1-2 or 5.1 are left out' in capsys.readouterr().out
+    assert '6 rows with ids such as 1-2 or 5.1 left out' in capsys.readouterr().out
     found, _ = read_tagged(tmp_path/name, 1, None, comment='#') # to predict
     assert [o.words for o in found]==[('vamos', 'nos', 'mar')]*3
 

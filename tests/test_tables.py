@@ -10,7 +10,7 @@ import electra_nbdev.finetuning.tasks as tk
 from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.recipe import task_defaults
-from electra_nbdev.finetuning.tables import PREDICTION_FORMS, labelled_texts, read_table
+from electra_nbdev.finetuning.tables import PREDICTION_FORMS, few_names, labelled_texts, read_table
 from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.finetuning.tasks import text_task
 from make import SHORT, electra_folder, sentence, untrained, write
@@ -41,7 +41,7 @@ def test_a_table_becomes_a_task_and_keeps_its_columns(home):
     said = typed(f'{TRAIN} --csv train.csv --text question --label about --out own --trials 2', home)
     assert said.code==0 and 'train: `about` has 2 classes: animal, pet' in said.out, said.err
     assert 'train has no dev set. 10% of the training rows' in said.out
-    assert 'answering `animal` every time has an accuracy of about 50.0%' in said.out
+    assert 'answering `animal` every time has an accuracy of 50.0% on all rows' in said.out
     results = json.loads((home/'own/results.json').read_text())['train']
     assert len(results['trials'])==2 and (home/'own/train/trial-1/result.json').is_file()
     for model in ('own', 'own/train'): # the folder of the results holds one task only
@@ -88,10 +88,23 @@ def test_a_task_has_settings_of_the_papers_by_its_whole_name():
 def test_a_column_of_almost_as_many_classes_as_rows_is_noted(capsys):
     "As where the column of a text was named as that of the label"
     def said(n):
-        rows = [dict(text='a day', label=f'c{i%n}') for i in range(40)]
+        rows = [dict(text=f'day {i}', label=f'c{i%n}') for i in range(40)]
         labelled_texts('days', rows)
         return capsys.readouterr().out
     assert '`label` has 30 classes in 40 training rows' in said(30) and 'classes' not in said(20)
+
+def test_as_many_classes_as_texts_are_refused():
+    "Columns that are exchanged, or numbers of rows; few rows, numbers and long names are not"
+    def task(n, text='day {i}', label='{i}', **kw):
+        return text_task('many', [dict(text=text.format(i=i), label=label.format(i=i)) for i in range(n)], **kw)
+    with pytest.raises(InputError, match='text_column` is text, with 1 different text; are the two exchanged'):
+        task(40, text='sea', label='a day {i}')
+    with pytest.raises(InputError, match='40 classes in 40 training rows'): task(40)
+    assert len(task(39).labels)==39 and task(40, regression=True).labels is None
+
+def test_names_of_classes_are_cut():
+    assert few_names(['a'*50, 'b'])=='a'*40+'..., b'
+    assert few_names(map(str, range(11)))=='0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...'
 
 def test_rows_without_a_label_can_be_left_out(home):
     rows = [f'{sentence(i)},{("pet", "animal", "")[i%3]}\n' for i in range(30)]
@@ -187,7 +200,7 @@ def test_lone_quotation_marks_of_two_rows_do_not_join_them(tmp_path):
     write(tmp_path/'a.tsv', 'id\ttext\n1\t"Hello\n2\tWorld"\n')
     assert [o['text'] for _,o in read_table(tmp_path/'a.tsv', ['text'])]==['"Hello', 'World"']
     write(tmp_path/'b.tsv', as_pandas([dict(id=1, text='two\nlines')], sep='\t'))
-    with pytest.raises(InputError, match='line 3: 1 columns instead of 2'): read_table(tmp_path/'b.tsv', ['text'])
+    with pytest.raises(InputError, match='line 3: 1 column instead of 2'): read_table(tmp_path/'b.tsv', ['text'])
 
 @pytest.mark.parametrize('ending', ['.csv.gz', '.tsv.gz', '.jsonl.gz', '.txt.gz'])
 def test_compressed_tables_are_read(ending, tmp_path):

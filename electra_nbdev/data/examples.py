@@ -32,7 +32,8 @@ from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, lo
                                           write_tokenizer)
 from ..engine.command import fits
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock,
-                                        changed_repr, check_free, check_number, check_type, digest, one_line, read_json)
+                                        changed_repr, check_free, check_number, check_type, counted, digest, one_line,
+                                        read_json)
 from ..engine.models import check_packed
 
 # %% ../../nbs/data/13_examples.ipynb #28e71f32
@@ -467,11 +468,11 @@ def _check_counts(corpus, train, held_out=None):
     whole = 'a document is held out as a whole, by its hash, and a blank line ends it'
     if not train['examples']:
         n = held_out['documents'] if held_out else 0
-        why = f"all its documents ({n}) are held out; {whole}" if n else f"it has {train['documents']} documents"
+        why = f"it has {counted(train['documents'], 'document')}"
+        if n: why = f"all its documents ({n}) are held out; {whole}"
         raise InputError(f"no examples came out of {corpus}: {why}; give text, one sentence a line")
     if train['skipped_lines']:
-        warnings.warn(f"{train['skipped_lines']} lines that could not be read were left out, "
-                      f"{train['lines']} were used")
+        warnings.warn(f"{counted(train['skipped_lines'], 'unreadable line')} left out, {train['lines']:,} used")
     if held_out and not held_out['examples']:
         few = "put blank lines between the parts of the text" if train['documents']<20 else "give a larger `held_out`"
         warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; {few}")
@@ -654,14 +655,15 @@ def report(self:Examples)->str: # Lines
     "What was read, built and held out, why tokens are missing, and how much is padding"
     counts, lost = self.counts, WHY_DROPPED[self.recipe.get('long_lines', 'official')]
     why = {'dropped_tokens': f' ({lost})'} if counts['dropped_tokens'] else {}
-    told = ', '.join(f'{v:,} {k}{why.get(k, "")}' for k,v in counts.items()) + f' in {self.path}'
+    told = ', '.join(f'{counted(v, k[:-1])}{why.get(k, "")}' for k,v in counts.items()) + f' in {self.path}'
     told += f"\n{self.padding:.1%} of the rows is padding"
     if not self.packed and self.padding>=.05:
         told += f"; `pack`, with another `out`, leaves {packed_padding(self.lengths(), self.width):.1%}"
     if not (kept := self.path/'held_out').is_dir(): return told
     n = example_facts(kept).counts
     few = ', which are few to measure on; `held_out` takes a larger share' if n['examples']<100 else ''
-    return f"{told}\nheld out: {n['documents']:,} documents, {n['examples']:,} examples in {kept}{few}"
+    held = f"{counted(n['documents'], 'document')}, {counted(n['examples'], 'example')}"
+    return f"{told}\nheld out: {held} in {kept}{few}"
 
 # %% ../../nbs/data/13_examples.ipynb #dc1df756
 # What hyper-parameters have to be

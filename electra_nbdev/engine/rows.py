@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 
-from .files import InputError, one_line, suggest
+from .files import InputError, counted, one_line, suggest
 
 # %% ../../nbs/engine/90_rows.ipynb #85034e1b
 _MAGIC = {b'\x1f\x8b': 'gzip', b'\x28\xb5\x2f\xfd': 'zstd'}
@@ -94,7 +94,7 @@ class BadRows:
 
     def report(self):
         "Report how many were left out"
-        if self.n: print(f"{self.path}: {self.n} unreadable {'row' if self.n==1 else 'rows'} left out", flush=True)
+        if self.n: print(f"{self.path}: {counted(self.n, 'unreadable row')} left out", flush=True)
 
 # %% ../../nbs/engine/90_rows.ipynb #757023be
 def text_lines(
@@ -168,7 +168,7 @@ def delimited(
     for row in _parsed(reader, bad):
         if not row: continue # a blank line
         if names is None: names = _header(where, row, how['delimiter'])
-        elif len(row)!=len(names): bad(reader.line_num, f"{len(row)} columns instead of {len(names)}")
+        elif len(row)!=len(names): bad(reader.line_num, f"{counted(len(row), 'column')} instead of {len(names)}")
         else: yield reader.line_num, dict(zip(names, row))
 
 def _parsed(reader, bad):
@@ -397,16 +397,18 @@ def table_rows(
 
 # %% ../../nbs/engine/90_rows.ipynb #8b21e6c4
 def text_rows(
-    path, # As of `table_rows`, with a column `text`
+    path, # As of `table_rows`
     taken=(), # Names that no other column may have: the results have them
+    field:str='text', # Column of the texts
 ): # Yields (number of the line, text, {name: value} of the other columns)
     "Texts of a file with what stands beside them"
     for i,row in table_rows(path, BadRows(path, None)):
         where = f"{path} line {i}"
-        check_columns(where, row, ['text'], 'call the column of the texts so')
-        if not isinstance(row['text'], str):
-            raise InputError(f"{where}: the column `text` is {row['text']!r}; it has to be a string")
+        check_columns(where, row, [field], 'name that of the texts with `field`')
+        text = row.pop(field)
+        if not isinstance(text, str):
+            raise InputError(f"{where}: the column `{field}` is {text!r}; it has to be a string")
         if double := sorted({*row} & {*taken}):
             raise InputError(f"{where} has a column `{double[0]}`, as the results have; rename it")
-        yield i, row.pop('text'), row
+        yield i, text, row
 

@@ -27,7 +27,7 @@ from fastcore.basics import chunked, noop, patch
 
 from ..data.text import is_held_out
 from ..data.tokenizer import text_backend
-from ..engine.files import InputError
+from ..engine.files import InputError, counted
 from ..engine.rows import check_columns
 from .recipe import FinetuneHParams
 from .tables import SHARE, from_hub, say_share
@@ -204,15 +204,14 @@ class BadQuestions:
 
     def report(self):
         "Print what was changed; stop because of bad questions, or print that they were left out"
-        if self.moved: print(f"{self.src}: {_count(self.moved, 'answer')} not where the file says, "
+        if self.moved: print(f"{self.src}: {counted(len(self.moved), 'answer')} not where the file says, "
                              f"taken at the nearest place instead: {_few(self.moved, 5)}", flush=True)
         if not self.refused: return
-        questions, reasons = _count(self.refused, 'question'), self.reasons(20 if self.skip else 5)
+        questions, reasons = counted(len(self.refused), 'question'), self.reasons(20 if self.skip else 5)
         if self.skip: return print(f"{self.src}: {questions} left out: {reasons}", flush=True)
         raise InputError(f"{self.src}: {questions} cannot be used: {reasons}; "
                          "fix them, or leave them out with `skip_bad_rows`")
 
-def _count(names, what): return f"{len(names)} {what}{'' if len(names)==1 else 's'}"
 def _few(names, n): return ', '.join(names[:n]) + (f' and {len(names)-n} more' if len(names)>n else '')
 
 # %% ../../nbs/finetuning/36_questions.ipynb #318550e9

@@ -17,11 +17,11 @@ from pathlib import Path
 from fastcore.basics import listify, patch
 
 from ..engine.files import (InputError, atomic_write, changed_repr, check_choice, check_free, check_out,
-                                        check_type)
+                                        check_type, counted)
 from ..engine.models import check_precision
 from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
-                                             labelled_texts, read_table)
+                                             few_names, labelled_texts, read_table)
 from ..networks.folder import ModelFolder
 from ..networks.recipe import given_hparams
 
@@ -131,29 +131,34 @@ def _told(column, labels, several):
     "Ten classes or labels at most"
     if isinstance(column, list) and not several: column, = column
     if not labels: return f'`{column}` is a number'
-    shown = ', '.join(labels[:10]) + (', ...' if len(labels)>10 else '')
-    if several: return f'{len(labels)} labels, any number of them for a text: {shown}'
-    if all(o.isdigit() for o in labels): shown += ' (for numbers give `regression` true)'
-    return f'`{column}` has {len(labels)} classes: {shown}'
+    names = few_names(labels)
+    if several: return f'{counted(len(labels), "label")}, any number of them for a text: {names}'
+    if all(o.isdigit() for o in labels): names += ' (for numbers give `regression` true)'
+    return f'`{column}` has {len(labels)} classes: {names}'
 
 # %% ../../nbs/finetuning/35_request.ipynb #57ddee2b
 def _most_frequent(examples):
     "What a model has to beat"
     best = Counter(o.label for o in examples['train']).most_common(1)[0][0]
-    rows, about = examples.get('dev', examples['train']), '' if 'dev' in examples else 'about '
+    rows, which = _measured(examples)
     share = sum(o.label==best for o in rows)/len(rows)
-    return f"answering `{best}` every time has an accuracy of {about}{share:.1%}"
+    return f"answering `{few_names([best])}` every time has an accuracy of {share:.1%} on {which}"
+
+def _measured(examples):
+    "The dev rows; all rows of the table, where a part of them will be held out for that"
+    if 'dev' in examples: return examples['dev'], 'the dev rows'
+    return examples['train'], 'all rows, of which a part is held out'
 
 # %% ../../nbs/finetuning/35_request.ipynb #57ddee2c
 def _most_frequent_labels(examples):
     "What a model of several labels has to beat: the same labels for all texts, those that give the best micro F1"
     ranked = [o for o,_ in Counter(l for o in examples['train'] for l in o.labels).most_common()]
-    rows = examples.get('dev', examples['train'])
+    rows, which = _measured(examples)
     counts, total = Counter(l for o in rows for l in o.labels), sum(len(o.labels) for o in rows)
     def micro_f1(n): return 2*sum(counts[o] for o in ranked[:n])/(n*len(rows)+total)
     n = max(range(1, len(ranked)+1), key=micro_f1)
     said = ', '.join(f'`{o}`' for o in ranked[:n])
-    return f"answering {said} every time has a micro F1 of {'' if 'dev' in examples else 'about '}{micro_f1(n):.1%}"
+    return f"answering {said} every time has a micro F1 of {micro_f1(n):.1%} on {which}"
 
 # %% ../../nbs/finetuning/35_request.ipynb #78e50573
 @dataclass(frozen=True)
@@ -327,7 +332,7 @@ def report(self:PredictJob,
     found, # From `run`
 ): # The same
     "Print how many predictions are where, or the predictions"
-    print(f'{len(found):,} predictions in {self.out}' if self.out else as_table(found).rstrip())
+    print(f'{counted(len(found), "prediction")} in {self.out}' if self.out else as_table(found).rstrip())
     return found
 
 # %% ../../nbs/finetuning/35_request.ipynb #597c28f2

@@ -6,7 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tables.html.md"""
 
 # %% auto #0
 __all__ = ['TABLE_ENDINGS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SHARE', 'read_table', 'is_question_table',
-           'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of', 'TextExample', 'listed', 'labelled_texts']
+           'as_table', 'refuse_columns', 'from_hub', 'say_share', 'part_of', 'TextExample', 'few_names', 'listed',
+           'labelled_texts']
 
 # %% ../../nbs/finetuning/31_tables.ipynb #955fe0e5
 import csv, json, math, re
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data.text import is_held_out
-from ..engine.files import InputError, check_choice, check_type, file_name, one_line
+from ..engine.files import InputError, check_choice, check_type, counted, file_name, one_line
 from ..engine.rows import BadRows, check_columns, ending_of, table_rows
 from .recipe import task_defaults
 
@@ -200,20 +201,38 @@ def _cell(where, row, column, filled=True):
         raise InputError(f"{where} has no `{column}`; give it one, or leave the row out")
     return str(value)
 
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e17f
+def few_names(
+    labels, # Names
+)->str:
+    "Ten names at most, each cut after 40 characters"
+    short = [o if len(o)<=40 else f'{o[:40]}...' for o in labels]
+    return ', '.join([*short[:10], *['...']*(len(short)>10)])
+
+# %% ../../nbs/finetuning/31_tables.ipynb #d9b7e180
+def _check_classes(values, train, of_text, column):
+    "Refuse a column with no fewer classes than there are different texts; of other ones with many classes say so"
+    n, texts = len(values), {tuple(str(r.get(o)) for o in of_text) for _,r in train}
+    if 2*n<=max(20, len(train)): return
+    if len(train)>=40 and len(texts)<=n:
+        raise InputError(f"`label_column` is {column}, with {n:,} classes in {len(train):,} training rows, and "
+                         f"`text_column` is {of_text[0]}, with {counted(len(texts), 'different text')}; are the two "
+                         "exchanged? A class needs several texts; where labels are numbers, give `regression` true")
+    print(f"NOTE: `{column}` has {n} classes in {len(train)} training rows; is it the column of the label?", flush=True)
+
 # %% ../../nbs/finetuning/31_tables.ipynb #d9b7e182
-def _one_label(name, train, column, regression):
+def _one_label(name, train, of_text, column, regression):
     "Classes, None for numbers; and a function that gives the label of a row"
     values = {str(r[column]) for _,r in train if not _is_missing(r.get(column))}
     decimals = all(map(_is_number, values)) and not all(float(o).is_integer() for o in values)
     if regression is None and decimals: print(f"NOTE: `{column}` holds decimals: a regression", flush=True)
-    classes = {} if (decimals if regression is None else regression) else _classes(values)
+    if regression is None: regression = decimals
+    if not regression: _check_classes(values, train, of_text, column)
+    classes = {} if regression else _classes(values)
     labels = tuple(sorted(classes.values())) or None
     _tell_joined(column, labels or ())
     if labels and len(labels)<2:
-        raise InputError(f"all training rows of {name} have the label {labels[0]!r}; give at least two classes")
-    if labels and 2*len(labels)>max(20, len(train)):
-        print(f"NOTE: `{column}` has {len(labels)} classes in {len(train)} training rows; "
-              "is it the column of the label?", flush=True)
+        raise InputError(f"all training rows of {name} have the label {few_names(labels)!r}; give at least two classes")
     def found(where, row):
         y = _cell(where, row, column)
         if classes: return _known(where, y, classes)
@@ -224,8 +243,8 @@ def _one_label(name, train, column, regression):
 def _known(where, label, classes):
     "The name of a class, or of a label"
     if _value(label) in classes: return classes[_value(label)]
-    known = ', '.join(sorted(classes.values()))
-    raise InputError(f"{where}: unknown label {label!r}; the training rows have {known}")
+    raise InputError(f"{where}: unknown label {few_names([label])!r}; the training rows have "
+                     f"{few_names(sorted(classes.values()))}")
 
 # %% ../../nbs/finetuning/31_tables.ipynb #52f75b2b
 def _tell_joined(column, labels):
@@ -290,11 +309,11 @@ def _labels_in_columns(name, train, columns):
     return tuple(columns), found
 
 # %% ../../nbs/finetuning/31_tables.ipynb #d9b7e187
-def _labels_of(name, train, columns, regression):
+def _labels_of(name, train, of_text, columns, regression):
     "Labels, None for numbers; a function that gives the label of a row; the label of a row that has none"
     column, *more = columns
     if not more and all(listed(r.get(column)) is None for _,r in train):
-        labels, found = _one_label(name, train, column, regression)
+        labels, found = _one_label(name, train, of_text, column, regression)
         return labels, found, labels[0] if labels else '0'
     if regression: raise InputError("`regression` is about one number for a text, and here texts have several labels")
     labels, found = _labels_in_columns(name, train, columns) if more else _labels_in_lists(name, train, column)
@@ -326,7 +345,7 @@ def labelled_texts(
         columns, filled = (of_text, ()) if k=='test' else (of_text+of_label, (text, *of_label))
         return _named_rows(v, columns, filled, skip_bad)
     rows = {k: read(k, v) for k,v in dict(train=train, dev=dev, test=test).items() if v is not None}
-    labels, label_of, none = _labels_of(name, rows['train'], of_label, regression)
+    labels, label_of, none = _labels_of(name, rows['train'], of_text, of_label, regression)
     def example(i, where, row, split):
         a, b = (_cell(where, row, o, o==text) if o else None for o in (text, pair))
         return TextExample(i, a, b, none if split=='test' else label_of(where, row))

@@ -31,7 +31,7 @@ from tokenizers.normalizers import BertNormalizer
 from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend
-from ..engine.files import InputError, atomic_write, check_choice
+from ..engine.files import InputError, atomic_write, check_choice, counted
 from ..engine.rows import BadRows, ending_of, text_lines
 from .questions import row_ends
 from .recipe import task_folder
@@ -204,7 +204,7 @@ def _without_ranges(path, sentences):
     def numbered(s): return [o and o[1][0] for o in s]==[str(i) for i in range(1, len(s)+1)]
     found = [p if numbered(p) else s for s,p in zip(sentences, plain)]
     if n := sum(map(len, sentences))-sum(map(len, found)):
-        print(f"{path}: {n:,} {'row' if n==1 else 'rows'} with ids such as 1-2 or 5.1 are left out: words that are "
+        print(f"{path}: {counted(n, 'row')} with ids such as 1-2 or 5.1 left out: words that are "
               "written as one, and words that are not written", flush=True)
     return found
 
@@ -214,7 +214,7 @@ def _tagged(sentence, at, width, bad):
     if not sentence or None in sentence: return None
     for i,cells in sentence:
         if len(cells)!=width:
-            columns = f"{len(cells)} {'column' if len(cells)==1 else 'columns'}"
+            columns = counted(len(cells), 'column')
             return bad(i, f"{columns}, the first line has {width}; each word has a line of its own")
     lines, cells = zip(*sentence)
     return Tagged(list(lines), *(tuple(c[i] for c in cells) for i in at))
@@ -233,7 +233,7 @@ def _of_rows(src, bad, word, tag):
         if None in lists: bad(i, f"`{columns[lists.index(None)]}` is no list"); continue
         if names: lists[1] = tuple(names[o] for o in lists[1])
         n, *n_tags = map(len, lists)
-        if n_tags and n_tags!=[n]: bad(i, f"{n} words, {n_tags[0]} tags")
+        if n_tags and n_tags!=[n]: bad(i, f"{counted(n, 'word')}, {counted(n_tags[0], 'tag')}")
         elif not all(isinstance(o, str) for part in lists for o in part): bad(i, "words and tags have to be text")
         elif n: tagged.append(Tagged([i]*n, *lists))
     return tagged

@@ -31,11 +31,11 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend
 from ..engine.fast import PackedDropout
-from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, suggest
+from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, counted, suggest
 from ..engine.rows import BadRows, text_lines
 from .recipe import FinetuneHParams, check_task, find_task, task_folder, task_name
-from .tables import (PREDICTION_FORMS, SHARE, TextExample, from_hub, labelled_texts, part_of,
-                                             read_table, refuse_columns)
+from .tables import (PREDICTION_FORMS, SHARE, TextExample, few_names, from_hub, labelled_texts,
+                                             part_of, read_table, refuse_columns)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #cc495f22
 @dataclass
@@ -557,9 +557,10 @@ def _say_rows(labels, examples, share):
     if 'dev' not in examples: train = part_of(train, 'train', '', '', share)
     known, have = {tuple(o.texts) for o in train}, {l for o in train for l in o.labels}
     if absent := [o for o in labels or () if o not in have]:
-        print(f"NOTE: no training row is left for {', '.join(absent)}: those that have it are held out", flush=True)
+        print(f"NOTE: no training row is left for {few_names(absent)}: those that have it are held out", flush=True)
     if n := sum(tuple(o.texts) in known for o in examples.get('dev', ())):
-        print(f"NOTE: {n} of {len(examples['dev'])} dev rows have the text of a training row", flush=True)
+        rows = counted(len(examples['dev']), 'dev row')
+        print(f"NOTE: {n} of {rows} {'has' if n==1 else 'have'} the text of a training row", flush=True)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #e0417c02
 def task_of_texts(

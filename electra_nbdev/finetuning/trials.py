@@ -30,7 +30,7 @@ from torch import nn
 # %% ../../nbs/finetuning/34_trials.ipynb #014fbef9
 from ..engine.checkpoint import only_writer
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_type,
-                                        digest_of, remove_leftovers, versions)
+                                        counted, digest_of, remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
 from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_weights,
@@ -39,6 +39,7 @@ from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_we
                                                task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, trial_records)
+from .tables import few_names
 from .tasks import PEERS, MultiLabelTask, dev_score, lower_is_better
 from ..method.generator import official_init_
 from ..networks.folder import ModelFolder
@@ -97,7 +98,7 @@ def meaning_of(
     tasks, train, several = learn.tasks, rows['train'], len(learn.tasks)>1
     found = {n: t.baseline(rows['dev'][n], learn.dev_outputs[n], train[n]) for n,t in tasks.items()}
     told = {n: str(found[n] or t.explained(learn.scores[n])) for n,t in tasks.items()}
-    meaning = [f'{n}: {o}' if several else o for n,o in told.items() if o]
+    meaning = [f"{n+', ' if several else ''}dev set: {o}" for n,o in told.items() if o]
     # where every class counts alike, the answer without a network is that all are as probable
     blind = [math.log(len(t.labels)) if learn.hp.class_weights else t.blind_loss(train[n]) for n,t in tasks.items()]
     blind = None if None in blind else np.average(blind, weights=[*map(len, train.values())])
@@ -314,7 +315,8 @@ def trial(self:PreparedTrials,
     "Run a trial and save it, unless it is there"
     name, hp, n = '+'.join(self.tasks), self.hp, sum(map(len, rows['train'].values()))
     if k in Trials(self.out).records: return print(f'{name} trial {k}: finished already', flush=True)
-    print(f'{name} trial {k}, seed {hp.seed+k}: {n} sequences, {n_steps(n, hp)} steps on {self.device}', flush=True)
+    work = f"{counted(n, 'sequence')}, {counted(n_steps(n, hp), 'step')}"
+    print(f'{name} trial {k}, seed {hp.seed+k}: {work} on {self.device}', flush=True)
     cbs = [*self.new_callbacks(), *self.compiled]
     learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, cbs)
     for o in learn.trial['meaning']: print(f'  {o}', flush=True)
@@ -398,7 +400,7 @@ def _checked(task, learn):
     if hasattr(task, 'scale'): task = replace(task, scale=learn.tasks[task.name].scale)
     if known==asked: return task
     if new := sorted(set(asked)-set(known)):
-        why = f"labels that the model has not learnt: {', '.join(new)}; it has {', '.join(known)}"
+        why = f"labels that the model has not learnt: {few_names(new)}; it has {few_names(known)}"
         raise InputError(f"the data of {task.name} have {why}")
     return replace(task, labels=known)
 

@@ -10,7 +10,6 @@ __all__ = ['build_networks', 'objective_of', 'body_config', 'masking_of', 'argum
            'load_newest']
 
 # %% ../../nbs/networks/17_build.ipynb #fddb664b
-import json
 from pathlib import Path
 
 import torch
@@ -29,7 +28,7 @@ from ..method.towers import TwoTowers
 from ..method.discriminator import token_logits
 from ..method.generator import generator_config, hidden_states, masked_logits, official_init_
 from ..method.masking import MaskTokens
-from .recipe import SHAPES, SIZES, PretrainHParams, longest_read, save_hparams, tie_of
+from .recipe import SHAPES, SIZES, PretrainHParams, as_recipe, longest_read, save_hparams, tie_of
 
 # %% ../../nbs/networks/17_build.ipynb #62fdc242
 def build_networks(
@@ -37,6 +36,7 @@ def build_networks(
     objective=None, # Class of another objective, which takes the recipe's networks and arguments
 ): # `Objective`
     "New networks in the objective that trains them, initialised from the recipe's seed"
+    hp = as_recipe(hp)
     own, arguments = objective_of(hp)
     objective = objective or own
     with torch.random.fork_rng(devices=[]):
@@ -182,7 +182,7 @@ def arguments_of_recipe(
     base = next(o for o in objective.__mro__ if o.__module__.startswith('electra_nbdev')).arguments
     own = {k: v for k,v in objective.arguments.items() if hasattr(hp, k) and base.get(k)!=v!=getattr(hp, k)}
     return [f"NOTE: {k} is {getattr(hp, k)!r}, as the recipe says, and not {v!r} as in {objective.__name__}; "
-            f"--hparams '{json.dumps({k: v})}' sets it" for k,v in own.items()]
+            f"the hparam {k} sets it" for k,v in own.items()]
 
 # %% ../../nbs/networks/17_build.ipynb #82f81b2b
 def kept_folder(
@@ -227,6 +227,7 @@ def save_networks(
     tokenizer=None, # Saved beside the weights
 ):
     "Write the networks as Hugging Face folders, each complete or absent, with the `read_length` of their recipe"
+    hp = as_recipe(hp)
     if tokenizer is not None: _check_tokenizer(tokenizer, hp)
     folders = network_folders(model)
     if model.kept!='generator' and has_idle_generator(model, hp):
@@ -288,6 +289,7 @@ def load_networks(
     objective=None, # Class of another objective than the recipe's
 ): # `Objective`
     "Read networks back and tie them again"
+    hp = as_recipe(hp)
     if not Path(folder).is_dir(): raise InputError(f"there is no folder {folder}; give one that `save_networks` wrote")
     check_sizes(body_config(hp).to_dict(), sum(o.stat().st_size for o in Path(folder).rglob('*.safetensors')), folder)
     model, kept = build_networks(hp, objective), None
@@ -308,6 +310,10 @@ def _take_saved(net, folder):
     saved, info = load_pretrained(type(net), folder, output_loading_info=True)
     state = {k: v for k,v in saved.state_dict().items() if k not in info['missing_keys']}
     own = net.state_dict()
+    for k,v in state.items():
+        if k not in own or v.shape!=own[k].shape:
+            raise InputError(f"{folder} does not fit the recipe, in which {k} has no place or another shape; give that "
+                             "of the run, `load_hparams` of its hparams.json")
     there = {own[k].data_ptr() for k in state}
     if lacking := sorted(k for k in info['missing_keys'] if own[k].data_ptr() not in there):
         raise InputError(f"{folder} lacks {', '.join(lacking[:3])}; was it saved completely?")

@@ -18,7 +18,8 @@ from types import NoneType
 from fastcore.basics import patch
 
 from ..engine.command import check_loggers, objective_file
-from ..engine.files import InputError, changed_repr, check_free, check_number, check_type, file_name
+from ..engine.files import (InputError, changed_repr, check_free, check_number, check_type, counted,
+                                        file_name)
 from ..engine.models import body_of, check_body, check_precision
 from ..networks.folder import ModelFolder
 from ..networks.recipe import (SHORT_RUN, PretrainHParams, check_width, for_examples, for_restart,
@@ -167,21 +168,21 @@ def check_sample(self:RunFacts):
     names = [o.get('name') for o in self.data.get('sources', [])]
     if names not in ([], ['train.txt']):
         raise InputError(f"{self.folder} was trained on {', '.join(map(str, names[:3]))}, not on the embedded sample; "
-                         "name its examples with `data`")
+                         "give the folder that electra_data wrote of that text as `data`")
 
 # %% ../../nbs/pretraining/28_request.ipynb #8ed97806
 @patch
 def check_vocabulary(self:RunFacts,
-    made_of:dict|None, # What the examples to evaluate on were made of; None: the embedded sample
+    examples, # `ExampleFacts` of those to evaluate on; None: the embedded sample
 ):
     "Refuse to evaluate a run on examples of another vocabulary"
     if not self.data:
         raise InputError(f"{self.folder} was converted and does not know its examples; continue it with "
                          "electra_pretrain first")
-    if made_of is None: return self.check_sample()
-    if made_of.get('tokenizer')!=self.data['tokenizer']:
-        raise InputError(f"the examples were built with another vocabulary than {self.folder} was trained with; "
-                         f"build them with electra_data --vocab {self.folder}")
+    if examples is None: return self.check_sample()
+    if examples.recipe.get('tokenizer')!=self.data['tokenizer']:
+        raise InputError(f"the examples in {examples.path} were built with another vocabulary than {self.folder} was "
+                         f"trained with; build others with electra_data --vocab {self.folder}")
 
 # %% ../../nbs/pretraining/28_request.ipynb #e8fc9493
 @patch
@@ -280,7 +281,8 @@ def check_longer(self:PretrainRequest,
     if not self.extend: return
     if not there: raise InputError(f"`extend` trains a run longer, and {out} holds none; give its folder with `out`")
     steps, most = self.hparams.num_train_steps if self.is_complete else self.steps, there.values['num_train_steps']
-    if most>steps: raise InputError(f"{out} has {most} steps already; `extend` needs a larger `steps`, not {steps}")
+    if most>steps:
+        raise InputError(f"{out} has {counted(most, 'step')} already; `extend` needs a larger `steps`, not {steps}")
 
 # %% ../../nbs/pretraining/28_request.ipynb #f86a8128
 @patch
@@ -339,6 +341,13 @@ def settle(self:PretrainRequest)->PretrainJob:
     if examples: examples.check(values)
     if origin: origin.check(hp)
     return PretrainJob(self, out, hp, there, examples, origin, init, given)
+
+# %% ../../nbs/pretraining/28_request.ipynb #56803c11
+@patch
+def new_recipe(self:PretrainRequest)->PretrainHParams:
+    "What a new run would have, without a look at `out` and `init`"
+    self.check()
+    return PretrainHParams(**self.recipe(read_hparams(self.hparams), None, None, facts_of(self.data)))
 
 # %% ../../nbs/pretraining/28_request.ipynb #998c5131
 def run_folder(
@@ -406,7 +415,7 @@ def evaluate_run(
     there.check_objective(name_of(objective))
     examples = facts_of(data)
     if examples: examples.check(there.values)
-    there.check_vocabulary(examples and examples.recipe)
+    there.check_vocabulary(examples)
     hp = PretrainHParams(**there.values | dict(train_batch_size=1, grad_accumulation=1)) # held-out text may be short
     from electra_nbdev.pretraining.runs import newest_metrics
     return newest_metrics(there.folder, hp, examples, device, objective)

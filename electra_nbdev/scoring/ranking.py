@@ -27,7 +27,8 @@ from scipy.stats import bootstrap, spearmanr
 from torch import Tensor, nn
 
 from ..data.tokenizer import fingerprint, text_backend, word_starts
-from ..engine.files import InputError, atomic_file, atomic_write, check_choice, check_type, digest_of
+from ..engine.files import (InputError, atomic_file, atomic_write, check_choice, check_type, counted,
+                                        digest_of)
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..networks.folder import ModelFolder
 from .likelihood import (OPEN, Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
@@ -195,9 +196,9 @@ def _chance(pairs):
 def _about(pairs, chance):
     "What is scored, for a line"
     sets = len({o['set'] for o in pairs})
-    sets = '1 set' if sets==1 else f'{sets} sets'
+    sets = counted(sets, 'set')
     what = f'chance {chance:.0f} %' if chance else "correlation with people's judgement, times 100"
-    n = '1 pair' if len(pairs)==1 else f'{len(pairs):,} pairs'
+    n = counted(len(pairs), 'pair')
     return f"{pairs[0]['test']}: {n}, {sets}, {what}"
 
 # %% ../../nbs/scoring/44_ranking.ipynb #5daf1ae6

@@ -45,6 +45,7 @@ class ScoreRequest:
     context:str|None=None # With `surprisal`: what stands before each text, or a file with a line for each
     unit:str|None=None # With `surprisal`: `nats` or `bits`
     per:str|None=None # What a value is for, one of `PARTS` of the job; with `pairs` a column too
+    field:str|None=None # Column of the texts in a table, or field of JSON lines; `text` if None
 
     def __repr__(self): return changed_repr(self)
 
@@ -67,7 +68,8 @@ def _listed(names): return ', '.join(f'`{o}`' for o in names)
 # %% ../../nbs/scoring/45_request.ipynb #cabc28c5
 _FILES = 'text', 'pairs', 'nbest', 'choices', 'surprisal'
 OPTIONS = dict(weights=['nbest'], candidates=['choices'], context=['surprisal'], unit=['surprisal'],
-               per=['text', 'surprisal', 'pairs'], out=_FILES, by=_FILES, color=['show']) # Jobs that each goes with
+               per=['text', 'surprisal', 'pairs'], field=['text', 'surprisal'], out=_FILES, by=_FILES,
+               color=['show']) # Jobs that each goes with
 ALWAYS = 'model', 'vocab', 'device' # Go with every job
 
 # %% ../../nbs/scoring/45_request.ipynb #1e726705
@@ -147,7 +149,7 @@ class TextJob(ScoreJob):
         "Look through the file"
         self.per = self.asked.per or 'text'
         check_choice('per', self.per, PARTS['text'])
-        self.texts = TextFile(self.source, COLUMNS['text'])
+        self.texts = TextFile(self.source, COLUMNS['text'], self.asked.field)
 
     def run(self):
         "Write or print a row for each text"
@@ -171,7 +173,7 @@ class SurprisalJob(ScoreJob):
         if self.out and Path(self.out).suffix=='.csv':
             raise InputError(f"`out` is {self.out}, and the values of `surprisal` have tabs between them; end it in "
                              ".tsv")
-        self.texts = TextFile(self.source, COLUMNS['surprisal'])
+        self.texts = TextFile(self.source, COLUMNS['surprisal'], self.asked.field)
         self.contexts = line_contexts(self.texts, self.asked.context)
 
     def run(self):
@@ -223,6 +225,9 @@ class ChoicesJob(ScoreJob):
             raise InputError(f"there is no file {shown!r}; give one, or a text with a blank ___")
         elif n!=1: raise InputError(f"`choices` {shown!r} has {n} blanks; write one, as ___")
         elif self.out: raise InputError("`out` is for a file of texts; leave it out")
+        if len(self.candidates)==1 and ',' in self.candidates[0]:
+            raise InputError(f"`candidates` has one, {self.candidates[0]!r}, which nothing is compared with; give each "
+                             "candidate by itself")
 
 # %% ../../nbs/scoring/45_request.ipynb #709df8c3
 @patch

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..data.text import hub_parts
 from ..engine.command import fits
-from ..engine.files import InputError, check_choice, one_line, read_json
+from ..engine.files import InputError, check_choice, counted, one_line, read_json
 from ..engine.rows import (TABLES, BadRows, ending_of, format_of, json_lines, looks_like, table_rows,
                                        text_lines, text_rows, whole_text)
 
@@ -121,7 +121,8 @@ def _pair(o, name, where):
 def _line_pairs(path):
     "Pairs of lines of Zorro"
     lines, rule = [(n, o) for n,o in text_lines(path) if o.strip()], 'an unacceptable line and then its partner'
-    if len(lines)%2: raise InputError(f"{path} has {len(lines):,} lines, an odd number; a .txt file has {rule}")
+    n = counted(len(lines), 'line')
+    if len(lines)%2: raise InputError(f"{path} has {n}, an odd number; a .txt file has {rule}")
     for (n,bad),(_,good) in zip(lines[::2], lines[1::2]):
         a, b = bad.lower().split(), good.lower().split()
         if 2*(Counter(a) & Counter(b)).total()<max(len(a), len(b)):
@@ -203,7 +204,7 @@ def conditions(
 
 # %% ../../nbs/scoring/40_score_files.ipynb #abf7411a
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each
-COLUMNS = dict(text=('score', 'tokens', 'scores'), # Of the results
+COLUMNS = dict(text=('text', 'score', 'tokens', 'scores'), # Of the results
                surprisal=('line', 'word', 'start', 'end', 'string', 'tokens', 'surprisal', 'unknown'))
 PARTS = dict(text=('text', 'token'), surprisal=('word', 'token', 'sentence'),
              pairs=('phenomenon', 'set')) # What a value is for; defaults first
@@ -212,17 +213,18 @@ PARTS = dict(text=('text', 'token'), surprisal=('word', 'token', 'sentence'),
 class TextFile:
     "Texts of a file that was looked through: its rows are (number of the line, text, {name: value} of other columns)"
     def __init__(self,
-        path, # UTF-8 text, one a line, or .csv, .tsv or .jsonl with a column `text`
+        path, # UTF-8 text, one a line, or .csv, .tsv or .jsonl
         taken=(), # Names that no other column may have: the results have them
+        field:str|None=None, # Column of the texts; `text` if None
     ):
-        self.path, self.n, self.columns = path, 0, {}
+        self.path, self.n, self.columns, self.field = path, 0, {}, field or 'text'
         _check_texts(path)
-        for _,_,beside in text_rows(path, taken):
+        for _,_,beside in text_rows(path, taken, self.field):
             self.n += 1
             self.columns |= dict.fromkeys(beside)
         if not self.n: raise InputError(f"{path} has no rows, only a header")
 
-    def __iter__(self): return text_rows(self.path)
+    def __iter__(self): return text_rows(self.path, field=self.field)
 
 # %% ../../nbs/scoring/40_score_files.ipynb #3a207a1f
 def _check_texts(path):
@@ -248,8 +250,8 @@ def line_contexts(
     if os.path.isfile(context): # False of a text that is too long for a name
         found = [o for _,o in text_lines(context)]
         if len(found)==texts.n: return found
-        raise InputError(f"{context} has {len(found):,} lines and {texts.path} {texts.n:,} texts; give a context for "
-                         "each, or one")
+        raise InputError(f"{context} has {counted(len(found), 'line')} and {texts.path} {counted(texts.n, 'text')}; "
+                         "give a context for each, or one")
     if context.endswith(('.txt', '.tsv', '.csv', '.json', '.jsonl')) and len(context.split())==1:
         raise InputError(f"there is no file {context}; `context` is a text, or a file with a line for each")
     return context
