@@ -86,8 +86,9 @@ def read_bert(
 )->Weights: # Of a discriminator without its head
     "A BERT as the encoder of a discriminator: its layers are ELECTRA's, its embeddings as wide as they are"
     model, info = load_pretrained(BertModel, where, output_loading_info=True, dtype=torch.float32)
-    missing = [o for o in info['missing_keys'] if not o.startswith('pooler.')]
-    if missing: raise InputError(f"{where} lacks weights of its encoder, such as {min(missing)}; was it saved completely?")
+    lacking = [o for o in info['missing_keys'] if not o.startswith('pooler.')]
+    if lacking:
+        raise InputError(f"{where} lacks weights of its encoder, such as {min(lacking)}; was it saved completely?")
     params = dict(model.named_parameters())
     pooler = [o for o in params if o.startswith('pooler.')]
     others = sorted({*info['unexpected_keys'], *pooler} - {*info['missing_keys']})
