@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 ROOT, LIB = Path(__file__).resolve().parents[1], 'electra_nbdev'
 BIN = Path(sys.executable).parent
-# With IN_TEST nbdev-export would do nothing, silently
-ENV = {k:v for k,v in os.environ.items() if k!='IN_TEST' and not k.startswith('GIT_')}
+# With IN_TEST nbdev-export would do nothing, silently; a PYTHONPATH may hold another copy of the package
+ENV = {k:v for k,v in os.environ.items() if k not in ('IN_TEST', 'PYTHONPATH') and not k.startswith('GIT_')}
 ENV.update(OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', PYTHONUNBUFFERED='1')
 
 class Failed(Exception):
