@@ -127,7 +127,7 @@ def electra_pretrain(
     shard:bool=False, # Under torchrun: processes share weights, gradients and moments, which then need less memory
     log:Annotated[str, {'nargs': '*'}]=(), # tensorboard, wandb
     body:str=None, # Another body: a folder with the config.json of a Hugging Face encoder, or hf:name
-    init:str=None, # Trained weights: a run, a Hugging Face folder, hf:name, a TensorFlow checkpoint, an .npz, or tiny
+    init:str=None, # Trained weights: a run, an ELECTRA or BERT (folder, hf:name), TensorFlow checkpoint, .npz, tiny
     objective:str=None, # An objective of your own, FILE:CLASS; the file is run (default: that of the recipe)
     carry_optimizer:bool=False, # With --init and the vocabulary of that run: take over its optimizer too
     passes:float=None, # Passes over the examples of --data, in place of --steps
