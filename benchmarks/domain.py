@@ -1,8 +1,8 @@
 """Replaced-token detection continued from a real BERT on text of a domain, and a task of that domain before and after.
 
-The BERT is that of `real_weights.py`; its encoder becomes a discriminator's, the generator is new. Text is a file of the
-domain, the task one of GLUE, by default film reviews and SST-2 with few rows. Both encoders are fine-tuned with the same
-rows, recipe and seeds. What is finished stays, so a stopped command goes on."""
+The BERT is that of `real_weights.py`; its encoder becomes a discriminator's, the generator is new. Text is a file of
+the domain, the task one of GLUE, by default SST-2 with few rows. Both encoders are fine-tuned with the same rows,
+recipe and seeds. What is finished stays, so a stopped command goes on."""
 import argparse, json
 from pathlib import Path
 from statistics import mean, stdev
