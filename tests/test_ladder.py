@@ -1,14 +1,16 @@
-"Muon of `benchmarks/ladder.py`, and the mistakes of `benchmarks/wrong_sentences.py`"
+"Muon of `ladder.py`, the mistakes of `wrong_sentences.py` and the pairs of `supplement.py`, all of `benchmarks/`"
 import re
 
 import pytest
 import torch
 
 import ladder
+import supplement
 import wrong_sentences
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
+from electra_nbdev.scoring.score_files import read_pairs
 from make import SMALL
 
 @pytest.mark.parametrize('shape', [(3, 8, 8), (2, 24, 8), (2, 8, 24)])
@@ -51,3 +53,12 @@ def test_two_words_change_places():
     def words(o): return re.findall(r'\w+', o)
     for text,at in wrong_sentences.wrong_sentences(TEXT, 'word order', 9):
         assert any(sorted(words(text))==sorted(words(o)) and text!=o and text[:at]==o[:at] for o in TEXT)
+
+def test_pairs_of_a_supplement(tmp_path):
+    "Two hundred different ones of each kind, which differ after what both share, as the command for pairs reads them"
+    found = read_pairs(supplement.write(tmp_path))
+    assert {o: sum(p['set']==o for p in found) for o in supplement.SETS}=={o: supplement.N for o in supplement.SETS}
+    assert len({(p['good'], p['bad']) for p in found})==len(found)==1000
+    for p in found:
+        question = re.match('.*\\?(?= )', p['good'])
+        if question: assert p['bad'].startswith(question[0]) and p['good']!=p['bad']
