@@ -13,9 +13,9 @@ from common import RESULTS, arguments, report, table
 
 N = 200 # Pairs of a set
 KINDS = {'bird': 'sparrow robin owl crow swan', 'fish': 'salmon trout herring cod eel',
-         'tree': 'oak pine willow birch elm', 'flower': 'rose lily daisy violet tulip', 'fruit': 'pear plum cherry peach lemon',
-         'tool': 'hammer saw chisel file axe', 'instrument': 'flute violin drum harp piano',
-         'insect': 'bee wasp ant beetle moth'}
+         'tree': 'oak pine willow birch elm', 'flower': 'rose lily daisy violet tulip',
+         'fruit': 'pear plum cherry peach lemon', 'tool': 'hammer saw chisel file axe',
+         'instrument': 'flute violin drum harp piano', 'insect': 'bee wasp ant beetle moth'}
 PEOPLE = 'teacher doctor farmer sailor painter baker soldier nurse lawyer driver'.split()
 THINGS = 'letter hat book chair basket picture kettle candle blanket lamp'.split()
 PLACES = 'garden kitchen station church market harbour forest school village library'.split()
