@@ -220,7 +220,7 @@ def test_a_paragraph_without_spaces_takes_seconds(tmp_path):
     ex = load_examples(build_examples(write(tmp_path/'t.txt', line), save_tokenizer(tok, tmp_path/'v'), tmp_path/'x'))
     assert ex.counts['tokens']>10_000 and ex.unknown()==0
     d = ElectraForPreTraining(ElectraConfig(**TINY | dict(vocab_size=len(tok))))
-    shown = score_tokens(Scorer(d, None, tok, 32), line, threshold=2)
+    shown = score_tokens(Scorer(d, None, tok, 32), line, threshold=1)
     assert ''.join(shown.words)==line and shown.ansi().count('\x1b[0m')==10_000
     assert shown._repr_html_().count('<span')==10_000 and time.process_time()-start<15
 
