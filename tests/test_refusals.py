@@ -25,7 +25,7 @@ from electra_nbdev.finetuning.tagging import TagTask, tag_task
 from electra_nbdev.finetuning.request import predict_file, run_trials
 from electra_nbdev.finetuning.tasks import TextTask, text_task
 from electra_nbdev.finetuning.trials import Trials, plot_results, results_table
-from electra_nbdev.networks.build import load_networks
+from electra_nbdev.networks.build import load_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.pretraining.monitor import plot_history, read_history
 from electra_nbdev.pretraining.request import run_pretraining
@@ -235,6 +235,7 @@ SOON = rows("""
 --model tuned 'a good day' => such as --text;
 --model tuned --src 'a good day' => A sentence is given with --text.
 --model tuned --src rows.jsonl --task chunk => no column `words`
+--model tuned --text rows.csv => rows.csv is a file; give it as --src
 [electra_predict --model tuned --src rows.csv]
 => no column `mood`
 --out p.xml => allowed: .jsonl, .tsv, .csv
@@ -276,6 +277,7 @@ tales.txt => 'tales.txt' stands without a flag; put one before it, such as --sho
 --model tuned --show rows => electra_predict applies it
 --text tales.txt --model precious/../rum => Did you mean `precious/../run`?
 --text tales.txt --model precious => holds no model
+--text rows.csv --out o.csv => the rows are JSON lines; give a name that ends in .jsonl
 --text tales.txt --by some => allowed: towers, energies, pll, word-l2r, log-likelihood, p-replaced
 --text tales.txt --model run --by energy => allowed: pll, word-l2r
 --text tales.txt --out precious => a folder
@@ -396,6 +398,7 @@ def tuner(tmp_path_factory):
 TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pet\ndog, \n',
           'one.csv': 'question,about\nred,pet\ndog,pet\n', 'open.csv': 'question,about\n"red,pet\ndog,animal\n',
           'twice.csv': 'question,about,question\nred,pet,dog\n', 'semi.csv': 'question;about\na;pet\n',
+          'tabs.csv': 'question\tabout\na\tpet\n',
           'taken.csv': 'text,prediction\nred,a\n', 'half.csv': 'text\nred\n"dog', 'blank.csv': 'text\nred\n \n',
           'answer.csv': 'question,context,answer\nwho ?,red,dog\n', 'torn.json': '{"data": [',
           'gap.csv': 'question,context\nwho ?,red\n ,dog\nwhere ?,\n', 'tags.txt': 'the DT\ndog\n', 'new.txt': 'red\n'}
@@ -449,6 +452,8 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --csv open.csv --text question --label about => open.csv line 3: unexpected end of data; is a quot
 --csv twice.csv --text question --label about => twice.csv has several columns `question`
 --csv semi.csv --text question --label about => one column & separate columns with commas
+--csv tabs.csv --text question --label about => one column & with tabs in a .tsv
+--csv train.csv --text question --label about --out train.csv => --out is train.csv, a file; give a folder
 [electra_predict --device cpu]
 --model model --src new.txt => no fine-tuned model
 --model kinds --src taken.csv => taken.csv has a column `prediction`, which
@@ -744,7 +749,13 @@ WRONG = [
     ('`rows` is of type DataFrame; give lines from `read_history`', lambda o: plot_history(o.frame)),
     ("`hp` is of type dict; give preset('tiny'", lambda o: load_networks(shipped('tiny'), {})),
     ('does not fit the recipe', lambda o: load_networks(shipped('tiny'), 'tiny')),
-    ('`out` is of type PretrainHParams', lambda o: run_pretraining(None, preset('tiny')))]
+    ('`out` is of type PretrainHParams', lambda o: run_pretraining(None, preset('tiny'))),
+    ("is a table; give the column of the texts", lambda o: pseudo_log_likelihood(o.pll, o.frame)),
+    ('corpus is a text of 25 characters; write it', lambda o: train_vocab('The cat sat.\nThe dog ran.', o.d/'v')),
+    ('`pack` is of type str; give True or False', lambda o: build_examples(o.text, 'tiny', o.d/'e', pack='no')),
+    ('`seed` is of type str', lambda o: build_examples(o.text, 'tiny', o.d/'e', seed='a')),
+    ('`regression` is of type str', lambda o: text_task('x', [dict(text='a', label='b')], regression='no')),
+    ('a file; give a folder', lambda o: save_networks(None, preset('tiny'), o.text))]
 
 @pytest.mark.parametrize('needle,call', WRONG, ids=[f'{i} {o[:40]}' for i,(o,_) in enumerate(WRONG)])
 def test_an_argument_of_the_wrong_kind_is_refused(tiny, needle, call):

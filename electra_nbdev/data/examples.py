@@ -303,6 +303,9 @@ class DataRequest:
 @patch
 def check(self:DataRequest):
     "Refuse numbers that make no sense, and tasks without their package"
+    for o in ('pack', 'skip_bad_rows', 'blank_lines_separate_docs'):
+        check_type(o, getattr(self, o), bool, 'give True or False')
+    check_type('seed', self.seed, int, 'give a whole number')
     for name,low in dict(num_proc=1, tasks=1, max_length=5).items():
         if (n := getattr(self, name)) is not None: check_number(name, n, low, whole=True)
     if not (fits(self.held_out, (float,)) and 0<=self.held_out<1):
@@ -697,6 +700,7 @@ def check(self:Examples,
     hp, # `PretrainHParams` that is about to use the examples
 ):
     "Refuse a recipe that asks for another vocabulary or another length"
+    if isinstance(hp, str): raise InputError(f"hp is {hp!r}; give a recipe, such as preset({hp!r})")
     self.made.check(vars(hp))
 
 # %% ../../nbs/data/13_examples.ipynb #493ebfcc

@@ -60,6 +60,8 @@ def text_files(
     check_type('corpus', corpus, (str, os.PathLike), 'give a file, a folder, a glob or hf:name, or a list of them; '
                'text in memory is written to a file first')
     if str(corpus).startswith('hf:'): return [corpus]
+    if '\n' in str(corpus) or len(str(corpus))>4000:
+        raise InputError(f"corpus is a text of {len(str(corpus)):,} characters; write it to a file, and give its name")
     path = Path(corpus).expanduser()
     if path.is_file(): return [path]
     if path.is_dir(): paths = _folder_files(path)

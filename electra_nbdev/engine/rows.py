@@ -180,8 +180,8 @@ def _parsed(reader, bad):
 
 def _header(where, names, delimiter):
     "Names of columns, each only once"
-    if len(names)==1 and ';' in names[0] and delimiter==',':
-        raise InputError(f"{where} has one column, `{names[0]}`; separate columns with commas (and write decimals with "
+    if len(names)==1 and delimiter==',' and (';' in names[0] or '\t' in names[0]):
+        raise InputError(f"{where} has one column, {names[0]!r}; separate columns with commas (and write decimals with "
                          "points), or with tabs in a .tsv")
     twice = [o for o in dict.fromkeys(names) if o and names.count(o)>1]
     if twice: raise InputError(f"{where} has several columns `{twice[0]}`; rename them")

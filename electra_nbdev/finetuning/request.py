@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from os import PathLike
+from os.path import isfile
 from pathlib import Path
 
 from fastcore.basics import listify, patch
@@ -67,6 +68,7 @@ def settle(self:FinetuneRequest): # `FinetuneJob`
 @patch
 def _check_arguments(self:FinetuneRequest):
     "Refuse arguments that contradict each other"
+    if isfile(self.out): raise InputError(f"`out` is {self.out}, a file; give a folder", argument='out', came=self.out)
     if self.eval_only and self.compile:
         raise InputError("`compile` is about training, which `eval_only` leaves out; give one of them")
     if self.eval_only and self.predict_test:
@@ -279,6 +281,8 @@ def settle(self:PredictRequest): # `PredictJob`
         check_choice(f'the ending of `out` {self.out}', Path(self.out).suffix, known)
     if (self.src is None)==(self.text is None):
         raise InputError("give `src`, a file to predict, or `text`, a sentence" + ", and not both"*bool(self.src))
+    if self.text is not None and isfile(self.text):
+        raise InputError(f"`text` takes a sentence, and {self.text} is a file; give it as `src`")
     several = [*QUESTIONS] if kind=='QATask' else [o for o in settings.get('columns') or () if o]
     if self.text is not None and len(several)>1:
         raise InputError(f"`text` is one text, and this task reads two, {' and '.join(several)}; give a table as `src`")

@@ -13,6 +13,7 @@ __all__ = ['TABLE_ENDINGS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SH
 import csv, json, math, re
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import NamedTuple
 
 from ..data.text import is_held_out
@@ -339,6 +340,7 @@ def labelled_texts(
 )->tuple[tuple|None,dict]: # Classes or labels, None for numbers; {split: `TextExample`s}
     "Rows of a task as examples"
     _check_name(name)
+    check_type('regression', regression, (bool, NoneType), 'give True, False or None')
     of_text, of_label = [o for o in (text, pair) if o], [label] if isinstance(label, str) else [*label]
     _check_distinct(of_text, of_label)
     def read(k, v):

@@ -83,8 +83,8 @@ def undertrained(
     learnt, fell = 1-last/blind, (before-last)/blind
     if learnt>=HALF or learnt>=LITTLE and fell<FALLING: return ''
     how = 'was still falling' if fell>=FALLING else 'has hardly fallen'
-    return (f"UNDERTRAINED: the training loss {how}; it is {last:.3g} at the end, and {blind:.3g} for an answer that "
-            "knows only how frequent labels are. More epochs may help, or a higher learning rate")
+    return (f"UNDERTRAINED: the training loss {how}; it is {last:.3g} at the end, and {blind:.3g} for an answer "
+            "without a look at the text. More epochs may help, or a higher learning rate")
 
 # %% ../../nbs/finetuning/34_trials.ipynb #56060f3e
 MOST_CLASSES = 20 # Of a task whose confusion matrix is kept

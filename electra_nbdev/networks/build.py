@@ -228,6 +228,7 @@ def save_networks(
 ):
     "Write the networks as Hugging Face folders, each complete or absent, with the `read_length` of their recipe"
     hp = as_recipe(hp)
+    if Path(folder).is_file(): raise InputError(f"`folder` is {folder}, a file; give a folder")
     if tokenizer is not None: _check_tokenizer(tokenizer, hp)
     folders = network_folders(model)
     if model.kept!='generator' and has_idle_generator(model, hp):

@@ -418,7 +418,8 @@ def _run(learn, out, facts):
     complete = learn.n_updates==learn.evaluated==hp.num_train_steps
     if complete and hp.length_schedule: learn.length_schedule.after_train() # which 0.3 did after its last checkpoint
     if not complete: _say_losses(learn)
-    with learn.stop_on_signal: learn.fit_steps()
+    if not complete:
+        with learn.stop_on_signal: learn.fit_steps()
     if learn.stopped: return learn
     model = _to_save(learn)
     if rank(): return learn

@@ -72,11 +72,18 @@ def pseudo_log_likelihood(
     given:list|None=None, # How many characters at the beginning of each are not scored
 )->list: # A dict for each text: `text`, `score` (nats, None without tokens), `tokens`, `scores`
     "Log-probability of each token, given all others, and their sum (Electric paper, section 3.2)"
-    texts, rows = [texts] if isinstance(texts, str) else list(texts), []
+    texts, rows = _strings(texts), []
     for text,(enc,at,scores) in zip(texts, token_scores(model, texts, bs, given)):
         tokens, score = enc.tokens, sum(scores) if scores else None # read once: each access copies the whole list
         rows.append(dict(text=text, score=score, tokens=[tokens[t] for t in at], scores=scores))
     return rows
+
+def _strings(texts):
+    "A list of texts; one may stand alone"
+    if isinstance(texts, str): return [texts]
+    if hasattr(texts, 'columns'):
+        raise InputError("`texts` is a table; give the column of the texts, such as df['text']")
+    return list(texts)
 
 # %% ../../nbs/scoring/42_likelihood.ipynb #279a1dd6
 def tower_scores(
@@ -307,7 +314,7 @@ def surprisal(
     check_choice('per', per, PARTS['surprisal'])
     model = model if isinstance(model, Likelihood) else load_likelihood(model)
     if model.by=='p-replaced': raise InputError("a discriminator gives no surprisal; give a model with likelihoods")
-    texts = [texts] if isinstance(texts, str) else list(texts)
+    texts = _strings(texts)
     before = _before(contexts, texts)
     given, before = [*map(len, before)], [_joined(*o) for o in zip(before, texts)]
     found, rows = token_scores(model, [(a+b).rstrip() for a,b in zip(before, texts)], bs, given), []

@@ -149,6 +149,8 @@ class TextJob(ScoreJob):
         "Look through the file"
         self.per = self.asked.per or 'text'
         check_choice('per', self.per, PARTS['text'])
+        if Path(self.out or '').suffix in ('.csv', '.tsv', '.xlsx'):
+            raise InputError(f"`out` is {self.out}, and the rows are JSON lines; give a name that ends in .jsonl")
         self.texts = TextFile(self.source, COLUMNS['text'], self.asked.field)
 
     def run(self):
