@@ -377,3 +377,13 @@ def test_a_fine_tuned_model_is_found_below_its_results(tmp_path):
     model.mkdir(parents=True)
     for o in ('tasks.json', 'config.json'): (model/o).write_text('{}')
     assert [ModelFolder(tmp_path).where(o) for o in ('encoder', 'generator', 'discriminator')]==[model, None, None]
+
+@pytest.mark.parametrize('change,why', [(dict(position_embedding_type='relative_key'), 'of the kind relative_key'),
+                                        (dict(is_decoder=True), 'is a decoder')])
+def test_a_bert_that_computes_otherwise_is_refused(change, why, tmp_path):
+    "transformers opens relative positions as absolute ones, without a word"
+    sizes = dict(vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    BertModel(BertConfig(**sizes)).save_pretrained(tmp_path)
+    path = tmp_path/'config.json'
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=why): open_pretrained(tmp_path)

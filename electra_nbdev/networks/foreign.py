@@ -86,6 +86,10 @@ def read_bert(
 )->Weights: # Of a discriminator without its head
     "A BERT as the encoder of a discriminator: its layers are ELECTRA's, its embeddings as wide as they are"
     model, info = load_pretrained(BertModel, where, output_loading_info=True, dtype=torch.float32)
+    positions = getattr(model.config, 'position_embedding_type', None) or 'absolute'
+    if positions!='absolute' or model.config.is_decoder:
+        what = 'is a decoder' if model.config.is_decoder else f'has positions of the kind {positions}'
+        raise InputError(f"{where} {what}, which an ELECTRA cannot be; give an encoder with absolute positions")
     lacking = [o for o in info['missing_keys'] if not o.startswith('pooler.')]
     if lacking:
         raise InputError(f"{where} lacks weights of its encoder, such as {min(lacking)}; was it saved completely?")
