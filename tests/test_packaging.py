@@ -139,7 +139,7 @@ def test_nothing_that_windows_lacks():
 
 NOTEBOOKS = sorted((ROOT/'nbs').rglob('*.ipynb'))
 QUICK = ['method/09_metrics', 'data/11_text', 'networks/15_hparams', 'finetuning/30_recipe',
-         'scoring/40_score_files', 'tutorials/57_any_loop_any_objective'] # One of each folder that readers come to
+         'scoring/41_score_files', 'tutorials/57_any_loop_any_objective'] # One of each folder that readers come to
 
 RUN = '''
 import json, sys
