@@ -1,115 +1,150 @@
 """The ladder: what one change of the recipe does for replaced-token detection and for a masked language model.
 
 Each run has the same number of floating-point operations; its encoder is then fine-tuned on five tasks. Begins with the
-recipes that were best in `objectives.py`, and a change may bring learning rates of its own, of which the one is taken
-whose chunking score is best after half as many operations with another seed. Finished runs stay, so a stopped command
-goes on. `--rows` picks what runs; results of all rows are in one file."""
-import argparse, json, time
-from functools import partial
+recipes that were best in `objectives.py`. A change may bring learning rates of its own, of which the one is taken whose
+chunking score is best after half as many operations with another seed; it may train in stages, each with a warm-up and
+a decay of its own, which share what networks they have in common. A batch that grows is counted at its mean size.
+Finished runs stay, so a stopped command goes on. `--rows` picks what runs; results of all rows are in one file, those
+that failed too: `python benchmarks/ladder.py --table` prints it."""
+import argparse, json, math, time
 from pathlib import Path
+from statistics import mean, stdev
 
-import torch
-
-import objectives
-from common import cpu, write_result
-from objectives import CHOOSING, CHOOSING_SHARE, FREE, LARGE, LENGTHS, OFFICIAL, SMALL, TASKS, slug
-
-from electra_nbdev.method.optimizer import ElectraAdam, ElectraOptimizer, param_groups
+from changes import AverageWeights, CorrectiveLM, FallingWeight, FixedGenerator, GeneratorAlone, GrowingBatch, muon
+from common import cpu, table, write_result
+from objectives import (CHOOSING, CHOOSING_SHARE, LARGE, LENGTHS, MEASURES, OFFICIAL, SMALL, TASKS, clock, finetune,
+                        learner, operations, sized, slug)
 
 BASES = {'RTD': LARGE | dict(learning_rate=2e-3),
          'MLM': SMALL | OFFICIAL | dict(learning_rate=2e-3, electra_objective=False, mask_prob=.4)}
-CHANGES = {
+_MODERN = dict(model_type='modernbert', hidden_size=96, num_hidden_layers=2, num_attention_heads=4,
+               intermediate_size=256, global_attn_every_n_layers=1)
+_DEBERTA = dict(model_type='deberta-v2', hidden_size=96, num_hidden_layers=2, num_attention_heads=4,
+                intermediate_size=384, relative_attention=True, position_buckets=32, pos_att_type=['p2c', 'c2p'])
+CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner has beside them
     'base': {},
-    'Muon': dict(muon=True),
-    'ModernBERT body': dict(body=dict(model_type='modernbert', hidden_size=96, num_hidden_layers=2,
-        num_attention_heads=4, intermediate_size=256, global_attn_every_n_layers=1)),
-    'DeBERTa body': dict(body=dict(model_type='deberta-v2', hidden_size=96, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=384, relative_attention=True, position_buckets=32, pos_att_type=['p2c', 'c2p'])),
+    'Muon': dict(learner=lambda hp: muon(bias_correction=hp.bias_correction)),
+    'ModernBERT body': dict(body=_MODERN),
+    'DeBERTa body': dict(body=_DEBERTA),
     'GDES': dict(gdes=True),
+    'corrective': dict(learner=lambda hp: dict(objective=CorrectiveLM)),
     'masking 15 %': dict(mask_prob=.15),
-    'masking 40 %': dict(mask_prob=.4)}
+    'masking 40 %': dict(mask_prob=.4),
+    'weight falls': dict(learner=lambda hp: dict(cbs=[FallingWeight()])),
+    'batch grows': dict(learner=lambda hp: dict(cbs=[GrowingBatch()])),
+    'average': dict(learner=lambda hp: dict(cbs=[AverageWeights()])),
+    'MLM first, 25 %': dict(stages=[(.25, BASES['MLM']), (.75, {})]),
+    'MLM first, 40 %': dict(stages=[(.4, BASES['MLM']), (.6, {})]),
+    'MLM first, 70 %': dict(stages=[(.7, BASES['MLM']), (.3, {})]),
+    'fixed generator': dict(untied_generator_embeddings=True, stages=[
+        (.25, dict(learner=lambda hp: dict(objective=GeneratorAlone))),
+        (.75, dict(learner=lambda hp: dict(objective=FixedGenerator)))])}
+ROWS = [*(f'RTD {o}' for o in CHANGES), *(f'MLM {o}' for o in
+        ('base', 'Muon', 'ModernBERT body', 'DeBERTa body', 'masking 15 %', 'batch grows', 'average'))]
 RATES = {'Muon': (1e-3, 2e-3, 4e-3, 8e-3)} # Rates to choose from, of what changes the size of an update
 
-def orthogonal(grads, steps=5):
-    "Matrices (n, rows, columns) with their singular values near 1: Newton-Schulz as in Muon (Jordan et al. 2024)"
-    tall = grads.shape[1]>grads.shape[2]
-    x = grads.mT if tall else grads
-    x = x/x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    for _ in range(steps):
-        a = x@x.mT
-        x = 3.4445*x + torch.baddbmm(a, a, a, beta=-4.775, alpha=2.0315)@x
-    return x.mT if tall else x
+def lengths_of(start, share):
+    "The part of the schedule of lengths that a stage has, from `start` and `share` of the run"
+    found, at = [], 0.
+    for length,part in LENGTHS['length_schedule']:
+        inside = min(at+part, start+share)-max(at, start)
+        if inside>1e-6: found.append([length, round(inside/share, 9)])
+        at += part
+    return LENGTHS | dict(length_schedule=found)
 
-class MuonAdam(ElectraAdam):
-    "Muon for the matrices of the layers, Adam for everything else; updates have the size of Adam's"
-    momentum = .95
+def stages_of(base, change, rate):
+    "What a row trains one after another: share of the run, hyper-parameters, what its learner has beside them"
+    values = CHANGES[change] | (dict(learning_rate=rate) if rate else {})
+    start = 0.
+    for share,own in values.get('stages', [(1., {})]):
+        given = BASES[base] | values | own
+        hparams = {k: v for k,v in given.items() if k not in ('stages', 'learner')}
+        yield share, lengths_of(start, share) | hparams, given.get('learner', lambda hp: {})
+        start += share
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        shapes = {}
-        for group in self.param_groups:
-            for n,p in zip(group['param_names'], group['params']):
-                if p.grad is None or p.ndim!=2 or not 0<group['depth']<self.top: continue
-                shapes.setdefault((tuple(p.shape), group['lr'], group['weight_decay']), []).append(p)
-        for (shape, lr, wd), params in shapes.items():
-            momenta = [self.buffers.setdefault(p, torch.zeros_like(p)) for p in params]
-            grads = [p.grad for p in params]
-            torch._foreach_lerp_(momenta, grads, 1-self.momentum)
-            torch._foreach_lerp_(grads, momenta, self.momentum) # Nesterov's look ahead
-            updates = orthogonal(torch.stack(grads)).unbind()
-            torch._foreach_mul_(params, 1-lr*wd)
-            torch._foreach_add_(params, updates, alpha=-lr*.2*max(shape)**.5)
-            for p in params: p.grad = None # Adam leaves them alone
-        return super().step(closure)
+def take(model, before):
+    "The networks of the stage before, where this one has the same"
+    if before is None: return
+    kept = before.state_dict()
+    if not before.discriminator: # the encoder of a masked language model becomes the discriminator's
+        kept = {k.replace('generator.', 'discriminator.', 1): v for k,v in kept.items()}
+    own = model.state_dict()
+    model.load_state_dict({k: v for k,v in kept.items() if k in own and own[k].shape==v.shape}, strict=False)
 
-def muon_optimizer(params, lr, wd=.01, bias_correction=False):
-    "An `opt_func` like `electra_optimizer`"
-    opt = ElectraOptimizer(params, lr, wd, bias_correction)
-    opt.opt.__class__, opt.opt.buffers = MuonAdam, {}
-    opt.opt.top = max(g['depth'] for g in opt.opt.param_groups) # the depth of heads
-    return opt
-
-def setting(base, change, rate=None):
-    "Hyper-parameters of a row, and what its learner has beside them"
-    values = BASES[base] | CHANGES[change] | (dict(learning_rate=rate) if rate else {})
-    given, muon = {k: v for k,v in values.items() if k!='muon'}, values.get('muon')
-    adam = dict(bias_correction=given.get('bias_correction', True))
-    return given, dict(opt_func=partial(muon_optimizer, **adam), splitter=param_groups) if muon else {}
+def pretrain(base, change, rate, seed, args, folder, share=1.):
+    "Train, and leave the networks; steps, operations and seconds"
+    from electra_nbdev.data.examples import load_examples
+    from electra_nbdev.networks.build import save_networks
+    from electra_nbdev.networks.recipe import preset
+    from electra_nbdev.pretrain import match_examples
+    facts, before, data = dict(steps=0, flops=0., seconds=0.), None, load_examples(args.data)
+    for part,given,extra in stages_of(base, change, rate):
+        hp = match_examples(preset(args.preset, seed=seed, **given | json.loads(args.hparams)), data)
+        per_step = operations(hp, args.data, args.device, **extra(hp))
+        hp = sized(hp, 8*max(1, round(share*part*args.flops/per_step/8)))
+        learn, watch = learner(hp, args.data, args.device, **extra(hp)), clock()
+        take(learn.model, before)
+        with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
+        before = learn.model
+        facts = dict(steps=facts['steps']+learn.n_updates, flops=facts['flops']+per_step*learn.n_updates,
+                     seconds=round(facts['seconds']+watch.seconds, 1))
+    save_networks(learn.model, hp, folder/'1.0', learn.tokenizer)
+    return facts | dict(held_out={o: round(learn.held_out[o], 4) for o in MEASURES if o in learn.held_out})
 
 def run(base, change, rate, seed, args, share=1.):
     "Train, and fine-tune on tasks; facts of the run"
-    given, extra = setting(base, change, rate)
-    name, folder = f'{base} {change}', args.work/f'{slug(base)}-{slug(change)}-{rate or "own"}-{seed}'
+    folder = args.work/f'{slug(base)}-{slug(change)}-{rate or "own"}-{seed}'
     facts = folder/'parts.json'
-    objectives.SCREENED[name] = given
-    objectives.learner = partial(plain_learner, **extra)
-    objectives.PARTS = 1.,
     if not facts.is_file():
         facts.parent.mkdir(parents=True, exist_ok=True)
-        facts.write_text(json.dumps(objectives.pretrain(name, args, seed, folder, None, share)))
+        facts.write_text(json.dumps([pretrain(base, change, rate, seed, args, folder, share)]))
     tasks = list(TASKS) if share==1. else ['chunk']
-    scores = objectives.finetune(folder/'1.0', tasks, args, seed, folder/'tasks', max_train_rows=args.task_rows)
+    scores = finetune(folder/'1.0', tasks, args, seed, folder/'tasks', max_train_rows=args.task_rows)
     return dict(base=base, change=change, rate=rate, seed=seed, share=share, scores=scores,
-                mean=sum(scores.values())/len(scores), **json.loads(facts.read_text())[0])
+                mean=mean(scores.values()), **json.loads(facts.read_text())[0])
 
-plain_learner = objectives.learner
+def report(found):
+    "A line for each row: mean of the tasks, its difference to the base with an interval, and each measure"
+    whole = [r for r in found['runs'] if r['share']==1.]
+    lines = []
+    for row in ROWS:
+        base, _, change = row.partition(' ')
+        def of(name): return {r['seed']: r for r in whole if (r['base'], r['change'])==(base, name)}
+        own, plain = of(change), of('base')
+        if not own: continue
+        paired = [own[s]['mean']-plain[s]['mean'] for s in own if s in plain]
+        lines.append((row, len(own), spread([r['mean'] for r in own.values()]), spread(paired),
+                      *(spread([r['scores'][t] for r in own.values()]) for t in TASKS),
+                      *(spread([r['held_out'][m] for r in own.values() if m in r['held_out']], 3) for m in MEASURES)))
+    table(('row', 'seeds', 'mean', 'minus base', *TASKS, *MEASURES), lines)
+
+def spread(values, digits=1):
+    "Mean, and half of its 95 % interval by Student's distribution"
+    from scipy.stats import t
+    if not values: return ''
+    if len(values)==1: return f'{values[0]:.{digits}f}'
+    half = t.ppf(.975, len(values)-1)*stdev(values)/math.sqrt(len(values))
+    return f'{mean(values):.{digits}f} ± {half:.{digits}f}'
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument('--tasks', type=Path, required=True, help='folder with a folder for each task')
-    p.add_argument('--data', type=Path, required=True, help='folder of examples')
-    p.add_argument('--text', required=True, help='what the examples were made of, for the record')
+    p.add_argument('--table', action='store_true', help='print the results there are, and train nothing')
+    p.add_argument('--tasks', type=Path, help='folder with a folder for each task')
+    p.add_argument('--data', type=Path, help='folder of examples')
+    p.add_argument('--text', help='what the examples were made of, for the record')
     p.add_argument('--preset', default='tiny', help='recipe of all rows (tiny)')
     p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all rows have')
     p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each row for each (0 1 2)')
-    p.add_argument('--rows', nargs='+', default=[f'{b} {c}' for c in CHANGES for b in BASES], metavar='ROW',
+    p.add_argument('--rows', nargs='+', default=ROWS, choices=ROWS, metavar='ROW',
                    help='such as "RTD Muon", in this order (all)')
     p.add_argument('--task-rows', type=int, default=4000, help='rows of a task at most (4000)')
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
     p.add_argument('--work', type=Path, default=Path('runs/ladder'), help='folder for networks and trials')
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'ladder.json', help='results')
     args = p.parse_args()
+    if args.table: return report(json.loads(args.out.read_text()))
+    if not (args.tasks and args.data and args.text): p.error('--tasks, --data and --text are needed')
     setting = f'{args.preset} {args.hparams}, {args.text}, {args.flops:.3g} operations, {args.task_rows} rows'
     found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, cpu=cpu(), runs=[])
     if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
@@ -131,5 +166,6 @@ def main():
             rates = RATES.get(change, ())
             tried = {r: once(base, change, r, CHOOSING, CHOOSING_SHARE)['scores']['chunk'] for r in rates}
             once(base, change, max(tried, key=tried.get) if tried else None, seed)
+    report(found)
 
 if __name__=='__main__': main()

@@ -52,12 +52,12 @@ def learner(hp, data, device, **kwargs):
     learn.remove_cb(learn.training_monitor)
     return learn
 
-def operations(hp, data, device):
-    "Floating-point operations of a training step, averaged over the schedule of lengths"
+def operations(hp, data, device, **kwargs):
+    "Floating-point operations of a training step, averaged over the schedule of lengths; `kwargs` are the learner's"
     from torch.nn.attention import SDPBackend, sdpa_kernel
     total = 0.
     for length,share in hp.length_schedule or ((hp.max_seq_length, 1.),):
-        learn, count = learner(replace(hp, length_schedule=((length, 1.),)), data, device), counted()
+        learn, count = learner(replace(hp, length_schedule=((length, 1.),)), data, device, **kwargs), counted()
         with learn.no_bar(), learn.no_logging(), sdpa_kernel(SDPBackend.MATH): learn.fit_steps(1, cbs=count)
         total += share*count.operations
     return total

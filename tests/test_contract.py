@@ -109,6 +109,11 @@ def of_recipe(examples, dls=None, cbs=(), **kw):
 KINDS = dict(stock=stock, ordinary=ordinary, recipe=of_recipe)
 OURS = dict(ordinary=ordinary, recipe=of_recipe)
 
+@pytest.mark.parametrize('kind', OURS)
+def test_one_callback_needs_no_list(examples, kind):
+    learn = OURS[kind](examples, cbs=(norms := Norms()))
+    assert norms in list(learn.cbs)
+
 @pytest.fixture(params=KINDS)
 def make(request, examples):
     def made(**kw): return quiet(KINDS[request.param](examples, **kw))

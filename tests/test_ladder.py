@@ -1,21 +1,26 @@
-"Muon of `ladder.py`, the mistakes of `wrong_sentences.py` and the pairs of `supplement.py`, all of `benchmarks/`"
+"What `ladder.py` changes, the mistakes of `wrong_sentences.py` and the pairs of `supplement.py`, all of `benchmarks/`"
 import re
+from dataclasses import replace
 
 import pytest
 import torch
+from fastai.callback.core import Callback
 
+import changes
 import ladder
 import supplement
 import wrong_sentences
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
+from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
 from electra_nbdev.scoring.score_files import read_pairs
-from make import SMALL
+from learners import moved, quiet, weights
+from make import SMALL, made
 
 @pytest.mark.parametrize('shape', [(3, 8, 8), (2, 24, 8), (2, 8, 24)])
 def test_directions_have_equal_size(shape):
-    found = torch.linalg.svdvals(ladder.orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0))))
+    found = torch.linalg.svdvals(changes.orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0))))
     assert ((found>.6) & (found<1.3)).all()
 
 def test_muon_moves_the_matrices_of_layers_and_adam_the_rest():
@@ -27,7 +32,7 @@ def test_muon_moves_the_matrices_of_layers_and_adam_the_rest():
         opt = opt_func(param_groups(model), 1e-2, 0.)
         opt.step()
         return {k: p.detach()-before[k] for k,p in model.named_parameters()}
-    muon, adam = updated(ladder.muon_optimizer), updated(electra_optimizer)
+    muon, adam = updated(changes.muon_optimizer), updated(electra_optimizer)
     layers = {k for k,p in muon.items() if '.layer.' in k and p.ndim==2}
     assert layers and all(torch.equal(muon[k], adam[k])==(k not in layers) for k in muon)
     for k in layers: # about the rate times 0.2 for each number, as Adam's updates are
@@ -62,3 +67,50 @@ def test_pairs_of_a_supplement(tmp_path):
     for p in found:
         question = re.match('.*\\?(?= )', p['good'])
         if question: assert p['bad'].startswith(question[0]) and p['good']!=p['bad']
+
+def trained(made, steps=8, cbs=(), objective=None, **recipe):
+    "A learner of the ladder on invented examples, trained; weights before, rows of each batch, weights after each"
+    folder, hp = made
+    hp = replace(hp, num_train_steps=steps, num_warmup_steps=1, save_checkpoints_steps=2, unigram_noise=0., **recipe)
+    class Watch(Callback):
+        order = 90
+        def before_fit(self): self.rows, self.after = [], []
+        def before_batch(self):
+            if self.training: self.rows.append(len(self.learn.xb[0]))
+        def after_batch(self):
+            if self.training: self.after.append(weights(self.learn))
+    dls = pretrain_dls(*open_examples(folder/'examples', hp), hp, 'cpu')
+    learn = electra_learner(dls, hp, cbs=[*cbs, watch := Watch()], objective=objective)
+    before = weights(learn)
+    quiet(learn).fit_steps()
+    return learn, before, watch
+
+def test_a_generator_learns_alone_and_stays_afterwards(made):
+    def which(objective):
+        learn, before, _ = trained(made, objective=objective, untied_generator_embeddings=True)
+        return {k.split('.')[0] for k in moved(learn, before)}
+    assert which(changes.GeneratorAlone)=={'generator'}
+    assert which(changes.FixedGenerator)=={'discriminator'}
+
+def test_a_batch_grows_and_has_its_mean_size(made):
+    _, _, watch = trained(made, cbs=[changes.GrowingBatch()])
+    assert watch.rows==[4]*4+[12]*4
+
+def test_the_last_weights_are_averaged(made):
+    learn, _, watch = trained(made, 10, cbs=[changes.AverageWeights(.3)])
+    for k,p in learn.model.named_parameters():
+        torch.testing.assert_close(p.detach(), sum(o[k] for o in watch.after[-3:])/3)
+
+def test_stages_share_the_schedule_of_lengths():
+    stages = list(ladder.stages_of('RTD', 'MLM first, 40 %', None))
+    parts = [[n, share*part] for share,hp,_ in stages for n,part in hp['length_schedule']]
+    assert [n for n,_ in parts]==[n for n,_ in ladder.LENGTHS['length_schedule']]
+    assert [p for _,p in parts]==pytest.approx([p for _,p in ladder.LENGTHS['length_schedule']])
+    assert [hp.get('electra_objective', True) for _,hp,_ in stages]==[False, True]
+
+def test_the_encoder_of_a_masked_language_model_becomes_the_discriminators():
+    before = build_networks(preset('tiny', **SMALL, electra_objective=False, seed=1))
+    model = build_networks(preset('tiny', **SMALL))
+    ladder.take(model, before)
+    for k,p in before.generator.electra.named_parameters():
+        assert torch.equal(model.discriminator.electra.get_parameter(k), p), k

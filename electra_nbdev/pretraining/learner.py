@@ -281,12 +281,12 @@ def electra_learner(
     out=None, # Folder for `history.jsonl`; nothing is written if None
     special_ids=None, # `SpecialTokenIds`; those of the examples if None
     counts=None, # Token counts for the unigram baseline; those of the training examples if None
-    cbs=(), # Further callbacks; masking and step among them take the place of the recipe's
+    cbs=None, # Further callbacks, or one; masking and step among them take the place of the recipe's
     objective=None, # Class of another objective for new networks, see `Objective`
     **kwargs, # For `Learner`: `opt_func`, `loss_func`, `lr`, `metrics`, `splitter` ... win over the recipe
 )->ElectraLearner:
     "Networks, objective, optimizer, schedule, metrics and history of a recipe in one fastai learner"
-    hp, tok = _asked(dls, recipe, out, kwargs), None
+    hp, tok, cbs = _asked(dls, recipe, out, kwargs), None, L(cbs)
     ours, examples = isinstance(dls.train, PretrainDL), dls.train.dataset
     if ours:
         hp = suited(_with_batches_of(dls, hp), examples)
