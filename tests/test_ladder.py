@@ -9,6 +9,7 @@ from fastai.callback.core import Callback
 import changes
 import ladder
 import supplement
+import time_to_quality
 import wrong_sentences
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.networks.build import build_networks
@@ -114,3 +115,13 @@ def test_the_encoder_of_a_masked_language_model_becomes_the_discriminators():
     ladder.take(model, before)
     for k,p in before.generator.electra.named_parameters():
         assert torch.equal(model.discriminator.electra.get_parameter(k), p), k
+
+def test_the_least_run_that_reaches_the_plain_loop(capsys):
+    def row(side, flops, seconds, chunk, bits):
+        return dict(side=side, part=1., seed=0, steps=1, flops=flops, seconds=seconds, chunk=chunk, bits=bits)
+    rows = [row('run_mlm', 1e14, 90, 70., 2.), row('ELECTRA', 4e12, 12, 69., 2.5), row('ELECTRA', 8e12, 20, 71., 2.4),
+            row('ELECTRA', 2e13, 40, 80., 2.3), row('MLM', 2e13, 40, 69., 1.9)]
+    time_to_quality.report(dict(prepared=dict(ours=5, run_mlm=10), runs=rows))
+    assert [o.split('loop: ')[1] for o in capsys.readouterr().out.splitlines() if 'loop: ' in o]==[
+        '0.250 of its minutes, 0.080 of its operations', 'not reached',
+        'not reached', '0.450 of its minutes, 0.200 of its operations']
