@@ -79,3 +79,25 @@ def test_files_that_the_site_names_exist():
     named = fonts + re.findall(r'[\w/]+\.(?:scss|css|png|svg)', config)
     assert len(fonts)==2 and len(set(named))==6 and all((nbs/o).is_file() for o in named), named
     assert '$web-font-path: false;' in (nbs/'fonts/site.scss').read_text(encoding='utf-8')
+
+NOTEBOOKS = Path(__file__).resolve().parents[1]/'nbs'
+COURSE = ['00_one_sitting', *(f'method/{o}' for o in
+          ('01_masking', '02_generator', '03_discriminator', '06_electra', '07_electric'))]
+
+def told(name):
+    "Words of each cell of text, and lines of each cell of code that a page shows unfolded"
+    cells = json.loads((NOTEBOOKS/f'{name}.ipynb').read_text(encoding='utf-8'))['cells']
+    found = [(c['cell_type'], ''.join(c['source'])) for c in cells]
+    words = [len(o.split()) for kind,o in found if kind=='markdown']
+    unseen = re.compile(r'#\| (?:hide|export|echo: false|default_exp.*)$|(?:#\|.*\n)*#\| code-fold: true$', re.M)
+    code = [o for kind,o in found if kind=='code' and not unseen.match(o)]
+    return words, [sum(not line.startswith('#|') for line in o.split('\n')) for o in code]
+
+@pytest.mark.parametrize('name', COURSE)
+def test_cells_of_the_course_are_short(name):
+    words, lines = told(name)
+    assert max(words)<=250 and max(lines)<=20
+
+def test_the_course_takes_two_hours():
+    "At 200 words and twelve lines of code a minute"
+    assert sum(sum(words)/200+sum(lines)/12 for words,lines in map(told, COURSE))<=120

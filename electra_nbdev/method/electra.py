@@ -37,13 +37,16 @@ class ReplacedTokenDetection(Objective):
     @property
     def weights(self): return {o: self.config.arguments[f'{o}_weight'] for o in ('gen', 'disc')}
 
-    def step(self, mb):
-        prediction = self.predict(mb)
-        fake = corrupt(mb, prediction.sampled)
-        labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
-        logits = self.token_logits(fake, *context_of(mb))
-        sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
-        return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
+# %% ../../nbs/method/06_electra.ipynb #63aa9acf
+@patch
+def step(self:ReplacedTokenDetection, mb):
+    "Corrupt a masked batch, and tell its replaced tokens"
+    prediction = self.predict(mb)
+    fake = corrupt(mb, prediction.sampled)
+    labels = disc_labels(is_replaced(mb, fake), mb.attention_mask)
+    logits = self.token_logits(fake, *context_of(mb))
+    sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
+    return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
 
 # %% ../../nbs/method/06_electra.ipynb #131e82e8
 @patch

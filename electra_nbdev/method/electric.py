@@ -43,19 +43,22 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     def residual(self): # older files do not name it
         return self.config.arguments.get('residual_energies', False)
 
-    def step(self, mb): # write noise into the text, and tell which tokens are noise
-        noise, mb = self.choose_noise(mb)
-        how = self.training, self.head_step
-        prediction, state, nll = self.generator.predict(mb, *how, **self.sampling())
-        prediction = self.draw_noise(prediction, noise, mb.u)
-        fake, (prob, counted) = corrupt(mb, prediction.sampled), self.noise_of(mb)
-        q = log_q(self.generator.generator_lm_head, state, mb.input_ids, nll, fake)
-        energies = self.token_logits(fake, *context_of(mb))
-        if self.residual: energies = energies-q
-        if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
-        logits, labels = nce_logits(energies, q, prob), disc_labels(noise_mask(mb), counted)
-        sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
-        return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
+# %% ../../nbs/method/07_electric.ipynb #4758a0af
+@patch
+def step(self:NoiseContrastiveEstimation, mb):
+    "Write noise into the text, and tell which tokens are noise"
+    noise, mb = self.choose_noise(mb)
+    how = self.training, self.head_step
+    prediction, state, nll = self.generator.predict(mb, *how, **self.sampling())
+    prediction = self.draw_noise(prediction, noise, mb.u)
+    fake, (prob, counted) = corrupt(mb, prediction.sampled), self.noise_of(mb)
+    q = log_q(self.generator.generator_lm_head, state, mb.input_ids, nll, fake)
+    energies = self.token_logits(fake, *context_of(mb))
+    if self.residual: energies = energies-q
+    if noise is not None: q = mixture_log_prob(q, self.unigram_probs[fake], self.noise_share())
+    logits, labels = nce_logits(energies, q, prob), disc_labels(noise_mask(mb), counted)
+    sums = dict(gen=prediction.total, disc=disc_nll(logits, labels).sum())
+    return StepOutput(logits=logits, labels=labels, sums=sums, prediction=prediction)
 
 # %% ../../nbs/method/07_electric.ipynb #62606a2a
 @patch
