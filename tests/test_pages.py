@@ -2,6 +2,7 @@
 import json, re
 from pathlib import Path
 
+import llms
 import pages
 import pytest
 
@@ -101,3 +102,7 @@ def test_cells_of_the_course_are_short(name):
 def test_the_course_takes_two_hours():
     "At 200 words and twelve lines of code a minute"
     assert sum(sum(words)/200+sum(lines)/12 for words,lines in map(told, COURSE))<=120
+
+def test_the_list_for_language_models_is_that_of_the_pages():
+    "`python tools/llms.py` writes it"
+    assert (NOTEBOOKS/'llms.txt').read_text(encoding='utf-8')==llms.text()

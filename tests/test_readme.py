@@ -9,6 +9,7 @@ import pytest
 from electra_nbdev.scoring.ranking import load_chooser, rank_choices
 from electra_nbdev.scoring.score import load_scorer, show_scores
 from make import sentence, squad, tales
+from terminal import typed
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT/'README.md').read_text(encoding='utf-8')
@@ -134,3 +135,20 @@ def test_tags(here):
     for split in ('train', 'dev'): (here/f'{split}.txt').write_text('The DT O\nking NN B-PER\nleft VBD O\n\n'*12)
     exec(block("tag_task('names'"), {})
     assert (here/'results/names/model/tasks.json').is_file()
+
+def test_the_commands_for_assistants(here):
+    "As they stand, with fewer steps; each says what comes next or what it found"
+    rows = [f'{sentence(i)},{("animal", "pet")[i%2]}\n' for i in range(40)]
+    (here/'text.txt').write_text(tales())
+    (here/'rows.csv').write_text(''.join(['text,label\n', *rows]))
+    (here/'new.csv').write_text('text\nthe king saw the sea .\nit was the storm .\n')
+    page = (ROOT/'nbs/assistants.qmd').read_text(encoding='utf-8')
+    lines = re.findall(r'^electra_.*$', re.findall(r'```sh\n(.*?)```', page, re.S)[1], re.M)
+    few = json.dumps(dict(num_warmup_steps=1, save_checkpoints_steps=2, num_eval_steps=2))
+    for line in lines:
+        if line.startswith('electra_pretrain'): line = line.replace('3000', '4')+f" --hparams '{few}'"
+        said = typed(line.replace('--vocab vocab', '--vocab vocab --held-out 0.2'), here)
+        assert said.code==0, (line, said)
+    assert {'vocab', 'examples', 'runs', 'tasks', 'predicted.csv', 'shared'}<={o.name for o in here.iterdir()}
+    assert len((here/'predicted.csv').read_text().splitlines())==3
+    assert len(lines)==8 and (here/'tasks/rows/results.json').is_file() and (here/'examples/held_out').is_dir()
