@@ -21,8 +21,8 @@ import torch
 from huggingface_hub import HfApi, ModelCard, ModelCardData, metadata_load
 from safetensors.torch import save_file
 from torch import nn
-from transformers import (ElectraConfig, ElectraForQuestionAnswering, ElectraForSequenceClassification,
-                          ElectraForTokenClassification)
+from transformers import (ElectraConfig, ElectraForPreTraining, ElectraForQuestionAnswering,
+                          ElectraForSequenceClassification, ElectraForTokenClassification)
 from transformers.models.auto import modeling_auto
 
 # %% ../../nbs/sharing/47_convert.ipynb #10a16cf6
@@ -210,6 +210,14 @@ def _classifier(body, head, facts):
     model.classifier.out_proj.bias.data.copy_(b)
     return model
 
+# %% ../../nbs/sharing/47_convert.ipynb #e44d5ed6
+def _discriminator(body, head, threshold):
+    "A discriminator whose `replaced` means wrong; its configuration has the probability from which it is"
+    model = ElectraForPreTraining(ElectraConfig(**body.config.to_dict() | dict(threshold=threshold)))
+    model.electra.load_state_dict(body.state_dict())
+    model.discriminator_predictions.load_state_dict({k.removeprefix('predictions.'): x for k,x in head.items()})
+    return model
+
 # %% ../../nbs/sharing/47_convert.ipynb #2511a68d
 def plain_head(
     nets:Pretrained, # With the encoder
@@ -219,6 +227,7 @@ def plain_head(
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
     if there=={'dense'} and facts['kind'] in _TEXT_KINDS: return _classifier(body, head, facts)
+    if facts['kind']=='GEDTask': return _discriminator(body, head, facts['settings'].get('threshold'))
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
@@ -469,9 +478,9 @@ def _head_of(learn, name):
 
 def _text_logits(head, scale, encoder, *inputs): return scale*head.dense(hidden_states(encoder, *inputs)[:,0])
 
-def _tag_logits(head, encoder, ids, mask):
-    "Logits of each token; a tagger reads its words in segment 1, as the official code"
-    return head.dense(hidden_states(encoder, ids, mask, torch.ones_like(ids)))
+def _tag_logits(head, segment, encoder, ids, mask):
+    "Logits of each token; a tagger reads its words in segment 1, as the official code, a detector of wrong words in 0"
+    return head.dense(hidden_states(encoder, ids, mask, torch.full_like(ids, segment)))
 
 # %% ../../nbs/sharing/47_convert.ipynb #0a2e0004
 def _task_config(encoder, task, of_tokens):
@@ -481,6 +490,7 @@ def _task_config(encoder, task, of_tokens):
     config.update(_by_number(task.labels or [task.name]))
     config.architectures = [classes[config.model_type]] if config.model_type in classes else None
     if not of_tokens: config.problem_type = _problem(type(task).__name__, task.labels)
+    if hasattr(task, 'threshold'): config.threshold = task.threshold
     return config
 
 # %% ../../nbs/sharing/47_convert.ipynb #0a2e0005
@@ -488,7 +498,8 @@ def _write_task(learn, task, folder, int8):
     "Write a task in the layout of the hub; the path of its graph"
     encoder, head = learn.model.encoder, _head_of(learn, task.name)
     longest, of_tokens = max_input(encoder), isinstance(head, TagHead)
-    f = partial(_tag_logits, head) if of_tokens else partial(_text_logits, head, getattr(task, 'scale', 1.))
+    if of_tokens: f = partial(_tag_logits, head, task.segment)
+    else: f = partial(_text_logits, head, getattr(task, 'scale', 1.))
     file = folder/'onnx'/('model_quantized.onnx' if int8 else 'model.onnx')
     file.parent.mkdir(parents=True)
     segments = not of_tokens and bool(segments_for(encoder, None))
