@@ -230,9 +230,8 @@ def same_places(v):
     places = np.concatenate([shares(left), shares(right)], 1)/2**.5
     alike = places@places.T
     for i,x in enumerate(ids):
-        weights = {(y,): alike[i,j]**6*v.weight(y) for j,y in enumerate(ids)
-                   if j!=i and v.pieces[x].lower()!=v.pieces[y].lower()}
-        found[x] = weights
+        found[x] = {(y,): alike[i,j]**6*v.weight(y) for j,y in enumerate(ids)
+                    if alike[i,j]>0 and v.pieces[x].lower()!=v.pieces[y].lower()}
     return dict(function=found)
 
 def other_case(v):
@@ -405,7 +404,8 @@ class HumanNoise(ReplacedTokenDetection):
         rates = RATES | self.config.arguments['rates']
         if unknown := rates.keys()-RATES.keys():
             raise InputError(f"`rates` has {', '.join(sorted(unknown))}; the kinds are {', '.join(RATES)}")
-        self.set_table(table_of(str(examples.path), str(examples.recipe), tuple(rates.items())))
+        path = examples.path.parent if examples.path.name=='held_out' else examples.path # of the text itself
+        self.set_table(table_of(path, str(examples.recipe), tuple(rates.items())))
 
     def set_table(self, table):
         "Take a table from `build_table`"
