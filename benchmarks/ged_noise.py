@@ -155,7 +155,8 @@ def main():
     sentences = read_marked(args.marked)
     def kept():
         "Results so far; read again each time, since another language may run beside this one"
-        found = json.loads(args.out.read_text()) if args.out.is_file() else dict(benchmark='ged_noise', languages={})
+        found = dict(benchmark='ged_noise', languages={})
+        if args.out.is_file(): found = json.loads(args.out.read_text())
         own = found['languages'].setdefault(args.language, dict(setting=setting, cpu=cpu(), runs=[]))
         if own['setting']!=setting: p.error(f"{args.out} has another setting: {own['setting']}; give another --out")
         return found, own
