@@ -3,8 +3,8 @@
 Networks of equal floating-point operations learn from raw text with ELECTRA's replacements, with shares of the noise of
 `human_noise.py` beside the generator's samples, with that noise alone, or with random words alone. Each then says
 P(replaced) of every word of people's sentences, of which it has seen none marked. A word has that of its first piece or
-the highest of its pieces, and the threshold is the one with the best F0.5: both are chosen on the sentences with an even
-number, the result is that of the odd ones. `rare words` is no network: a word counts as wrong as its rarest piece is
+the highest of its pieces, and the threshold is the one with the best F0.5: both are chosen on the sentences with even
+numbers, the result is that of the odd ones. `rare words` is no network: a word counts as wrong as its rarest piece is
 rare. A call is for one language; finished runs stay, so a stopped command goes on."""
 import argparse, json, time
 from functools import partial
