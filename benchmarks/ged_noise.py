@@ -28,10 +28,12 @@ ARMS = { # Objective, None for ELECTRA's; hyper-parameters
     'human noise, 25 %': (with_share(.25), dict(unigram_noise=0.)),
     'human noise, 50 %': (with_share(.5), dict(unigram_noise=0.)),
     'human noise, 75 %': (with_share(.75), dict(unigram_noise=0.)),
+    'human noise, 50 %, random words': (with_share(.5), ALONE | dict(unigram_noise=1.)),
     'human noise alone': (human_noise.HumanNoise, ALONE | dict(unigram_noise=0.)),
     'random words alone': (None, ALONE | dict(unigram_noise=1.))}
 WAYS = dict(first=lambda p: p[0], highest=max) # From P(replaced) of the pieces of a word to its own
-PIECES = 126 # Of a sentence that the networks read at once
+BEFORE = '.' # A sentence is read after the end of another, as in a text
+PIECES = 125 # Of a sentence that the networks read at once
 
 def read_marked(path):
     "Sentences of MultiGED-2023: words, and whether each is wrong"
@@ -61,16 +63,17 @@ def chunks(words):
 def probabilities(net, tok, sentences):
     "P(replaced) of the pieces of each word, all sentences after one another"
     net.eval()
+    before = tok(BEFORE, add_special_tokens=False)['input_ids']
     parts = [o for words in pieces_of(tok, sentences) for o in chunks(words)]
     order, found = sorted(range(len(parts)), key=lambda i: sum(map(len, parts[i]))), [None]*len(parts)
     for first in range(0, len(order), 64):
         some = order[first:first+64]
-        rows = [[tok.cls_token_id, *sum(parts[i], []), tok.sep_token_id] for i in some]
+        rows = [[tok.cls_token_id, *before, *sum(parts[i], []), tok.sep_token_id] for i in some]
         width = max(map(len, rows))
         ids = torch.tensor([o+[tok.pad_token_id]*(width-len(o)) for o in rows])
         probs = net(ids, attention_mask=ids!=tok.pad_token_id).logits.sigmoid()
         for i,row in zip(some, probs.tolist()):
-            ends = np.cumsum([1, *map(len, parts[i])])
+            ends = np.cumsum([1+len(before), *map(len, parts[i])])
             found[i] = [row[a:b] for a,b in zip(ends, ends[1:])]
     return [o for part in found for o in part]
 
