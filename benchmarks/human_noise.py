@@ -316,36 +316,40 @@ def apply_noise(
     u:Tensor, # Uniform numbers, (bs, sl)
 )->Noisy:
     "Make mistakes; a row that gets longer loses its last tokens, but not the special one at its end"
-    (bs, sl), n_slots, inside = ids.shape, len(KINDS), table.continues[ids]
+    (bs, sl), place, own = ids.shape, torch.arange(ids.shape[1], device=ids.device), first_piece(ids)
+    pieces, marked, far = events(table, ids, free, u)
+    wrong = (pieces>=0) & ~(own & (pieces==ids[...,None])) | own & marked[...,None]
+    order = (place + torch.where(far>0, far+.5, 0.)).sort(1).indices # a token comes after those it goes past
+    pieces, wrong = (o.gather(1, order[...,None].expand_as(o)) for o in (pieces, wrong))
+    n = (pieces>=0).sum(-1)*real # what moves is not padding
+    length, kept = n.sum(1, keepdim=True), (pieces>=0) & real[...,None]
+    at = (n.cumsum(1)-n)[...,None] + torch.arange(PIECES, device=ids.device)
+    at = torch.where(kept, at, sl).clamp(max=sl).flatten(1) # the column after the last takes what is too much
+    def written(x): return x.new_zeros(bs, sl+1).scatter(1, at, x.flatten(1))[:,:sl]
+    segments = segments.gather(1, order)[...,None].expand_as(pieces)
+    out = torch.where(place<length, written(pieces), table.pad)
+    return closed(Noisy(out, written(wrong), place<length, written(segments)), ids, free, real, length)
+
+def first_piece(ids): return torch.arange(PIECES, device=ids.device)==0
+
+def events(table, ids, free, u):
+    "What each token becomes, (bs, sl, PIECES); which is marked for its neighbour's sake, and how far it goes, (bs, sl)"
+    inside = table.continues[ids]
     ends = free & ~ahead(inside, 1, True) # of a word; nobody knows what follows the row
     slot = torch.searchsorted(table.upto[ids], u[...,None], right=True).squeeze(-1)
-    hit, slot = ends & (slot<n_slots), slot.clamp(max=n_slots-1)
-    pieces = table.pieces[ids, slot].long()
-    is_move = slot>=KINDS.index('moved') # the last kind
+    hit, slot = ends & (slot<len(KINDS)), slot.clamp(max=len(KINDS)-1)
+    pieces, is_move = table.pieces[ids, slot].long(), slot>=KINDS.index('moved') # the last kind
     far = moves(ids, hit & is_move, pieces[...,0], free, inside)
     covered = far>0
     for d in (1, 2, 3): covered = covered | (ahead(far, -d, 0)>=d)
     hit = hit & ~covered & ~is_move
-    n = (pieces>=0).sum(-1)
-    lost = hit & (n==0)
-    hit = hit & ~(lost & ~inside & (ahead(lost, 1, False) | ~ahead(free, 1, False) | ahead(covered, 1, False)))
-    lost, own = lost & hit, torch.arange(PIECES, device=ids.device)==0
-    pieces = torch.where(hit[...,None], pieces, torch.where(own, ids[...,None], -1))
-    n = (pieces>=0).sum(-1)*real
-    wrong = (pieces>=0) & ~(own & (pieces==ids[...,None]))
-    marked = ahead(lost & ~inside, -1, False) | ahead(lost & inside, 1, False) | (far>0) | (ahead(far, -1, 0)>0)
-    wrong = wrong | own & marked[...,None]
-    place = torch.arange(sl, device=ids.device)
-    order = (place + torch.where(far>0, far+.5, 0.)).sort(1).indices
-    pieces, wrong = (o.gather(1, order[...,None].expand_as(o)) for o in (pieces, wrong))
-    n, seg = n.gather(1, order), segments.gather(1, order)
-    at = (n.cumsum(1)-n)[...,None] + torch.arange(PIECES, device=ids.device)
-    at = torch.where((pieces>=0) & (n>0)[...,None], at, sl).clamp(max=sl).flatten(1)
-    def written(x): return x.new_zeros(bs, sl+1).scatter(1, at, x.flatten(1))[:,:sl]
-    length = n.sum(1, keepdim=True)
-    out = torch.where(place<length, written(pieces), table.pad)
-    noisy = Noisy(out, written(wrong), place<length, written(seg[...,None].expand_as(pieces)))
-    return closed(noisy, ids, free, real, length)
+    lost = hit & (pieces<0).all(-1)
+    markable = ahead(free & ~lost & ~covered, 1, False) # by the word before it, if that is left out
+    hit = hit & ~(lost & ~inside & ~markable)
+    pieces = torch.where(hit[...,None], pieces, torch.where(first_piece(ids), ids[...,None], -1))
+    lost = lost & hit
+    left_out, vanished = ahead(lost & ~inside, -1, False), ahead(lost & inside, 1, False)
+    return pieces, left_out | vanished | (far>0) | (ahead(far, -1, 0)>0), far
 
 def moves(ids, chosen, far, free, inside):
     "How far each token goes, 0 if it stays: over whole words, past no special token, and one at a time, (bs, sl)"

@@ -12,6 +12,7 @@ from electra_nbdev.cli import electra_evaluate, electra_pretrain
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.data.tokenizer import wordpiece
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.method.masking import MaskedBatch
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretrain import run_pretraining
@@ -169,15 +170,11 @@ def test_wrong_are_the_tokens_that_have_changed():
 def test_a_share_of_the_examples_has_the_samples_of_the_generator():
     many = {k: v.repeat(64, *[1]*(v.ndim-1)) for k,v in batch().items()}
     many['u'] = torch.rand(many['u'].shape, generator=torch.Generator().manual_seed(0))
-    mine = model(.25).noisy(human.HumanNoise.arguments and ged_batch(many))[0]
+    mine = model(.25).noisy(MaskedBatch.named(**many))[0]
     assert abs(mine.float().mean()-.25)<4*(.25*.75/256)**.5
     whole, none = model(1.)(**many), model(0.)(**many)
     plain = build_networks(preset('tiny', **SMALL)).train()
     assert torch.equal(none.labels, plain(**many).labels) and not torch.equal(none.labels, whole.labels)
-
-def ged_batch(fields):
-    from electra_nbdev.method.masking import MaskedBatch
-    return MaskedBatch.named(**fields)
 
 def test_without_a_table_and_with_strange_rates_it_says_so(made):
     net = build_networks(preset('tiny', **SMALL), human.HumanNoise).train()
