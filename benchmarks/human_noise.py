@@ -129,11 +129,6 @@ def similar_words(words):
                 if near(*pair, letters_apart(a, b)): found.add(pair)
     return sorted(found)
 
-def common_prefix(a, b):
-    n = 0
-    while n<min(len(a), len(b)) and a[n]==b[n]: n += 1
-    return n
-
 def by_stem(words, least):
     "{stem: its endings}"
     found = defaultdict(list)
@@ -256,7 +251,7 @@ def propensity(v, kind, i, ways):
     "How often a kind befalls a token, compared with others"
     if kind=='inflected': return 1. if any(len(o)<2 for o in ways) else .25
     if kind=='misspelt': return len(v.pieces[i].removeprefix('##'))-2
-    if kind=='dropped': return 1. if i in {*v.frequent} else .15
+    if kind=='dropped': return 1. if i in v.frequent else .15
     return 1.
 
 def build_table(

@@ -18,7 +18,7 @@ from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretrain import run_pretraining
 from electra_nbdev.pretraining.runs import load_objective
 from learners import StopAt, same_weights
-from make import SMALL, batch, made
+from make import NARROW, NO_DROPOUT, SMALL, batch, made
 
 STEMS, ENDS = 'walk talk jump limp glimmer'.split(), ('', 's', 'ed', 'ing')
 VERBS = [o+e for o,e in product(STEMS, ENDS)]
@@ -175,6 +175,11 @@ def test_a_share_of_the_examples_has_the_samples_of_the_generator():
     whole, none = model(1.)(**many), model(0.)(**many)
     plain = build_networks(preset('tiny', **SMALL)).train()
     assert torch.equal(none.labels, plain(**many).labels) and not torch.equal(none.labels, whole.labels)
+
+def test_it_compiles_as_one_graph():
+    net, mb = model(.5, model_hparam_overrides=NARROW | NO_DROPOUT), batch()
+    compiled = torch.compile(net, backend='aot_eager', fullgraph=True)
+    torch.testing.assert_close(compiled(**mb).loss, net(**mb).loss, rtol=1e-5, atol=1e-5)
 
 def test_without_a_table_and_with_strange_rates_it_says_so(made):
     net = build_networks(preset('tiny', **SMALL), human.HumanNoise).train()
