@@ -2,10 +2,11 @@
 
 Networks of equal floating-point operations learn from raw text with ELECTRA's replacements, with shares of the noise of
 `human_noise.py` beside the generator's samples, with that noise alone, or with random words alone. Each then says
-P(replaced) of every word of people's sentences, of which it has seen none marked. A word has that of its first piece or
-the highest of its pieces, and the threshold is the one with the best F0.5: both are chosen on the sentences with even
-numbers, the result is that of the odd ones. `rare words` is no network: a word counts as wrong as its rarest piece is
-rare. A call is for one language; finished runs stay, so a stopped command goes on."""
+P(replaced) of every word of people's sentences, of which it has seen none marked. A word has that of its first piece,
+the highest of its pieces, or the probability that any of them was replaced, and the threshold is the one with the best
+F0.5: both are chosen on the sentences with even numbers, the result is that of the odd ones. `rare words` is no
+network: there a word counts as wrong as its pieces are rare. A call is for one language; finished runs stay, so a
+stopped command goes on."""
 import argparse, json, time
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,8 @@ ARMS = { # Objective, None for ELECTRA's; hyper-parameters
     'human noise, 50 %, random words': (with_share(.5), ALONE | dict(unigram_noise=1.)),
     'human noise alone': (human_noise.HumanNoise, ALONE | dict(unigram_noise=0.)),
     'random words alone': (None, ALONE | dict(unigram_noise=1.))}
-WAYS = dict(first=lambda p: p[0], highest=max) # From P(replaced) of the pieces of a word to its own
+WAYS = dict(first=lambda p: p[0], highest=max, any=lambda p: 1-np.prod(1-np.array(p))) # From pieces to their word
+RARE_WAYS = dict(first=WAYS['first'], highest=max, sum=sum) # The same of how rare they are, in nats
 BEFORE = '.' # A sentence is read after the end of another, as in a text
 PIECES = 125 # Of a sentence that the networks read at once
 
@@ -104,12 +106,12 @@ def measured(scores, wrong, threshold):
                  auc=roc_auc_score(wrong, scores))
     return {k: round(100*float(v), 2) for k,v in found.items()}
 
-def detection(pieces, sentences):
+def detection(pieces, sentences, ways=WAYS):
     "Way and threshold from sentences with even numbers; what they are worth there, and on the others"
     wrong = np.array([o for _,marks in sentences for o in marks])
     even = np.array([i%2==0 for i,(words,_) in enumerate(sentences) for _ in words])
     found = {}
-    for way,f in WAYS.items():
+    for way,f in ways.items():
         scores = np.array([f(o) for o in pieces])
         found[way] = *best_threshold(scores[even], wrong[even]), scores
     way = max(found, key=lambda o: found[o][1])
@@ -169,7 +171,7 @@ def main():
         rare = rarity(examples.tokenizer, examples.token_counts(), sentences)
         found, own = kept()
         wrong = sum(sum(o) for _,o in sentences)/sum(len(o) for o,_ in sentences)
-        own |= {'wrong words, %': round(100*wrong, 2), 'rare words': detection(rare, sentences)}
+        own |= {'wrong words, %': round(100*wrong, 2), 'rare words': detection(rare, sentences, RARE_WAYS)}
         write_result(found, args.out)
         print(json.dumps({'rare words': own['rare words']}), flush=True)
     for seed in args.seeds:

@@ -239,3 +239,6 @@ def test_detection_chooses_on_even_sentences_alone():
     sentences = [(['a', 'b'], [True, False]), (['a', 'b'], [False, True])]*9
     found = ged_noise.detection([[.9, .1], [.2, .3]]*18, sentences)
     assert found['even']['f05']==100 and found['odd']['f05']==0 and found['way']=='first'
+
+def test_a_word_is_wrong_if_any_of_its_pieces_is():
+    assert ged_noise.WAYS['any']([.5, .5])==.75 and ged_noise.WAYS['any']([.2])==pytest.approx(.2)
