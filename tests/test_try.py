@@ -2,14 +2,12 @@
 
 It needs Chromium, and ELECTRA_NODE_MODULES: a folder in which `npm install onnxruntime-web @huggingface/tokenizers`
 has put both packages, since the page takes them from elsewhere."""
-import json, os, re, shutil, subprocess, threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import json, os, re, shutil
 from pathlib import Path
-from queue import Empty, Queue
 
 import numpy as np
 import pytest
+from browser import CHROMIUM, visited
 from onnxruntime import InferenceSession
 
 from electra_nbdev.data.tokenizer import load_tokenizer
@@ -17,7 +15,6 @@ from electra_nbdev.sharing.convert import write_onnx
 
 NBS = Path(__file__).resolve().parents[1]/'nbs'
 PAGE = (NBS/'try.qmd').read_text(encoding='utf-8')
-CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
 MODULES = os.environ.get('ELECTRA_NODE_MODULES')
 in_a_browser = pytest.mark.skipif(not (CHROMIUM and MODULES), reason='NOT RUN: Chromium and ELECTRA_NODE_MODULES are '
                                   'needed for the page on which a visitor types a sentence')
@@ -45,18 +42,6 @@ try {
 await fetch('/said', {method: 'POST', body: JSON.stringify(said)})
 </script>'''
 
-class Server(SimpleHTTPRequestHandler):
-    "Files of a folder; what is posted goes into a queue"
-    extensions_map = SimpleHTTPRequestHandler.extensions_map | {'.mjs': 'text/javascript'}
-    def __init__(self, *args, said, **kwargs):
-        self.said = said
-        super().__init__(*args, **kwargs)
-    def do_POST(self):
-        self.said.put(json.loads(self.rfile.read(int(self.headers['Content-Length']))))
-        self.send_response(204)
-        self.end_headers()
-    def log_message(self, *args): pass
-
 @pytest.fixture(scope='module')
 def site(tmp_path_factory):
     "The page with its networks and both packages"
@@ -70,22 +55,6 @@ def site(tmp_path_factory):
     visit = VISIT.replace('SENTENCES', json.dumps(SENTENCES))
     (folder/'page.html').write_text(f'<!doctype html><meta charset="utf-8">{html}{visit}', encoding='utf-8')
     return folder
-
-def visited(site, tmp_path, page='page'):
-    "What the page says to a visitor"
-    said = Queue()
-    server = ThreadingHTTPServer(('127.0.0.1', 0), partial(Server, directory=site, said=said))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    where = f'http://127.0.0.1:{server.server_port}/{page}.html'
-    chromium = subprocess.Popen([CHROMIUM, '--headless=new', '--no-sandbox', '--disable-gpu',
-                                 f'--user-data-dir={tmp_path}', where], stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL)
-    try: return said.get(timeout=120)
-    except Empty: pytest.fail('the page has said nothing for two minutes')
-    finally:
-        chromium.terminate()
-        chromium.wait()
-        server.shutdown()
 
 def test_the_packages_of_the_page_have_a_version():
     found = re.findall(r'https://cdn\.jsdelivr\.net/npm/\S+?@(\d+\.\d+\.\d+)/', PAGE)
