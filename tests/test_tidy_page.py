@@ -74,3 +74,10 @@ def test_what_is_wide_scrolls_by_itself():
     told, shown = page(mk_cell(table, 'markdown'), frame)
     assert told.source.startswith(box)
     assert shown.outputs[0]['data']['text/html']=='<div class="scrolled" tabindex="0">\n<table>\n</table>\n</div>'
+
+def test_a_cell_that_a_notebook_folds_stays_folded():
+    "nbdev adds a fold of its own to each exported cell, which is open"
+    cell = mk_cell('#| exports\n#| code-fold: show\n#| code-summary: "Exported source"\n#| code-fold: true\nX = 1')
+    nb = dict2nb(dict(cells=[cell], metadata={}, nbformat=4, nbformat_minor=5))
+    NBProcessor(nb=nb, procs=[tidy.TidyPage], rm_directives=False).process()
+    assert nb.cells[0].source=='#| exports\n#| code-fold: true\nX = 1'

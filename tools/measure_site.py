@@ -48,6 +48,7 @@ def cell_text(cell):
     alt = re.search(r'(?m)^#\| fig-alt: "?(.*?)"?$', source)
     outputs = [f'::: {{.cell-output}}\n{output_text(o, alt[1] if alt else "")}\n:::' for o in cell['outputs']]
     code = [] if '#| echo: false' in source else [fenced(re.sub(r'(?m)^#\|.*\n?', '', source), '{.python}')]
+    if '#| code-fold: true' in source: code = ['<details><summary>Code</summary>\n', *code, '\n</details>']
     return '\n\n'.join(code + outputs)
 
 def render(page, root, pandoc, template):

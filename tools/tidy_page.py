@@ -73,7 +73,7 @@ class TidyPage:
         if cell.cell_type=='markdown': cell.source = scrolled(cell.source)
         if cell.cell_type!='code': return
         cell.metadata.pop('execution', None) # with it Quarto wraps the heading, and no table of contents has it
-        cell.source = re.sub(r'(?m)^#\| code-(fold|summary):.*\n', '', cell.source)
+        cell.source = re.sub(r'(?m)^#\| (code-fold: show|code-summary:.*)\n', '', cell.source) # of nbdev
         for o in cell.outputs:
             data = o.get('data', {})
             if png := data.get('image/png'): o.setdefault('metadata', {})['image/png'] = css_size(png)
