@@ -12,7 +12,7 @@ __all__ = ['FinetuneHParams', 'finetune_preset', 'settle_recipe', 'register', 'T
            'Trials', 'evaluate_trials', 'predict_test', 'results_table', 'plot_results', 'plot_trial', 'plot_trials',
            'Baseline', 'FinetuneRequest', 'PredictRequest', 'run_trials', 'finetune_tasks', 'predict_file', 'QAExample',
            'read_questions', 'QATask', 'Answer', 'qa_task', 'TagExample', 'TagTask', 'TagPrediction', 'tag_task',
-           'chunk_task', 'InputError']
+           'chunk_task', 'GEDTask', 'GEDPrediction', 'ged_task', 'InputError']
 
 # %% ../nbs/40_finetune.ipynb #c0ffee31
 from .engine.command import load_fastai, tell_parameters
@@ -21,6 +21,7 @@ load_fastai()
 
 # %% ../nbs/40_finetune.ipynb #8cee9a03
 from .engine.files import InputError
+from .finetuning.ged import GEDPrediction, GEDTask, ged_task
 from .finetuning.finetune import (FinetuneLearner, TaskDataLoaders, TextTaskDataLoaders,
                                                electra_classifier, finetune_dls, finetune_learner, load_finetuned,
                                                read_rows, save_model)
@@ -46,7 +47,7 @@ _all_ = ['FinetuneHParams', 'finetune_preset', 'settle_recipe', 'register', 'Tex
          'plot_trials', 'Baseline', 'FinetuneRequest', 'PredictRequest', 'run_trials', 'finetune_tasks', 'predict_file',
          'QAExample',
          'read_questions', 'QATask', 'Answer', 'qa_task', 'TagExample', 'TagTask', 'TagPrediction', 'tag_task',
-         'chunk_task', 'InputError']
+         'chunk_task', 'GEDTask', 'GEDPrediction', 'ged_task', 'InputError']
 
 # %% ../nbs/40_finetune.ipynb #c0ffee32
 tell_parameters(globals())

@@ -7,9 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 # %% auto #0
 __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'finetune_dls', 'split_examples', 'read_examples',
            'features_of', 'read_split', 'read_rows', 'TextTaskDataLoaders', 'TaskNetwork', 'check_class_weights',
-           'class_weights', 'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics', 'KeepBest',
-           'n_steps', 'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'draw_confusion', 'save_model',
-           'load_finetuned']
+           'check_head_init', 'class_weights', 'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics',
+           'KeepBest', 'n_steps', 'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'draw_confusion',
+           'save_model', 'load_finetuned']
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #610e642e
 import json, math, random
@@ -50,7 +50,7 @@ from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, bat
                                            finder_of, print_line, progress_bars)
 from ..networks.foreign import head_name
 from .recipe import (FinetuneHParams, finetune_preset,
-                                             open_encoder, open_model, settle_recipe, task_named)
+                                             open_encoder, open_model, settle_recipe, task_defaults, task_named)
 from .tables import SHARE
 from .tasks import Feature, Task, TextTask, dev_score, task_kind, text_task
 from ..method.generator import hidden_states
@@ -319,7 +319,7 @@ def from_task(cls:TaskDataLoaders,
     for o in _OF_TRIALS:
         if hparams.get(o, default := getattr(FinetuneHParams, o))!=default:
             raise InputError(f"hparam `{o}` has no effect here, leave it out; it is about trials, as of `run_trials`")
-    encoder, tok = open_model(model, **hparams)
+    encoder, tok = open_model(model, **task_defaults([task.name]) | hparams)
     hp = settle_recipe(encoder, tok, [task.name], train_batch_size=bs, **hparams)
     tasks, device = {task.name: task.settled(hp)}, device_of(device)
     rows = read_rows(tasks, tok, hp)
@@ -369,6 +369,7 @@ class TaskNetwork(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict({head_name(n): t.head(encoder.config.hidden_size) for n,t in tasks.items()})
+        for n,t in tasks.items(): t.init_head(self.heads[head_name(n)], encoder)
 
     def forward(self,
         batch:dict, # From `task_batch`
@@ -386,8 +387,19 @@ def check_class_weights(
 ):
     "Refuse weights of classes for a task that has none"
     for n,task in tasks.items():
-        if hp.class_weights and not getattr(task, 'has_classes', False):
-            raise InputError(f"hparam `class_weights` is for one class for each text, not for {n}; leave it out")
+        if hp.class_weights and task.class_targets([]) is None:
+            raise InputError(f"hparam `class_weights` is for one class for each text, and for ged, not for {n}; "
+                             "leave it out")
+
+# %% ../../nbs/finetuning/33_finetune.ipynb #7346d328
+def check_head_init(
+    tasks:dict, # {name: Task}
+    hp:FinetuneHParams, # `head_init`
+):
+    "Refuse the discriminator's head for a task that cannot begin with it"
+    for n,task in tasks.items():
+        if hp.head_init=='discriminator' and not hasattr(task, 'head_init'):
+            raise InputError(f"hparam `head_init` is 'discriminator', which is for ged, not for {n}; leave it out")
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #385e09a2
 def class_weights(
@@ -415,16 +427,18 @@ class TaskLoss:
         outs:dict, # {task: outputs of its head}
         targets:dict, # {task: targets}
     )->Tensor: # [], or (bs,) without reduction
+        targets, weights = self.weighted(targets)
         losses = torch.cat([self.tasks[n].losses(o, targets[n]) for n,o in outs.items()])
-        if self.weights:
-            weights = self.weights_of(targets)
+        if weights is not None:
             losses = losses*weights
             if self.reduction=='mean': return losses.sum()/weights.sum()
         return losses if self.reduction=='none' else getattr(losses, self.reduction)()
 
-    def weights_of(self, targets:dict)->Tensor: # (bs,)
-        "The weight of each text, that of its class"
-        return torch.cat([self.weights[n][o] for n,o in targets.items()])
+    def weighted(self, targets:dict)->tuple: # {task: target}; (bs,), None if all count alike
+        "Targets with the weights of their classes, and the weight of each sequence"
+        if not self.weights: return targets, None
+        pairs = {n: self.tasks[n].weigh(o, self.weights[n]) for n,o in targets.items()}
+        return {n: o for n,(o,_) in pairs.items()}, torch.cat([w for _,w in pairs.values()])
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #fde2f2ef
 def task_groups(
@@ -464,7 +478,7 @@ class ShownLoss(Callback):
         "Make the mean over processes the loss of the whole batch; the loss that is shown is a mean of sequences"
         share = self.xb[0]['share'][0]
         if self.loss_func.weights and not summing:
-            part = self.loss_func.weights_of(self.xb[0]['targets']).sum()*(share>0)
+            part = self.loss_func.weighted(self.xb[0]['targets'])[1].sum()*(share>0)
             share = part/summed(part)
         self.learn.loss_grad = self.loss_grad*n_processes()*((share>0).float() if summing else share)
         self.learn.loss = summed(self.loss*share)
@@ -574,7 +588,8 @@ class FinetuneLearner(DeviceLearner):
 # %% ../../nbs/finetuning/33_finetune.ipynb #5c39b75c
 def _class_weights(dls):
     "{task: weights of its classes} by the training texts; of a loader without texts, to predict with, they have no use"
-    def of(name, features): return class_weights([f.target for f in features], len(dls.train.tasks[name].labels))
+    tasks = dls.train.tasks
+    def of(name, features): return class_weights(tasks[name].class_targets(features), len(tasks[name].labels))
     return {n: of(n, o).to(device=dls.device) for n,o in dls.train.dataset.features.items() if len(o)}
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #5c39b75d
@@ -589,6 +604,7 @@ def finetune_learner(
     "Network, optimizer, schedule and metrics of a recipe in one fastai learner"
     tasks, held = dls.train.tasks, TaskMetrics()
     check_class_weights(tasks, hp)
+    check_head_init(tasks, hp)
     weights = _class_weights(dls) if hp.class_weights else None
     splitter = trainable_params if 'opt_func' in kwargs else partial(task_groups, hp=hp)
     defaults = dict(loss_func=TaskLoss(tasks, hp.loss_reduction, weights), lr=hp.learning_rate, splitter=splitter,
@@ -759,7 +775,7 @@ def load_finetuned(
     found = ModelFolder(folder)
     (saved, hparams), src = found.read_tasks(), found.task
     tasks, hp = {n: _task_of(o, src) for n,o in saved.items()}, finetune_preset(**hparams)
-    encoder = open_encoder(found, replace(hp, model_hparam_overrides={}, from_scratch=False))
+    encoder = open_encoder(found, replace(hp, model_hparam_overrides={}, from_scratch=False, head_init='new'))
     tok, none = found.tokenizer(any_kind=True), {n: [] for n in tasks}
     learn = finetune_learner(finetune_dls(tasks, none, none, tok, hp, device_of(device)), encoder, hp)
     path = src/'heads.safetensors'

@@ -49,7 +49,8 @@ class _FinetuneTraining:
     early_stopping:int = ranged(0, 0) # Epochs without a better dev score that end a trial; 0: none do
     warmup_proportion:float = ranged(0.1, 0, 1) # Fraction of the updates in which the rate rises
     loss_reduction:str = 'sum' # Over a batch: `sum` as the official code, or `mean`
-    class_weights:str|None = None # `balanced`: every class counts alike, however rare; null: every text does
+    class_weights:str|None = None # `balanced`: every class counts alike; null: every text (of `ged` every word) does
+    head_init:str = 'new' # Of `ged`: `discriminator`, the head that told replaced tokens, or `new`
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #7c1d5213
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class FinetuneHParams(_FinetuneRows, _FinetuneTraining):
         check_choice('hparam `layer_exponents`', self.layer_exponents, ['official', 'paper'])
         check_choice('hparam `loss_reduction`', self.loss_reduction, ['sum', 'mean'])
         if self.class_weights is not None: check_choice('hparam `class_weights`', self.class_weights, ['balanced'])
+        check_choice('hparam `head_init`', self.head_init, ['discriminator', 'new'])
         check_choice('hparam `tag_rows`', self.tag_rows, ['whole', 'official'])
         check_choice('hparam `answer_text`', self.answer_text, ['own', 'official'])
         if not self.do_eval:
@@ -122,7 +124,8 @@ KINDS = {'finetuning.tasks:glue_task': dict(cola=[], sst=['SST-2'], mrpc=[], sts
          'finetuning.qa:qa_task': dict(squad=['squad2', 'squad2.0', 'squadv2', 'squadv2.0'],
                                        squadv1=['squad1', 'squad1.1', 'squadv1.1'], newsqa=[],
                                        naturalqs=['nq', 'naturalquestions'], triviaqa=[], searchqa=[]),
-         'finetuning.tagging:chunk_task': dict(chunk=['conll2000'])} # {where: {official name: others}}
+         'finetuning.tagging:chunk_task': dict(chunk=['conll2000']),
+         'finetuning.ged:ged_of_folder': dict(ged=['multiged'])} # {where: {official name: others}}
 for _opener,_names in KINDS.items():
     for _name,_others in _names.items(): register(_name, _opener, _others)
 
@@ -177,8 +180,9 @@ def check_task(
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #33dca7a0
 _LONG, _FEW = dict(max_seq_length=512, num_train_epochs=2.), dict(num_train_epochs=10.)
-TASK_DEFAULTS = dict(rte=_FEW, sts=_FEW, chunk=dict(max_seq_length=256), squad=_LONG, squadv1=_LONG, newsqa=_LONG,
-                     triviaqa=_LONG, searchqa=_LONG) # {official name: hyper-parameters that it changes}
+TASK_DEFAULTS = dict(rte=_FEW, sts=_FEW, chunk=dict(max_seq_length=256), ged=dict(head_init='discriminator'),
+                     squad=_LONG, squadv1=_LONG, newsqa=_LONG, triviaqa=_LONG,
+                     searchqa=_LONG) # {official name: hyper-parameters that it changes}
 
 def task_defaults(
     tasks, # Names of the tasks that one network learns
@@ -243,24 +247,26 @@ def _check_sees_text(encoder, src):
 
 def open_encoder(
     model, # `tiny`, a folder, or `hf:name`
-    hp:FinetuneHParams=FinetuneHParams(), # `model_hparam_overrides`, `from_scratch`
+    hp:FinetuneHParams=FinetuneHParams(), # `model_hparam_overrides`, `from_scratch`, `head_init`
 ): # An encoder of `transformers`
     "An encoder without a head"
     src = model if isinstance(model, ModelFolder) else ModelFolder(model)
     if hp.from_scratch:
         from transformers import AutoModel # loads torch, which a refusal does not need
         encoder = AutoModel.from_config(src.configuration(**hp.model_hparam_overrides))
-    else: encoder = src.open('encoder', **hp.model_hparam_overrides)
+    else:
+        encoder = src.open('encoder', **hp.model_hparam_overrides)
+        if hp.head_init=='discriminator': encoder.discriminator_head = src.discriminator_head()
     _check_sees_text(encoder, src.src)
     return _prepared(encoder, hp)
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #1cea9c36
 def open_model(
     model, # `tiny`, a folder, or `hf:name`
-    **hparams, # `model_hparam_overrides`, `from_scratch`
+    **hparams, # `model_hparam_overrides`, `from_scratch`, `head_init`
 )->tuple: # Encoder and tokenizer
     "An encoder and its tokenizer"
-    hparams = {k: v for k,v in hparams.items() if k in ('model_hparam_overrides', 'from_scratch')}
+    hparams = {k: v for k,v in hparams.items() if k in ('model_hparam_overrides', 'from_scratch', 'head_init')}
     src = ModelFolder(model)
     return open_encoder(src, finetune_preset(**hparams)), src.tokenizer(any_kind=True)
 
@@ -271,6 +277,16 @@ def model_size(
     "The largest size that is no wider than a model; `tiny` if there is none"
     fit = [o for o in SIZES if SIZES[o]['hidden_size']<=width]
     return max(fit, key=lambda o: SIZES[o]['hidden_size'], default='tiny')
+
+# %% ../../nbs/finetuning/30_recipe.ipynb #7f313aa9
+def _with_a_head(encoder, hp, given):
+    "The recipe with a new head where the model has none to begin with"
+    if hp.head_init=='new' or getattr(encoder, 'discriminator_head', None): return hp
+    if 'head_init' in given:
+        raise InputError("hparam `head_init` is 'discriminator', but the model has no head of an ELECTRA "
+                         "discriminator; give `new`, or a model that has one")
+    if not hp.from_scratch: print("NOTE: the model has no discriminator's head; the task has a new one", flush=True)
+    return replace(hp, head_init='new')
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #389f8daf
 def settle_recipe(
@@ -287,7 +303,7 @@ def settle_recipe(
                  do_lower_case=getattr(tok, 'do_lower_case', None) is not False)
     for k,v in facts.items():
         if given.get(k, v)!=v: raise InputError(f"hparam `{k}` is {given[k]!r}, but the model's is {v!r}; leave it out")
-    hp = finetune_preset(name, size, tasks, **facts | given)
+    hp = _with_a_head(encoder, finetune_preset(name, size, tasks, **facts | given), given)
     read = length_read(c) or hp.max_seq_length
     if hp.max_seq_length>read:
         print(f"NOTE: the model has read sequences of {read} tokens; of the {hp.max_seq_length} here, positions beyond "
@@ -344,7 +360,8 @@ def check_facts(
         if why: raise InputError(f"{out} holds trials of something else: {why}; choose another `out`")
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #b759ada6
-_OF_MODEL = 'vocab_size', 'embedding_size', 'do_lower_case', 'max_seq_length', 'doc_stride' # unless they are given
+_OF_MODEL = ('vocab_size', 'embedding_size', 'do_lower_case', 'max_seq_length', 'doc_stride',
+             'head_init') # unless they are given
 
 def check_trials(
     out, # Folder of the task

@@ -268,6 +268,7 @@ class PredictRequest:
 
 # %% ../../nbs/finetuning/35_request.ipynb #fed6fc4a
 _IN_MEMORY = 'give a file; of a list of texts `load_finetuned(model).predict(texts)` gives predictions'
+_OF_WORDS = 'TagTask', 'GEDTask' # Kinds that say something of every word
 
 @patch
 def settle(self:PredictRequest): # `PredictJob`
@@ -277,7 +278,7 @@ def settle(self:PredictRequest): # `PredictJob`
     kind, settings = task_named(self.task, model.read_tasks()[0]).values()
     if self.out:
         check_out(self.out, src=self.src)
-        known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind=='TagTask' else ())
+        known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind in _OF_WORDS else ())
         check_choice(f'the ending of `out` {self.out}', Path(self.out).suffix, known)
     if (self.src is None)==(self.text is None):
         raise InputError("give `src`, a file to predict, or `text`, a sentence" + ", and not both"*bool(self.src))
@@ -294,7 +295,7 @@ def _rows_of(kind, settings, path, skip_bad):
     "Rows of a table to predict; None of a file that the task alone can read"
     form, word = Path(path).suffix, settings.get('word')
     if kind=='QATask': return read_table(path, QUESTIONS, skip_bad, QUESTIONS) if is_question_table(path) else None
-    if kind=='TagTask' and form=='.jsonl':
+    if kind in _OF_WORDS and form=='.jsonl':
         return read_table(path, [word if isinstance(word, str) else 'words'], skip_bad)
     of_glue = kind=='GlueTask' and form in ('.csv', '.jsonl', '.txt')
     if kind not in ('TextTask', 'MultiLabelTask') and not of_glue: return None

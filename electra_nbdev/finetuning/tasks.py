@@ -119,6 +119,34 @@ def explained(self:Task, scores:dict)->str:
     "What its measures are, in words, where there is no `baseline`"
     return ''
 
+# %% ../../nbs/finetuning/32_tasks.ipynb #e6b873b4
+@patch
+def init_head(self:Task, head, encoder):
+    "Give a new head what the model has for it"
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #64b30617
+@patch
+def tuned(self:Task, features, outs)->Task:
+    "The task with what is chosen on the dev set"
+    return self
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #2e216cd7
+@patch
+def ensemble(self:Task, tasks:list)->Task:
+    "The task that writes what several of its trials say together"
+    return self
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #8f1c69f3
+@patch
+def class_targets(self:Task, features)->list|None:
+    "The index of every class in some features; None if the task has no single class to weight"
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #a84e53d9
+@patch
+def weigh(self:Task, target, weights)->tuple:
+    "What `losses` takes in place of a target where classes have weights, and the weight of each sequence"
+    return target, weights[target]
+
 # %% ../../nbs/finetuning/32_tasks.ipynb #81705406
 def completed(
     cls:type, # A kind of task
@@ -140,7 +168,7 @@ def open_task(
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #4dd72ab8
 TASK_KINDS = dict(TextTask='finetuning.tasks', MultiLabelTask='finetuning.tasks', GlueTask='finetuning.tasks',
-                  QATask='finetuning.qa', TagTask='finetuning.tagging') # {class: module}
+                  QATask='finetuning.qa', TagTask='finetuning.tagging', GEDTask='finetuning.ged') # {class: module}
 
 def task_kind(
     name:str, # Of a class of tasks
@@ -293,7 +321,7 @@ def lower_is_better(
     measure:str, # `mse`, `dev_loss` ...
 )->bool:
     "Whether the best trial has the least of it"
-    return measure.split('_')[-1] in ('loss', 'mse')
+    return measure.split('_')[-1] in ('loss', 'mse', 'ece')
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #af94fe15
 def dev_score(
@@ -384,6 +412,12 @@ def predicted(self:TextTask, features, outs)->list:
 def has_classes(self:TextTask)->bool:
     "Whether it gives each text one class"
     return bool(self.labels)
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #6856b72a
+@patch
+def class_targets(self:TextTask, features)->list|None:
+    "The class of each text"
+    return [f.target for f in features] if self.has_classes else None
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #508ab8f2
 @patch

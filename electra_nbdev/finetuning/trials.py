@@ -34,11 +34,11 @@ from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
 from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_weights,
-                                               draw_confusion, finetune_dls, finetune_learner, load_finetuned, n_steps,
-                                               read_examples, read_rows, read_split, save_model, split_examples,
-                                               task_groups)
+                                               check_head_init, draw_confusion, finetune_dls, finetune_learner,
+                                               load_finetuned, n_steps, read_examples, read_rows, read_split,
+                                               save_model, split_examples, task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
-                                             shared_settings, trial_records)
+                                             shared_settings, task_defaults, trial_records)
 from .tables import few_names
 from .tasks import PEERS, MultiLabelTask, dev_score, lower_is_better
 from ..method.generator import official_init_
@@ -100,7 +100,8 @@ def meaning_of(
     told = {n: str(found[n] or t.explained(learn.scores[n])) for n,t in tasks.items()}
     meaning = [f"{n+', ' if several else ''}dev set: {o}" for n,o in told.items() if o]
     # where every class counts alike, the answer without a network is that all are as probable
-    blind = [math.log(len(t.labels)) if learn.hp.class_weights else t.blind_loss(train[n]) for n,t in tasks.items()]
+    def even(t, rows): return math.log(len(t.labels))*len(t.class_targets(rows))/len(rows)
+    blind = [even(t, train[n]) if learn.hp.class_weights else t.blind_loss(train[n]) for n,t in tasks.items()]
     blind = None if None in blind else np.average(blind, weights=[*map(len, train.values())])
     if short := undertrained(losses, blind): meaning.append(short)
     elif blind and any(o and not o.better for o in found.values()):
@@ -130,6 +131,7 @@ def run_trial(
         learn.logger = partial(print_metrics, learn, '  epoch {epoch}')
         learn.fit_recipe()
     scores, learn.dev_outputs = learn.scores, learn.task_metrics.by_task() # of the dev set
+    learn.tasks = {n: t.tuned(rows['dev'][n], learn.dev_outputs[n]) for n,t in tasks.items()}
     more = learn.evaluate({k: v for k,v in rows.items() if k!='dev'})
     shown = {n: list(scores[n])[:t.headline] for n,t in tasks.items()}
     metrics, seconds = {n: scores[n] | more[n] for n in tasks}, round(time.perf_counter()-start, 1)
@@ -288,6 +290,7 @@ class PreparedTrials:
         self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
         self.tasks = {t.name: t.settled(self.hp) for t in tasks}
         check_class_weights(self.tasks, self.hp)
+        check_head_init(self.tasks, self.hp)
         task_groups(TaskNetwork(encoder, self.tasks), self.hp)
         self.facts = recipe_facts(encoder, self.hp)
         check_facts(out, trial_records(out), self.facts)
@@ -353,7 +356,8 @@ def train_networks(
     **kwargs, # For `PreparedTrials`
 )->list: # `Trials` of each network
     "Train several networks, once all of them are prepared"
-    opened = open_model(model, **kwargs)
+    names = [o for tasks in networks.values() for o in task_defaults([t.name for t in tasks]).items()]
+    opened = open_model(model, **dict(names) | kwargs)
     prepared = [PreparedTrials(*opened, tasks, folder, **kwargs) for folder,tasks in networks.items()]
     results = [o.run() for o in prepared]
     if out and not rank(): _write_together(results, Path(out))
@@ -397,7 +401,8 @@ def _checked(task, learn):
         has = 'any number of labels' if several else 'one class or number'
         raise InputError(f"the model of {task.name} gives {has} for a text, and its data have another kind of label")
     known, asked = (getattr(o, 'labels', None) or () for o in (learn.tasks[task.name], task))
-    if hasattr(task, 'scale'): task = replace(task, scale=learn.tasks[task.name].scale)
+    for o in ('scale', 'threshold'):
+        if hasattr(task, o): task = replace(task, **{o: getattr(learn.tasks[task.name], o)})
     if known==asked: return task
     if new := sorted(set(asked)-set(known)):
         why = f"labels that the model has not learnt: {few_names(new)}; it has {few_names(known)}"
@@ -421,13 +426,13 @@ def predict_test(
 # %% ../../nbs/finetuning/34_trials.ipynb #7d67a101
 def _predict_split(task, split, models, folder, device):
     "Each model's file, and that of the ensemble"
-    outputs, features = {}, None
+    outputs, tasks, features = {}, {}, None
     for name,o in models.items():
         learn = load_finetuned(o, device)
         features = features or read_split(task, split, learn.tok, learn.hp)
-        outputs[name] = learn.outputs(task.name, features)
-    outputs['ensemble'] = task.merge(list(outputs.values()))
-    for name,outs in outputs.items(): task.write(folder/name, split, features, outs)
+        outputs[name], tasks[name] = learn.outputs(task.name, features), learn.tasks[task.name]
+    tasks['ensemble'], outputs['ensemble'] = task.ensemble([*tasks.values()]), task.merge([*outputs.values()])
+    for name,outs in outputs.items(): tasks[name].write(folder/name, split, features, outs)
 
 # %% ../../nbs/finetuning/34_trials.ipynb #c27df646
 def results_table(

@@ -326,6 +326,15 @@ def take_newest(self:ModelFolder,
     gaps = [o for o in encoder.load_state_dict(state, strict=False).missing_keys if 'pooler' not in o]
     if gaps: raise InputError(f"the newest checkpoint of {self.path} lacks weights of its encoder; give another folder")
 
+# %% ../../nbs/networks/19_folder.ipynb #ee1df8c0
+@patch
+def discriminator_head(self:ModelFolder)->dict|None: # {name in its two layers: Tensor}; None if there is none
+    "Weights of the head that tells replaced tokens, where the encoder is that of an ELECTRA discriminator"
+    if self.where('discriminator')!=self.where('encoder'): return None
+    if not any(o.startswith('discriminator_predictions.') for o in self.keys['encoder'].left): return None
+    head = self.open('discriminator').discriminator_predictions
+    return {k: x.detach().clone() for k,x in head.state_dict().items()}
+
 # %% ../../nbs/networks/19_folder.ipynb #470a4978
 @patch
 def objective(self:ModelFolder,
