@@ -289,7 +289,7 @@ _FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_
 # %% ../nbs/59_cli.ipynb #aead5b1e
 @command(**_FINETUNE)
 def electra_finetune(
-    task:SomeNames=None, # cola, mnli ... of GLUE, chunk, squad, newsqa ... of MRQA; joined by + they share a network
+    task:SomeNames=None, # cola, mnli ... of GLUE, chunk, ged, squad, newsqa ...; joined by + they share a network
     data_dir:str=None, # Folder with a folder for each task, or hf:glue, hf:rajpurkar/squad_v2, hf:mrqa ...
     model:str='tiny', # A run, a Hugging Face folder, hf:name, or of the package tiny or electra-baby (64 tokens)
     out:str='runs/finetune', # Folder for the results, a folder for each task

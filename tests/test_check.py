@@ -8,6 +8,8 @@ from electra_nbdev.checking import check
 from electra_nbdev.checking.check import (Checked, CheckRequest, PlainText, Sentence, check_text, dev_results,
                                           load_checker, read_marked, sentence_spans, sentences_of)
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetuning.ged import GEDTask, ged_task
+from electra_nbdev.finetuning.request import run_trials
 from electra_nbdev.finetuning.tagging import TagTask
 from electra_nbdev.sharing.convert import write_onnx
 from make import PIECES, electra_folder, pieces, run_folder, sentence, untrained, write
@@ -18,11 +20,13 @@ ODD = ('The cat sat.\r\n\r\n\tThe  mat — élan, naïve 🐈‍⬛ हिन्
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
-    "A run, a tagger of right and wrong words, one of other tags, and texts"
+    "A run, models of `ged` with a threshold and without one, a tagger, and texts"
     d = tmp_path_factory.mktemp('home')
     run_folder(d/'run', pieces(PIECES))
     electra_folder(d/'encoder')
-    untrained(TagTask('ged', ('c', 'i'), None), d/'encoder', d/'tagger')
+    kept = dict(flagged=[60, 40, 30, 20], right=[20, 20, 20, 19], limits=[.99, .9, .8, 0.], shares=[.2, .4, .6, 1.])
+    untrained(GEDTask(threshold=.25, on_dev=kept), d/'encoder', d/'tuned')
+    untrained(GEDTask(), d/'encoder', d/'early')
     untrained(TagTask('names', ('O', 'S-X')), d/'encoder', d/'names')
     write(d/'a.txt', 'The cat sat on the mat.\nThe mathematics, cat.\n')
     write(d/'odd.txt', '\ufeff'+ODD)
@@ -41,7 +45,7 @@ def test_sentences(text, n):
     rest = ''.join(text[a:b] for a,b in zip([0, *(b for _,b in spans)], [*(a for a,_ in spans), len(text)]))
     assert not rest.strip() and all(text[a:b]==text[a:b].strip() for a,b in spans) # nothing is skipped
 
-@pytest.mark.parametrize('model', ['run', 'tagger'])
+@pytest.mark.parametrize('model', ['run', 'tuned'])
 @pytest.mark.parametrize('wrapped', [False, True])
 def test_places_in_the_file(home, model, wrapped):
     "Byte order mark, CRLF, tabs, several scripts, joined characters"
@@ -51,7 +55,7 @@ def test_places_in_the_file(home, model, wrapped):
     letters = {i for i,o in enumerate(whole) if o.isalnum()}
     assert letters<={i for a,b in zip(found.start, found.end) for i in range(a, b)}
     assert found.p.between(0, 1).all() and found.start.is_monotonic_increasing
-    assert found.sentence.nunique()==6+(model=='tagger' and not wrapped) # where a space of no width is a token
+    assert found.sentence.nunique()==6+(model=='tuned' and not wrapped) # where a space of no width is a token
 
 def test_lines_and_columns(home):
     job = CheckRequest(home/'odd.txt', model=home/'run').settle()
@@ -76,7 +80,7 @@ def test_a_compressed_file(home):
 
 # Checkers
 
-@pytest.mark.parametrize('model', ['run', 'tagger'])
+@pytest.mark.parametrize('model', ['run', 'tuned'])
 def test_nothing_of_a_long_sentence_is_skipped(home, model):
     "It is cut into rows, and every word has its number"
     text = ' '.join(['the cat sat on the mat']*40)
@@ -99,19 +103,19 @@ def test_limits_of_right_sentences():
     assert [*found[found.flagged].token]==[v.words[i] for i in v.flagged]==['because']
 
 def test_as_the_task_says(home):
-    "P(wrong) of a tagger is the probability of `i` that its task gives"
+    "P(wrong) and the flagged words of a model of `ged` are those of its task"
     from electra_nbdev.finetuning.finetune import load_finetuned
-    learn = load_finetuned(home/'tagger', 'cpu')
+    learn = load_finetuned(home/'tuned', 'cpu')
     texts = [sentence(i) for i in range(6)]
-    found = check_text('\n'.join(texts), home/'tagger', device='cpu')
+    found = check_text('\n'.join(texts), home/'tuned', device='cpu')
     for i,text in enumerate(texts):
         own, pred = found[found.sentence==i], learn.predict(text)
-        want = [p if t=='i' else 1-p for t,p in zip(pred.tags, pred.probs)]
-        assert tuple(own.token)==pred.words and np.abs(own.p-want).max()<1e-3
+        assert tuple(own.token)==pred.words and np.abs(np.subtract(own.p, [*pred.probs])).max()<1e-3
+        assert [*own.flagged]==[t=='i' for t in pred.tags]
 
 def rows(checker, texts): return [o.probs for o in checker.check(Sentence(o, 0, 1, 1) for o in texts)]
 
-@pytest.mark.parametrize('model', ['run', 'tagger'])
+@pytest.mark.parametrize('model', ['run', 'tuned'])
 def test_order_and_batches_change_nothing(home, model, monkeypatch):
     checker = load_checker(home/model)
     texts = [' '.join(['the cat sat on the mat .'.split()[j%7] for j in range(1+i*i%23)]) for i in range(60)]
@@ -121,22 +125,24 @@ def test_order_and_batches_change_nothing(home, model, monkeypatch):
         found = rows(checker, texts)
         assert [*map(len, found)]==[*map(len, want)] and all(np.allclose(a, b, atol=1e-5) for a,b in zip(found, want))
 
-@pytest.mark.parametrize('model', ['run/discriminator', 'tagger'])
+@pytest.mark.parametrize('model', ['run/discriminator', 'tuned'])
 def test_onnx_files(home, model, tmp_path):
     "What onnxruntime computes is what torch computes; eight bits come near; limits of right sentences go with them"
     texts = ['the cat sat on the mat.', 'mathematics', 'the mat on the cat sat, cat, mat, the cat. '*5]
-    if model!='tagger':
+    if model!='tuned':
         shutil.copytree(home/model, tmp_path/'discriminator')
         quantiles = dict(common=[i/200 for i in range(201)], rare=[1.]*201)
         write(tmp_path/'discriminator/right_sentences.json', json.dumps(quantiles))
-    source = home/model if model=='tagger' else tmp_path/'discriminator'
-    told = None if model=='tagger' else dict(mask_prob=.15) # which a network without its run does not tell
-    want = [*load_checker(source, 'cpu').check(Sentence(o, 0, 1, 1) for o in texts)]
+    source = home/model if model=='tuned' else tmp_path/'discriminator'
+    checker = load_checker(source, 'cpu')
+    told = None # what a network without its run does not tell
+    if model!='tuned': told = dict(mask_prob=.15, max_seq_length=checker.max_length)
+    want = [*checker.check(Sentence(o, 0, 1, 1) for o in texts)]
     for int8,near in ((False, 1e-4), (True, .1)):
         write_onnx(source, tmp_path/f'{int8}', int8, told)
         for a,b in zip(want, load_checker(tmp_path/f'{int8}').check(Sentence(o, 0, 1, 1) for o in texts)):
             assert np.abs(np.subtract(a.probs, b.probs)).mean()<near and a.limits==b.limits
-    assert want[1].limits==[.5 if model=='tagger' else 1.]
+    assert want[1].limits==[.25 if model=='tuned' else 1.]
     bad(home, f'electra_check --src a.txt --model {tmp_path}/True --device cuda', '--device is')
 
 def test_memory_stays_flat():
@@ -279,10 +285,11 @@ def test_a_precision_that_none_has():
 @pytest.fixture
 def dev(home):
     rng = random.Random(1)
-    rows = [[(w, 'ci'[rng.random()<.3]) for w in rng.choices('the cat sat on mat'.split(), k=rng.randint(2, 7))] for _ in range(40)]
+    words = [rng.choices('the cat sat on mat'.split(), k=rng.randint(2, 7)) for _ in range(40)]
+    rows = [[(w, 'ci'[rng.random()<.3]) for w in o] for o in words]
     return write(home/'dev.tsv', '\n'.join(''.join(f'{w}\t{t}\n' for w,t in o) for o in rows))
 
-@pytest.mark.parametrize('model', ['run', 'tagger'])
+@pytest.mark.parametrize('model', ['run', 'tuned'])
 def test_the_gate_of_a_text(home, dev, model):
     "Sentences at or above the limit are printed, or marked in JSON, and their share is told"
     write(home/'many.txt', '\n'.join(' '.join(words) for words,_ in read_marked(dev)))
@@ -295,6 +302,27 @@ def test_the_gate_of_a_text(home, dev, model):
     assert f'{len(kept)} of 40 sentences ({100*len(kept)/40:.1f} %) need a second look' in plain.err==rows.err
     table = check_text(home/'many.txt', home/model, gate=.8, dev=dev)
     assert table.groupby('sentence').second_look.first().sum()==len(kept)
+
+def test_what_a_model_keeps_of_its_dev_set(home, tmp_path):
+    "It needs no other, and its ONNX form has it too; one that was not trained keeps nothing"
+    write_onnx(home/'tuned', tmp_path/'out')
+    for model in (home/'tuned', tmp_path/'out'):
+        assert CheckRequest(home/'a.txt', model=model, precision=.6).settle().dev.threshold_for(.6)==.75
+        assert CheckRequest(home/'a.txt', model=model, gate=.5).settle().dev.gate_for(.5)==(.9, .4)
+        assert check_text(home/'a.txt', model, gate=1).second_look.all()
+    bad(home, 'electra_check --src a.txt --model early --gate .9', '--gate needs a dev set, of which early keeps')
+
+def test_training_keeps_what_the_dev_set_tells(home, tmp_path):
+    "What is kept is what the checker finds on the same set"
+    rows = [dict(words=o.split(), tags=['ci'[(i+j)%4==0] for j in range(len(o.split()))])
+            for i,o in enumerate(map(sentence, range(30)))]
+    task = ged_task(rows[:20], rows[20:])
+    run_trials(home/'encoder', task, tmp_path/'out', device='cpu', num_train_epochs=1, max_seq_length=32)
+    job = CheckRequest(text='a', model=tmp_path/'out', gate=.5).settle()
+    marked = [(o['words'], [t=='i' for t in o['tags']]) for o in rows[20:]]
+    found = dev_results(load_checker(tmp_path/'out', 'cpu'), marked)
+    assert job.dev.flagged==found.flagged and job.dev.right==found.right and job.dev.shares==found.shares
+    assert np.allclose(job.dev.limits, found.limits, atol=1e-5)
 
 def test_words_of_a_dev_set_are_its_own(home):
     "A discriminator's tokenizer divides otherwise; each piece counts for the word that it is in"
@@ -315,7 +343,7 @@ def test_a_dev_set_that_is_none(tmp_path, content, words):
 # Refusals
 
 @pytest.mark.parametrize('flags,words', [
-    ('--src a.txt --model names', ['names is fine-tuned for names', 'TagTask', 'does not tell wrong words']),
+    ('--src a.txt --model names', ['names is fine-tuned for names (a TagTask)', 'tells no wrong words']),
     ('--src a.txt --model electric', ['electric has no discriminator', 'towers']),
     ('--src a.txt --model encoder/nothing', ['where there is nothing']),
     ('--src a.txt --text The', ['and not both']),
@@ -329,7 +357,7 @@ def test_a_dev_set_that_is_none(tmp_path, content, words):
 def test_what_is_refused(home, dev, flags, words): bad(home, f'electra_check {flags}', *words)
 
 def test_a_call_is_refused(home):
-    with pytest.raises(InputError, match='`src` is a.xt, which is no file'): CheckRequest('a.xt').settle()
+    with pytest.raises(InputError, match='`src` is a.xt, which is no file; give a file of text.): CheckRequest('a.xt').settle()
     with pytest.raises(InputError, match='`text` is of type list'): check_text(['a'])
     with pytest.raises(InputError, match='is empty'): check_text(' ')
 

@@ -8,7 +8,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tagging.html.md""
 __all__ = ['LETTERS', 'SAME_AS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans', 'tag_problem', 'read_columns', 'Tagged',
            'kinds_of', 'is_conllu', 'read_tagged', 'marked', 'conll_text', 'span_scores', 'both_scores',
            'frequent_tags', 'baseline_scores', 'TagExample', 'TagTask', 'word_pieces', 'row_cuts', 'whole_rows',
-           'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'chunk_task', 'TagPrediction', 'word_spans']
+           'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'split_of', 'chunk_task', 'TagPrediction',
+           'word_spans']
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #39bcc533
 import re
@@ -560,7 +561,7 @@ def tag_task(
     labels = tag_labels(o.tags for k,(examples,_) in splits.items() if k!='test' for o in examples)
     if len(labels)<2:
         raise InputError(f"all words of {name} have the tag {labels[0]}; a tag needs another to differ from")
-    return TagTask(name, labels, scheme, word, comment, partial(_of_split, name, splits))
+    return TagTask(name, labels, scheme, word, comment, partial(split_of, name, splits))
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #80529f6d
 def _with_tags_if_any(read, path):
@@ -572,11 +573,16 @@ def _with_tags_if_any(read, path):
     return sentences
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #76dc8728
-def _of_split(name, splits, split, hp):
+def split_of(
+    name:str, # Of the task
+    splits:dict, # {split: (its examples, whether a blank line ended the last)}
+    split:str, # `train`, `dev` or `test`
+    hp, # Recipe
+)->list:
     "Examples of a split; officially without a last sentence that no blank line ends"
-    if split=='test' and 'test' not in splits: raise InputError(f"{name} has no test set; "
-        "give one (test.txt beside train.txt), or do without predicting it")
-    rows, closed = splits.get(split, splits['train'])
+    if split not in splits and (split!='dev' or 'train' not in splits): raise InputError(
+        f"{name} has no {split} set; give one ({split} beside the others), or do without it")
+    rows, closed = splits.get(split) or splits['train']
     if hp.tag_rows=='official' and not closed: rows = rows[:-1]
     if 'dev' in splits or split=='test': return rows
     return part_of(rows, split, name, 'the training sentences')

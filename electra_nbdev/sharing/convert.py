@@ -32,6 +32,7 @@ from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, c
 from ..engine.models import max_input, quiet_loading
 from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of
 from ..finetuning.finetune import load_finetuned
+from ..finetuning.ged import GEDHead, GEDTask
 from ..finetuning.recipe import finetune_preset
 from ..finetuning.tagging import TagHead
 from ..finetuning.tasks import TextHead, glue_facts
@@ -469,7 +470,7 @@ def write_onnx(
 def _head_of(learn, name):
     "The head of a task, if it is one layer"
     head = learn.model.heads[head_name(name)]
-    if isinstance(head, (TextHead, TagHead)): return head
+    if isinstance(head, (TextHead, TagHead, GEDHead)): return head
     kind = type(learn.tasks[name]).__name__
     raise InputError(f"{name} is a {kind}, for which there is no ONNX form; tasks of texts and of tags have one")
 
@@ -478,6 +479,11 @@ def _text_logits(head, scale, encoder, *inputs): return scale*head.dense(hidden_
 def _tag_logits(head, encoder, ids, mask):
     "Logits of each token; a tagger reads its words in segment 1, as the official code"
     return head.dense(hidden_states(encoder, ids, mask, torch.ones_like(ids)))
+
+def _wrong_logits(head, encoder, ids, mask):
+    "Zero, and the logit of a wrong word"
+    logit = head.predictions(hidden_states(encoder, ids, mask, torch.zeros_like(ids)))
+    return torch.stack([torch.zeros_like(logit), logit], -1)
 
 # %% ../../nbs/sharing/47_convert.ipynb #0a2e0004
 def _task_config(encoder, task, of_tokens):
@@ -493,8 +499,9 @@ def _task_config(encoder, task, of_tokens):
 def _write_task(learn, task, folder, int8):
     "Write a task in the layout of the hub; the path of its graph"
     encoder, head = learn.model.encoder, _head_of(learn, task.name)
-    longest, of_tokens = max_input(encoder), isinstance(head, TagHead)
-    f = partial(_tag_logits, head) if of_tokens else partial(_text_logits, head, getattr(task, 'scale', 1.))
+    longest, of_tokens = max_input(encoder), isinstance(head, (TagHead, GEDHead))
+    f = partial(_wrong_logits if isinstance(head, GEDHead) else _tag_logits, head)
+    if not of_tokens: f = partial(_text_logits, head, getattr(task, 'scale', 1.))
     file = folder/'onnx'/('model_quantized.onnx' if int8 else 'model.onnx')
     file.parent.mkdir(parents=True)
     segments = not of_tokens and bool(segments_for(encoder, None))
@@ -515,4 +522,5 @@ def _write_tuned(sources, folder, int8, hparams):
     for name,task in learn.tasks.items():
         file = _write_task(learn, task, folder/name if len(learn.tasks)>1 else folder, int8)
         facts['networks'][file.relative_to(folder).as_posix()] = 'logits'
+        if isinstance(task, GEDTask): facts['ged'] = dict(threshold=task.threshold, on_dev=task.on_dev)
     return facts
