@@ -357,7 +357,7 @@ def test_a_dev_set_that_is_none(tmp_path, content, words):
 def test_what_is_refused(home, dev, flags, words): bad(home, f'electra_check {flags}', *words)
 
 def test_a_call_is_refused(home):
-    with pytest.raises(InputError, match='`src` is a.xt, which is no file; give a file of text.): CheckRequest('a.xt').settle()
+    with pytest.raises(InputError, match='`src` is a.xt, which is no file; give'): CheckRequest('a.xt').settle()
     with pytest.raises(InputError, match='`text` is of type list'): check_text(['a'])
     with pytest.raises(InputError, match='is empty'): check_text(' ')
 
