@@ -266,6 +266,14 @@ def tagged(n):
     "A file of sentences with a tag for each word"
     return ''.join(block(o)+'\n\n' for o in word_lists(n))
 
+def wrong_words(n):
+    "Sentences of which some words count as wrong"
+    return [dict(words=o, tags=['ci'[(i+k)%5==0] for k in range(len(o))]) for i,o in enumerate(word_lists(n))]
+
+def judged(n):
+    "The same as a file of MultiGED"
+    return ''.join(''.join(f'{w}\t{t}\n' for w,t in zip(o['words'], o['tags']))+'\n' for o in wrong_words(n))
+
 def paragraph(i, v2, n=30):
     "A passage, a question about a pair of its words, and in SQuAD 2.0 one that it does not answer"
     words = [WORDS[(i*k+k*k)%len(WORDS)] for k in range(1, n)]
@@ -296,8 +304,9 @@ def detected(a): return dict(text=a['text'], char_spans=[[a['answer_start'], a['
 def task_files(d):
     "Files of GLUE, of chunking, and of questions in three forms"
     glue_files(d)
-    for o in ('chunk', 'squad', 'SQuAD-v1.1', 'NewsQA'): (d/o).mkdir()
+    for o in ('chunk', 'ged', 'squad', 'SQuAD-v1.1', 'NewsQA'): (d/o).mkdir()
     for split,n in (('train', 32), ('dev', 9), ('test', 5)): write(d/f'chunk/{split}.txt', tagged(n))
+    for split,n in (('train', 24), ('dev', 9), ('test', 5)): write(d/f'ged/{split}.tsv', judged(n))
     for split,n,first in (('train', 16, 0), ('dev', 8, 40), ('test', 3, 80)):
         write(d/f'squad/{split}.json', json.dumps(squad(n, True, first)))
         write(d/f'SQuAD-v1.1/{split}.json', json.dumps(squad(n, False, first)))

@@ -1,25 +1,24 @@
 "Detection of wrong words: files, the published score, thresholds, weights of classes, and the head it begins with"
 import json, math, random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit, logit
 from transformers import ElectraForPreTraining
 
 import electra_nbdev.finetuning.finetune as ft
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.ged import (GEDTask, best_threshold, calibration_error, crossfit, ged_scores, ged_task,
-                                          read_ged)
+                                          platt_scaling, read_ged)
 from electra_nbdev.finetuning.recipe import FinetuneHParams, finetune_preset, open_model, settle_recipe
 from electra_nbdev.finetuning.request import run_trials
 from electra_nbdev.finetuning.tagging import TagTask
 from electra_nbdev.finetuning.trials import Trials
-from make import SHORT, electra_folder, roberta_folder, task_files, word_lists, write
+from electra_nbdev.sharing.convert import convert_weights
+from make import SHORT, electra_folder, judged, roberta_folder, task_files, word_lists, write, wrong_words
 from terminal import bad, typed, worked
-
-def labels(words, i): return ['i' if (i+k)%5==0 else 'c' for k in range(len(words))]
-def sentences(n): return [dict(words=o, tags=labels(o, i)) for i,o in enumerate(word_lists(n))]
-def as_tsv(rows): return ''.join(''.join(f'{w}\t{t}\n' for w,t in zip(o['words'], o['tags']))+'\n' for o in rows)
 
 def as_m2(rows):
     "The same, with edits in which nothing but the place matters"
@@ -32,8 +31,6 @@ def home(tmp_path_factory):
     d = tmp_path_factory.mktemp('ged')
     electra_folder(d/'model')
     task_files(d/'data')
-    (d/'data/ged').mkdir()
-    for split,n in (('train', 24), ('dev', 9), ('test', 5)): write(d/f'data/ged/{split}.tsv', as_tsv(sentences(n)))
     write(d/'recipe.json', json.dumps(SHORT))
     return d
 
@@ -64,8 +61,8 @@ def test_the_published_score(name):
 # Files
 
 def test_m2_and_tsv_are_the_same(tmp_path):
-    rows = sentences(12)
-    a, b = (read_ged(write(tmp_path/name, text)) for name,text in (('a.m2', as_m2(rows)), ('a.tsv', as_tsv(rows))))
+    rows = wrong_words(12)
+    a, b = (read_ged(write(tmp_path/name, text)) for name,text in (('a.m2', as_m2(rows)), ('a.tsv', judged(12))))
     assert [o[1:] for o in a]==[o[1:] for o in b]==[o[1:] for o in read_ged(rows)]
 
 def test_edits(tmp_path):
@@ -113,7 +110,7 @@ def test_trials_and_predictions(home):
     worked(f'{TRAIN} --task ged --out out --trials 2 --predict-test', home)
     table = json.loads((home/'out/results.json').read_text())['ged']['tasks']['ged']
     assert [*table]==['f0.5', 'precision', 'recall', 'f0.5_at_0.5', 'precision_at_0.5', 'recall_at_0.5', 'best_f0.5',
-                      'best_f0.5_thresh', 'ece', 'accuracy', 'loss']
+                      'best_f0.5_thresh', 'ece', 'unscaled_ece', 'accuracy', 'loss']
     # The threshold of each trial is kept; what is written of the dev set has the best score that there is
     for k in range(2):
         trial = home/f'out/ged/trial-{k}'
@@ -128,9 +125,9 @@ def test_trials_and_predictions(home):
     worked(f'{TRAIN} --task ged --out out --eval-only', home)
     again = json.loads((home/'out/ged/evaluation.json').read_text())['trial-1']['ged']
     assert again['f0.5']==again['best_f0.5']==pytest.approx(want['best_f0.5'])
-    assert {k: again[k] for k in [*table][3:]}=={k: pytest.approx(want[k]) for k in [*table][3:]}
+    assert again['best_f0.5_thresh']==pytest.approx(want['best_f0.5_thresh'], rel=1e-4)
     written = [read_ged(home/f'out/ged/predictions/{o}/ged-test.tsv') for o in ('trial-0', 'trial-1', 'ensemble')]
-    assert all([s.words for s in o]==[tuple(s['words']) for s in sentences(5)] for o in written)
+    assert all([s.words for s in o]==[tuple(s['words']) for s in wrong_words(5)] for o in written)
 
 def test_predict(home):
     worked(f'{TRAIN} --task ged --out used', home)
@@ -150,10 +147,20 @@ def test_predict(home):
     worked('electra_predict --model used/ged --src new.tsv --out said.jsonl --device cpu', home)
     assert [json.loads(o) for o in (home/'said.jsonl').read_text().splitlines()]==found
     assert 'probs' in worked('electra_predict --model used/ged --text "the dog" --device cpu', home).out
-    examples = ged_task(sentences(3), sentences(3)).source('dev', learn.hp)
+    examples = ged_task(wrong_words(3), wrong_words(3)).source('dev', learn.hp)
     rows = dict(ged=task.features(examples, learn.tok, learn.hp))
     learn.dls = ft.finetune_dls(learn.tasks, rows, rows, learn.tok, learn.hp, device='cpu')
     learn.show_results(max_n=3)
+
+def test_it_is_a_discriminator_for_transformers(home, tmp_path):
+    "Converted, it tells P(wrong) of a word at its first piece, where others tell P(replaced)"
+    worked(f'{TRAIN} --task ged --out shared', home)
+    convert_weights(home/'shared/ged', tmp_path/'plain')
+    plain = ElectraForPreTraining.from_pretrained(tmp_path/'plain/ged').eval()
+    learn = ft.load_finetuned(home/'shared/ged', 'cpu')
+    f, = learn.tasks['ged'].features(learn.tasks['ged'].unlabelled(['the dog walks']), learn.tok, learn.hp)
+    with torch.no_grad(): probs = plain(torch.tensor([f.input_ids])).logits[0,f.target['positions']].sigmoid()
+    assert probs.tolist()==pytest.approx(learn.predict('the dog walks').probs, abs=1e-5)
 
 @pytest.mark.parametrize('most', [.0, .3, 1.1])
 def test_the_threshold_is_used(home, most):
@@ -165,7 +172,7 @@ def test_the_threshold_is_used(home, most):
 def test_a_dev_set_alone_is_evaluated(home):
     worked(f'{TRAIN} --task ged --out trained', home)
     (home/'alone/ged').mkdir(parents=True)
-    write(home/'alone/ged/xx_corpus_dev.m2', as_m2(sentences(7)))
+    write(home/'alone/ged/xx_corpus_dev.m2', as_m2(wrong_words(7)))
     line = TRAIN.replace('--data-dir data', '--data-dir alone')
     worked(f'{line.replace("--model model", "--model trained/ged")} --task ged --out judged --eval-only', home)
     assert 'f0.5' in json.loads((home/'judged/ged/evaluation.json').read_text())['model']['ged']
@@ -176,7 +183,7 @@ def test_files_of_a_folder_are_refused(home):
                                                              'several files for train: a_train.tsv, b-train.m2')
     for name,files,words in cases:
         (home/name/'ged').mkdir(parents=True)
-        for o in files: write(home/name/'ged'/o, as_tsv(sentences(3)))
+        for o in files: write(home/name/'ged'/o, judged(3))
         bad(home, f"{TRAIN.replace('--data-dir data', f'--data-dir {name}')} --task ged --out fresh", words)
     bad(home, f"{TRAIN.replace('--data-dir data', '--data-dir hf:some/set')} --task ged --out fresh", 'ged reads files')
 
@@ -192,46 +199,61 @@ def logits_of(wrong, seed=0):
 def test_every_word_is_counted(home, rows):
     "Of long sentences too; what official rows cut away counts as not marked"
     words = tuple(random.Random(0).choices('the dog red walks'.split(), k=90))
-    given = [dict(words=words, tags=labels(words, 0)), dict(words=('the',), tags=['i'])]
+    given = [dict(words=words, tags=['ci'[k%5==0] for k in range(90)]), dict(words=('the',), tags=['i'])]
     task, hp = ged_task(given, given), FinetuneHParams(max_seq_length=24, tag_rows=rows)
     features = task.features(task.examples('dev', hp), open_model(home/'model')[1], hp)
     assert (len(features)>2)==(rows=='whole')
     outs = [logits_of([k=='i' for k in [task.labels[i] for i in f.target['labels']]]) for f in features]
-    judged = task.judged(features, outs)
-    assert [len(p) for _,p in judged]==[90, 1]
-    marked = np.concatenate([p>=.5 for _,p in judged])
+    each = task.judged(features, outs)
+    assert [len(o) for _,o in each]==[90, 1]
+    marked = np.concatenate([o>=0 for _,o in each])
     wrong = np.array([t=='i' for o in given for t in o['tags']])
-    found = task.metrics(features, outs)
-    assert found['f0.5_at_0.5']==ged_scores(wrong, marked)['f0.5']
-    if rows=='official': assert not judged[0][1][len(features[0].target['labels']):].any()
+    found = replace(task, threshold=.5).metrics(features, outs)
+    assert found['f0.5']==found['f0.5_at_0.5']==ged_scores(wrong, marked)['f0.5']
+    if rows=='official': assert (each[0][1][len(features[0].target['labels']):]==-30).all()
 
 def test_a_threshold_judges_words_that_it_has_not_seen():
     "Against a loop over all thresholds, and by hand for the two parts"
     wrong, _ = drawn(1, .2, 0, 0)
-    probs = logits_of(wrong).softmax(-1)[:,1].double().numpy()
-    def f(t, o=slice(None)): return ged_scores(wrong[o], probs[o]>=t)['f0.5']
-    at = best_threshold(wrong, probs)
-    assert f(at)==max(f(t) for t in probs) and at not in probs
+    logits = logits_of(wrong)[:,1].double().numpy()
+    def f(t, o=slice(None)): return ged_scores(wrong[o], logits[o]>=t)['f0.5']
+    at = logit(best_threshold(wrong, expit(logits)))
+    assert f(at)==max(f(t) for t in logits) and np.abs(logits-at).min()>1e-9
     first = np.arange(len(wrong))<500
-    a, b = best_threshold(wrong[first], probs[first]), best_threshold(wrong[~first], probs[~first])
-    marked = crossfit(wrong, probs, first)
-    assert a!=b and (marked[first]==(probs[first]>=b)).all() and (marked[~first]==(probs[~first]>=a)).all()
+    a, b = (logit(best_threshold(wrong[o], expit(logits[o]))) for o in (first, ~first))
+    probs, marked = crossfit(wrong, logits, first)
+    assert a!=b and (marked[first]==(logits[first]>=b)).all() and (marked[~first]==(logits[~first]>=a)).all()
     assert ged_scores(wrong, marked)['f0.5']<f(at)
+    slope, intercept = platt_scaling(wrong[first], logits[first])
+    assert probs[~first]==pytest.approx(expit(slope*logits[~first]+intercept))
 
-def test_noise_has_no_lucky_threshold():
-    "Where probabilities say nothing, the best threshold looks better than it is; cross-fitted it does not"
-    rng, lucky, fair = np.random.default_rng(0), [], []
-    for _ in range(40):
-        wrong, probs, first = rng.random(60)<.2, rng.random(60), np.arange(60)<30
-        lucky.append(ged_scores(wrong, probs>=best_threshold(wrong, probs))['f0.5'])
-        fair.append(ged_scores(wrong, crossfit(wrong, probs, first))['f0.5'])
-    assert np.mean(lucky)>np.mean(fair)+8 and np.mean(fair)<ged_scores(wrong, wrong|~wrong)['f0.5']+4
+def test_platt_scaling():
+    "Its mean is the share of wrong words; a line that falls, or words that are all alike, change nothing"
+    wrong, _ = drawn(1, .2, 0, 0)
+    logits = 3*logits_of(wrong)[:,1].double().numpy()+2
+    a, b = platt_scaling(wrong, logits)
+    assert a>0 and expit(a*logits+b).mean()==pytest.approx(wrong.mean(), abs=1e-3)
+    assert calibration_error(wrong, expit(a*logits+b))<calibration_error(wrong, expit(logits))/3
+    for o in ((wrong, -logits), (wrong&~wrong, logits), (wrong|~wrong, logits)): assert platt_scaling(*o)==(1, 0)
+
+def test_the_line_is_in_the_head(home):
+    "Outputs of the scaled head are the scaled outputs, and what is written is calibrated"
+    rows = wrong_words(24)
+    dls = ft.TaskDataLoaders.from_task(ged_task(rows, rows), home/'model', device='cpu')
+    learn = ft.finetune_learner(dls, dls.encoder, dls.train.hp)
+    features = dls.valid.dataset.features['ged']
+    before = learn.outputs('ged', features)
+    task, after = learn.tasks['ged'].tuned(learn.model.heads['ged'], features, before)
+    for o,now in zip(after, learn.outputs('ged', features)): torch.testing.assert_close(o, now, atol=1e-5, rtol=1e-5)
+    found = task.metrics(features, after)
+    assert found['f0.5']==found['best_f0.5']==pytest.approx(learn.tasks['ged'].metrics(features, before)['best_f0.5'])
+    assert found['ece']==found['unscaled_ece']
 
 def test_all_correct(home, tmp_path):
     "A dev set without a wrong word, and one of a single sentence"
-    right = [o | dict(tags=['c']*len(o['words'])) for o in sentences(6)]
-    for name,dev in dict(right=right, one=sentences(1)).items():
-        trials = run_trials(home/'model', ged_task(sentences(16), dev), tmp_path/name, device='cpu', **SHORT)
+    right = [o | dict(tags=['c']*len(o['words'])) for o in wrong_words(6)]
+    for name,dev in dict(right=right, one=wrong_words(1)).items():
+        trials = run_trials(home/'model', ged_task(wrong_words(16), dev), tmp_path/name, device='cpu', **SHORT)
         found, = trials.records.values()
         assert all(math.isfinite(v) for v in found['metrics']['ged'].values())
         if name=='right': assert found['metrics']['ged']['best_f0.5_thresh']==.5
@@ -250,7 +272,7 @@ def test_calibration_error():
 @pytest.mark.parametrize('reduction', ['sum', 'mean'])
 def test_the_loss_with_weights(home, reduction):
     "That of torch with the weights of the training words, summed over words; the mean is that over rows"
-    rows = sentences(16)
+    rows = wrong_words(16)
     dls = ft.TaskDataLoaders.from_task(ged_task(rows, rows[:4]), home/'model', bs=16, device='cpu',
                                        class_weights='balanced', loss_reduction=reduction)
     learn = ft.finetune_learner(dls, dls.encoder, dls.train.hp)
@@ -265,21 +287,20 @@ def test_the_loss_with_weights(home, reduction):
     assert learn.loss_func(out, targets).item()==pytest.approx(want.item(), rel=1e-5)
 
 def test_wrong_words_are_expected_as_often_as_right_ones(home, tmp_path):
-    "Nothing tells them apart: P(wrong) is their share, with weights it is about a half, and the error of that is told"
-    means, found = {}, {}
+    "Nothing tells them apart: with weights P(wrong) is about a half where it was their share, a fifth"
+    found = {}
     for name,weights in dict(plain=None, even='balanced').items():
         recipe = SHORT | dict(learning_rate=1e-2, num_train_epochs=6, class_weights=weights)
-        trials = run_trials(home/'model', ged_task(sentences(32), sentences(9)), tmp_path/name, device='cpu', **recipe)
-        learn = ft.load_finetuned(tmp_path/name, 'cpu')
-        means[name] = np.mean([p for o in word_lists(9) for p in learn.predict(list(o)).probs])
-        found[name] = trials.first['metrics']['ged']
-    assert means['plain']<.3 and .35<means['even']<.65 and found['even']['ece']>found['plain']['ece']+10
+        task = ged_task(wrong_words(32), wrong_words(9))
+        trials = run_trials(home/'model', task, tmp_path/name, device='cpu', **recipe)
+        found[name] = trials.first['metrics']['ged']['unscaled_ece']
+    assert found['plain']<10 and 20<found['even']<40
 
 # The head
 
 def test_it_begins_as_the_discriminator(home):
     "Before any step P(wrong) of a word is P(replaced) of its first piece"
-    rows = sentences(6)
+    rows = wrong_words(6)
     dls = ft.TaskDataLoaders.from_task(ged_task(rows, rows), home/'model', bs=6, device='cpu')
     assert dls.train.hp.head_init=='discriminator'
     learn = ft.finetune_learner(dls, dls.encoder, dls.train.hp)
@@ -291,7 +312,7 @@ def test_it_begins_as_the_discriminator(home):
         torch.testing.assert_close(o.softmax(-1)[:,1], want, atol=1e-6, rtol=1e-5)
 
 def test_a_new_head_is_another(home):
-    rows = sentences(6)
+    rows = wrong_words(6)
     def head(**hparams):
         dls = ft.TaskDataLoaders.from_task(ged_task(rows, rows), home/'model', device='cpu', **hparams)
         learn = ft.finetune_learner(dls, dls.encoder, dls.train.hp)
@@ -303,7 +324,7 @@ def test_a_new_head_is_another(home):
 def test_a_model_without_that_head(home, capsys):
     "By default its head is new, and says so; asked for it is refused"
     roberta_folder(home/'roberta')
-    rows = sentences(6)
+    rows = wrong_words(6)
     encoder, tok = open_model(home/'roberta', head_init='discriminator')
     assert settle_recipe(encoder, tok, ['ged']).head_init=='new'
     assert "no discriminator's head" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner, load_finetuned, save_model
+from electra_nbdev.finetuning.ged import GEDTask
 from electra_nbdev.finetuning.qa import QATask
 from electra_nbdev.finetuning.recipe import open_model, settle_recipe
 from electra_nbdev.finetuning.tagging import TagTask
@@ -114,7 +115,7 @@ def test_what_is_refused(tiny, tmp_path):
 TASKS = dict(kinds=TextTask('kinds', ('pet', 'person', 'place')),
              pairs=TextTask('pairs', ('no', 'yes'), columns=('a', 'b')),
              size=TextTask('size', scale=7., measures=('mse',)), remarks=MultiLabelTask('remarks', ('insult', 'toxic')),
-             words=TagTask('words', ('O', 'S-NP', 'S-VP')))
+             words=TagTask('words', ('O', 'S-NP', 'S-VP')), judge=GEDTask('judge'))
 
 @pytest.fixture(scope='module')
 def encoder(tmp_path_factory): return electra_folder(tmp_path_factory.mktemp('encoder')/'model')
@@ -173,19 +174,20 @@ def test_a_task_of_an_encoder_without_segments(tmp_path):
     assert tuned_run(out, batch(out, 1))[1]=={'input_ids', 'attention_mask'}
     assert AutoConfig.from_pretrained(out).architectures==['RobertaForSequenceClassification']
 
-def test_two_tasks_of_one_network_are_two_folders(encoder, tmp_path):
-    "A class of a text, and a tag of each token, whose segment is in the graph"
-    tasks = {o: TASKS[o] for o in ('kinds', 'words')}
+def test_tasks_of_one_network_are_folders(encoder, tmp_path):
+    "A class of a text, a tag of each token, and whether it is wrong; their segments are in the graph"
+    tasks = {o: TASKS[o] for o in ('kinds', 'words', 'judge')}
     body, tok = open_model(encoder)
     hp, none = settle_recipe(body, tok, [*tasks], max_seq_length=32), {o: [] for o in tasks}
     save_model(finetune_learner(finetune_dls(tasks, none, none, tok, hp, 'cpu'), body, hp), tmp_path/'task')
     facts = write_onnx(tmp_path/'task', out := tmp_path/'out')
     assert facts['networks']=={f'{o}/onnx/model.onnx': 'logits' for o in tasks}
     for name,task in tasks.items(): assert_computes(out/name, tmp_path/'task', task)
-    assert tuned_run(out/'words', batch(out/'words', 1))[1]=={'input_ids', 'attention_mask'}
-    config = AutoConfig.from_pretrained(out/'words')
-    assert config.architectures==['ElectraForTokenClassification'] and config.problem_type is None
-    assert tuple(config.id2label.values())==TASKS['words'].labels
+    for name in ('words', 'judge'):
+        assert tuned_run(out/name, batch(out/name, 1))[1]=={'input_ids', 'attention_mask'}
+        config = AutoConfig.from_pretrained(out/name)
+        assert config.architectures==['ElectraForTokenClassification'] and config.problem_type is None
+        assert tuple(config.id2label.values())==TASKS[name].labels
 
 def test_a_tuned_model_by_command_and_in_eight_bits(encoder, tmp_path):
     untrained(TASKS['kinds'], encoder, tmp_path/'task'/'model')

@@ -19,6 +19,7 @@ from electra_nbdev.data.tokenizer import train_vocab
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.finetuning.finetune import load_finetuned
+from electra_nbdev.finetuning.ged import GEDTask
 from electra_nbdev.finetuning.qa import QATask
 from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.finetuning.tagging import TagTask, tag_task
@@ -416,7 +417,8 @@ def tuner(tmp_path_factory):
     kept = {k: v for k,v in load_file(d/'model/model.safetensors').items() if 'layer.1' not in k}
     save_file(kept, d/'torn/model.safetensors', metadata={'format': 'pt'})
     for name,task in dict(kinds=TextTask('kinds', ('a', 'b')), reader=QATask('squadv1'),
-                          tagger=TagTask('chunk', ('O', 'S-X'))).items(): untrained(task, d/'model', d/name)
+                          tagger=TagTask('chunk', ('O', 'S-X')), judge=GEDTask()).items():
+        untrained(task, d/'model', d/name)
     write(d/'train.csv', 'id,question,about\n' + ''.join(f'{i},{q},{("pet", "animal")[i%2]}\n'
                                                          for i,q in enumerate(['a red dog', 'a house']*10)))
     for name,text in TABLES.items(): write(d/name, text)
@@ -441,6 +443,10 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --task cola --data-dir nowhere => nowhere
 --task squad --data-dir nowhere => nowhere
 --task chunk --data-dir all/chunk => all/chunk has no folder for chunk & give its parent
+--task ged --data-dir hf:some/set => ged reads files & give a folder
+--task chunk --head-init discriminator => --head-init & for ged, not for chunk
+--task ged --head-init old => --head-init is 'old'; allowed: discriminator, new
+--task ged+cola --class-weights even => --class-weights
 --task cola --model nowhere => nowhere
 --task cola --model data => no model
 --task cola --model mixed => 201 pieces & 200
@@ -494,6 +500,7 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --model reader --src gap.csv --out x.json => .jsonl
 --model tagger --src tags.txt => tags.txt line 2 & 1 column
 --model tagger --src new.txt --out said.xml => .conll
+--model judge --src new.txt --out said.xml => .conll
 """))
 def test_a_fine_tuning_or_prediction_is_refused(tuner, line, needles): bad(tuner, line, *needles)
 
@@ -531,6 +538,9 @@ BAD_FILES = { # what is wrong: file, task, content, needles
     'empty word': ('chunk/train.txt', 'chunk', '\tX\tB-NP\n', 'train.txt line 1', 'word is empty'),
     'tags not UTF-8': ('chunk/dev.txt', 'chunk', b'caf\xe9 X B-NP\n', 'dev.txt line 1', 'UTF-8'),
     'bad test of tags': ('chunk/test.txt', 'chunk', 'the X\n\ndog\n', 'test.txt line 3', '1 column'),
+    'another label': ('ged/train.tsv', 'ged', 'He\tc\ngo\tx\n', 'train.tsv line 2', "'x' of 'go'", 'neither c'),
+    'an edit beyond the end': ('ged/dev.m2', 'ged', 'S He go\nA 1 3|||R|||x|||REQUIRED|||-NONE-|||0\n', 'dev.m2 line 2',
+                               'from 1 to 3'),
     'answer nowhere': (*TRAIN_JSON, questions(answers=[dict(text='blue dog', answer_start=3)]), 'train.json',
                        '1 question cannot', "the answer is not in the passage (1: q1 'blue dog')"),
     'twice': (*TRAIN_JSON, questions(id='q0'), 'train.json', 'q0', 'was there before'),

@@ -422,7 +422,7 @@ def load_checker(
     return ReplacedChecker(found.name, _on_device(logits, o.device), o.tokenizer, o.max_length, o.mask_prob, o.right,
                            o.english)
 
-# %% ../../nbs/checking/48_check.ipynb #b818fe4e
+# %% ../../nbs/checking/48_check.ipynb #2af0469f
 def _on_device(f, device):
     "A function of tensors as one of arrays"
     import torch
@@ -439,7 +439,7 @@ def _load_tuned(found, device):
     learn = load_finetuned(found.path, device)
     model, tuned = learn.model.eval(), learn.hp
     head = model.heads[head_name(found.task)]
-    def logits(ids, mask): return head.predictions(hidden_states(model.encoder, ids, mask, ids*0))
+    def logits(ids, mask): return head.predictions(hidden_states(model.encoder, ids, mask, ids*0)) # of a wrong word
     return TunedChecker(found.name, _on_device(logits, learn.dls.device), learn.tok, tuned.max_seq_length,
                         found.facts.get('threshold'))
 

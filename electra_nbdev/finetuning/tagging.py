@@ -368,6 +368,7 @@ class TagTask(Task):
     comment:str|None=None # What a line of comment begins with
     source:object=None # From (split, hp) to a list of `TagExample`
     list_is_batch, writes_dev = False, True # a list of words is one sentence
+    segment = 1 # Of all its tokens, as in the official code
 
     def head(self, width): return TagHead(width, len(self.labels))
     def losses(self, out, target):
@@ -447,7 +448,8 @@ def features(self:TagTask, examples, tok, hp)->list:
         rows = rows_of([pieces[w] for w in o.words], head, tail, hp.max_seq_length)
         done, cut = 0, sum(len(at) for _,at in rows)<len(o.words)
         for ids,at in rows:
-            features.append(Feature(ids, 0, dict(positions=at, labels=labels[done:done+len(at)]), o, cut))
+            first = 0 if self.segment else len(ids)
+            features.append(Feature(ids, first, dict(positions=at, labels=labels[done:done+len(at)]), o, cut))
             done += len(at)
     return features
 

@@ -126,9 +126,9 @@ def init_head(self:Task, head, encoder):
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #64b30617
 @patch
-def tuned(self:Task, features, outs)->Task:
-    "The task with what is chosen on the dev set"
-    return self
+def tuned(self:Task, head, features, outs)->tuple:
+    "The task with what is chosen on the dev set, for which the head may be scaled, and outputs of that head"
+    return self, outs
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #2e216cd7
 @patch

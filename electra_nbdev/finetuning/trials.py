@@ -42,6 +42,7 @@ from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
 from .tables import few_names
 from .tasks import PEERS, MultiLabelTask, dev_score, lower_is_better
 from ..method.generator import official_init_
+from ..networks.foreign import head_name
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/finetuning/34_trials.ipynb #391be7a8
@@ -110,6 +111,12 @@ def meaning_of(
              for n,t in tasks.items() if getattr(t, 'has_classes', False) and len(t.labels)<=MOST_CLASSES}
     return dict(baseline={n: o._asdict() for n,o in found.items() if o}, confusion=grids, meaning=meaning)
 
+# %% ../../nbs/finetuning/34_trials.ipynb #575eac02
+def _tune(learn, dev):
+    "Let each task choose what it chooses on the dev set"
+    found = {n: t.tuned(learn.model.heads[head_name(n)], dev[n], learn.dev_outputs[n]) for n,t in learn.tasks.items()}
+    learn.tasks, learn.dev_outputs = ({n: o[i] for n,o in found.items()} for i in (0, 1))
+
 # %% ../../nbs/finetuning/34_trials.ipynb #01ce3b32
 def run_trial(
     encoder:nn.Module, # Pre-trained; it is copied
@@ -131,7 +138,7 @@ def run_trial(
         learn.logger = partial(print_metrics, learn, '  epoch {epoch}')
         learn.fit_recipe()
     scores, learn.dev_outputs = learn.scores, learn.task_metrics.by_task() # of the dev set
-    learn.tasks = {n: t.tuned(rows['dev'][n], learn.dev_outputs[n]) for n,t in tasks.items()}
+    _tune(learn, rows['dev'])
     more = learn.evaluate({k: v for k,v in rows.items() if k!='dev'})
     shown = {n: list(scores[n])[:t.headline] for n,t in tasks.items()}
     metrics, seconds = {n: scores[n] | more[n] for n in tasks}, round(time.perf_counter()-start, 1)

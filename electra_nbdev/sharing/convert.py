@@ -21,8 +21,8 @@ import torch
 from huggingface_hub import HfApi, ModelCard, ModelCardData, metadata_load
 from safetensors.torch import save_file
 from torch import nn
-from transformers import (ElectraConfig, ElectraForQuestionAnswering, ElectraForSequenceClassification,
-                          ElectraForTokenClassification)
+from transformers import (ElectraConfig, ElectraForPreTraining, ElectraForQuestionAnswering,
+                          ElectraForSequenceClassification, ElectraForTokenClassification)
 from transformers.models.auto import modeling_auto
 
 # %% ../../nbs/sharing/47_convert.ipynb #10a16cf6
@@ -32,7 +32,6 @@ from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, c
 from ..engine.models import max_input, quiet_loading
 from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of
 from ..finetuning.finetune import load_finetuned
-from ..finetuning.ged import GEDHead, GEDTask
 from ..finetuning.recipe import finetune_preset
 from ..finetuning.tagging import TagHead
 from ..finetuning.tasks import TextHead, glue_facts
@@ -211,6 +210,14 @@ def _classifier(body, head, facts):
     model.classifier.out_proj.bias.data.copy_(b)
     return model
 
+# %% ../../nbs/sharing/47_convert.ipynb #e44d5ed6
+def _discriminator(body, head):
+    "A discriminator whose `replaced` means wrong"
+    model = ElectraForPreTraining(ElectraConfig(**body.config.to_dict()))
+    model.electra.load_state_dict(body.state_dict())
+    model.discriminator_predictions.load_state_dict({k.removeprefix('predictions.'): x for k,x in head.items()})
+    return model
+
 # %% ../../nbs/sharing/47_convert.ipynb #2511a68d
 def plain_head(
     nets:Pretrained, # With the encoder
@@ -220,6 +227,7 @@ def plain_head(
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
     if there=={'dense'} and facts['kind'] in _TEXT_KINDS: return _classifier(body, head, facts)
+    if facts['kind']=='GEDTask': return _discriminator(body, head)
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
@@ -470,20 +478,15 @@ def write_onnx(
 def _head_of(learn, name):
     "The head of a task, if it is one layer"
     head = learn.model.heads[head_name(name)]
-    if isinstance(head, (TextHead, TagHead, GEDHead)): return head
+    if isinstance(head, (TextHead, TagHead)): return head
     kind = type(learn.tasks[name]).__name__
     raise InputError(f"{name} is a {kind}, for which there is no ONNX form; tasks of texts and of tags have one")
 
 def _text_logits(head, scale, encoder, *inputs): return scale*head.dense(hidden_states(encoder, *inputs)[:,0])
 
-def _tag_logits(head, encoder, ids, mask):
-    "Logits of each token; a tagger reads its words in segment 1, as the official code"
-    return head.dense(hidden_states(encoder, ids, mask, torch.ones_like(ids)))
-
-def _wrong_logits(head, encoder, ids, mask):
-    "Zero, and the logit of a wrong word"
-    logit = head.predictions(hidden_states(encoder, ids, mask, torch.zeros_like(ids)))
-    return torch.stack([torch.zeros_like(logit), logit], -1)
+def _tag_logits(head, segment, encoder, ids, mask):
+    "Logits of each token; a tagger reads its words in segment 1, as the official code, a detector of wrong words in 0"
+    return head.dense(hidden_states(encoder, ids, mask, torch.full_like(ids, segment)))
 
 # %% ../../nbs/sharing/47_convert.ipynb #0a2e0004
 def _task_config(encoder, task, of_tokens):
@@ -499,9 +502,9 @@ def _task_config(encoder, task, of_tokens):
 def _write_task(learn, task, folder, int8):
     "Write a task in the layout of the hub; the path of its graph"
     encoder, head = learn.model.encoder, _head_of(learn, task.name)
-    longest, of_tokens = max_input(encoder), isinstance(head, (TagHead, GEDHead))
-    f = partial(_wrong_logits if isinstance(head, GEDHead) else _tag_logits, head)
-    if not of_tokens: f = partial(_text_logits, head, getattr(task, 'scale', 1.))
+    longest, of_tokens = max_input(encoder), isinstance(head, TagHead)
+    if of_tokens: f = partial(_tag_logits, head, task.segment)
+    else: f = partial(_text_logits, head, getattr(task, 'scale', 1.))
     file = folder/'onnx'/('model_quantized.onnx' if int8 else 'model.onnx')
     file.parent.mkdir(parents=True)
     segments = not of_tokens and bool(segments_for(encoder, None))
@@ -522,5 +525,5 @@ def _write_tuned(sources, folder, int8, hparams):
     for name,task in learn.tasks.items():
         file = _write_task(learn, task, folder/name if len(learn.tasks)>1 else folder, int8)
         facts['networks'][file.relative_to(folder).as_posix()] = 'logits'
-        if isinstance(task, GEDTask): facts['ged'] = dict(threshold=task.threshold, on_dev=task.on_dev)
+        if hasattr(task, 'on_dev'): facts['ged'] = dict(threshold=task.threshold, on_dev=task.on_dev)
     return facts
