@@ -202,14 +202,16 @@ class Checker:
 
     def __repr__(self): return f'{type(self).__name__}: {self.name}, rows of {self.max_length} tokens'
 
-# %% ../../nbs/checking/48_check.ipynb #8e20698d
-WINDOW, _TOKENS = 1000, 4096 # Sentences that are sorted together; tokens of a batch
+# %% ../../nbs/checking/48_check.ipynb #b5999f37
+WINDOW, _TOKENS, _FULL = 1000, 2048, .85 # Sentences sorted together; tokens of a batch; its shortest row beside the longest
 
 def _batches(rows, by_length):
     "Indices of rows of similar lengths, longest first, as many as `_TOKENS` allows"
     while by_length:
-        n = max(1, _TOKENS//len(rows[by_length[0]].ids))
-        yield by_length[:n]
+        longest = len(rows[by_length[0]].ids)
+        part = by_length[:max(1, _TOKENS//longest)]
+        n = sum(len(rows[i].ids)>=_FULL*longest for i in part)
+        yield part[:n]
         by_length = by_length[n:]
 
 # %% ../../nbs/checking/48_check.ipynb #d5a615c4
