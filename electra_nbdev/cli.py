@@ -252,17 +252,17 @@ def electra_score(
     return asked.settle().run()
 
 # %% ../nbs/59_cli.ipynb #c4ec0003
-@command(places='src model dev device', few='src text model threshold precision gate json out',
+@command(places='src model dev device', few='src text model threshold precision gate dev json out',
          less='use --device cpu, or give shorter lines')
 def electra_check(
     src:str=None, # File of text, also .gz or .zst; - is standard input, which is read if there is no --text either
     text:str=None, # A text, in quotes, in place of --src
-    model:str='electra-baby', # Run, discriminator, model fine-tuned on words marked c and i, ONNX of one, hf:name, tiny
+    model:str='electra-baby', # Run, discriminator, model of the task ged, ONNX folder of one, hf:name, tiny
     threshold:float=None, # P(wrong) from which a word is flagged (default: what the model knows, else 0.5)
-    precision:float=None, # In its place, such as .8: this share of the flagged words of the dev set has to be wrong
-    gate:float=None, # Such as .95: sentences for a second look, which have so many of the wrong ones of the dev set
-    dev:str=None, # Dev set for --precision and --gate: a word, a tab, and c or i in each line, blank lines between
-    json:bool=False, # JSON lines: each sentence with its offset, its P, and its words with offsets and P
+    precision:float=None, # In place of --threshold, such as .8: share of flagged words that were wrong on the dev set
+    gate:float=None, # Such as .95: sentences for a second look, which had this share of the wrong ones of the dev set
+    dev:str=None, # Dev set for these two, if not that of the model: a word, a tab, and c or i in each line
+    json:bool=False, # JSON lines: each sentence with its offset, P(any wrong), and its words with offsets and P(wrong)
     out:str=None, # File for the results (default: they are printed)
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)

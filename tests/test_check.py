@@ -231,6 +231,17 @@ def test_colours_are_for_terminals(home):
     assert plain==without and '\x1b' not in plain and plain.startswith('text:1:1: The  ')
     assert forced==seen and forced.count('\x1b[1;31m')==2*3
 
+def watching():
+    sys.stderr.isatty = lambda: True
+    check.WINDOW = 1
+
+@pytest.mark.parametrize('setup,out,seen', [(watching, '', True), (None, '', False), (watching, ' --out o.txt', True),
+                                            (lambda: (watching(), terminal()), '', False)])
+def test_progress_is_for_a_terminal_that_shows_nothing_else(home, setup, out, seen):
+    said = typed(f'electra_check --src a.txt --model run --threshold 1{out}', home, setup)
+    assert ('\n1 sentences\n2 sentences\n\x1b[K' in said.err)==seen # each `\r` is read as a line end
+    assert said.err.endswith('of 2 sentences\n')
+
 def test_of_the_umbrella(home):
     assert typed('electra check --src a.txt --model run --threshold 1', home).code==0
     assert 'Find wrong words in a text' in worked('electra --help', home).out
@@ -360,6 +371,7 @@ def test_a_call_is_refused(home):
     with pytest.raises(InputError, match='`src` is a.xt, which is no file; give'): CheckRequest('a.xt').settle()
     with pytest.raises(InputError, match='`text` is of type list'): check_text(['a'])
     with pytest.raises(InputError, match='is empty'): check_text(' ')
+    with pytest.raises(InputError, match='there is no file a/essay.txt'): check_text('a/essay.txt')
 
 def test_of_what_a_model_knows_nothing_it_warns(home):
     with pytest.warns(UserWarning, match='English alone'): check_text('Это очень хорошая погода.')

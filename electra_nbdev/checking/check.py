@@ -202,8 +202,9 @@ class Checker:
 
     def __repr__(self): return f'{type(self).__name__}: {self.name}, rows of {self.max_length} tokens'
 
-# %% ../../nbs/checking/48_check.ipynb #b5999f37
-WINDOW, _TOKENS, _FULL = 1000, 2048, .85 # Sentences sorted together; tokens of a batch; its shortest row beside the longest
+# %% ../../nbs/checking/48_check.ipynb #2bb45a4c
+WINDOW = 1000 # Sentences that are sorted together
+_TOKENS, _FULL = 2048, .85 # Tokens of a batch; its shortest row beside the longest
 
 def _batches(rows, by_length):
     "Indices of rows of similar lengths, longest first, as many as `_TOKENS` allows"
@@ -687,7 +688,7 @@ def _progress(self:CheckJob, counts, done=False):
     if not alone or counts.sentences<WINDOW or counts.sentences%WINDOW and not done: return
     print(f'\r{counts.sentences:,} sentences' if not done else '\r\x1b[K', end='', file=sys.stderr, flush=True)
 
-# %% ../../nbs/checking/48_check.ipynb #10c687fc
+# %% ../../nbs/checking/48_check.ipynb #4b12032b
 def check_text(
     text, # A text, or the path of a file; `-` is standard input
     model='electra-baby', # A folder, `hf:name`, a model of the package, or a `Checker` that is open
@@ -704,6 +705,8 @@ def check_text(
     import pandas as pd
     check_type('text', text, (str, os.PathLike), 'give one text, or the path of a file')
     is_file = isinstance(text, os.PathLike) or text=='-' or '\n' not in text and os.path.isfile(text)
+    if not is_file and re.fullmatch(r'\S+\.[A-Za-z]\w{1,4}', text):
+        raise InputError(f"there is no file {text}; give one, or a text of more than one word")
     job = CheckRequest(**{'src' if is_file else 'text': text}, model=model, threshold=threshold, precision=precision,
                        gate=gate, dev=dev, device=device, wrapped=wrapped).settle()
     columns = ['sentence', 'token', 'start', 'end', 'p', 'flagged', *['second_look']*(gate is not None)]
