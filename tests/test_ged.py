@@ -158,6 +158,7 @@ def test_it_is_a_discriminator_for_transformers(home, tmp_path):
     convert_weights(home/'shared/ged', tmp_path/'plain')
     plain = ElectraForPreTraining.from_pretrained(tmp_path/'plain/ged').eval()
     learn = ft.load_finetuned(home/'shared/ged', 'cpu')
+    assert plain.config.threshold==learn.tasks['ged'].threshold
     f, = learn.tasks['ged'].features(learn.tasks['ged'].unlabelled(['the dog walks']), learn.tok, learn.hp)
     with torch.no_grad(): probs = plain(torch.tensor([f.input_ids])).logits[0,f.target['positions']].sigmoid()
     assert probs.tolist()==pytest.approx(learn.predict('the dog walks').probs, abs=1e-5)

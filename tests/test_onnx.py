@@ -115,7 +115,7 @@ def test_what_is_refused(tiny, tmp_path):
 TASKS = dict(kinds=TextTask('kinds', ('pet', 'person', 'place')),
              pairs=TextTask('pairs', ('no', 'yes'), columns=('a', 'b')),
              size=TextTask('size', scale=7., measures=('mse',)), remarks=MultiLabelTask('remarks', ('insult', 'toxic')),
-             words=TagTask('words', ('O', 'S-NP', 'S-VP')), judge=GEDTask('judge'))
+             words=TagTask('words', ('O', 'S-NP', 'S-VP')), judge=GEDTask('judge', threshold=.3))
 
 @pytest.fixture(scope='module')
 def encoder(tmp_path_factory): return electra_folder(tmp_path_factory.mktemp('encoder')/'model')
@@ -188,6 +188,7 @@ def test_tasks_of_one_network_are_folders(encoder, tmp_path):
         config = AutoConfig.from_pretrained(out/name)
         assert config.architectures==['ElectraForTokenClassification'] and config.problem_type is None
         assert tuple(config.id2label.values())==TASKS[name].labels
+    assert config.threshold==.3
 
 def test_a_tuned_model_by_command_and_in_eight_bits(encoder, tmp_path):
     untrained(TASKS['kinds'], encoder, tmp_path/'task'/'model')
