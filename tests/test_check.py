@@ -323,6 +323,14 @@ def test_what_a_model_keeps_of_its_dev_set(home, tmp_path):
         assert check_text(home/'a.txt', model, gate=1).second_look.all()
     bad(home, 'electra_check --src a.txt --model early --gate .9', '--gate needs a dev set, of which early keeps')
 
+def test_a_converted_model_has_its_threshold(home, tmp_path):
+    worked(f'electra_convert --src tuned --out {tmp_path}/plain', home)
+    folder, = (o.parent for o in (tmp_path/'plain').glob('*/config.json'))
+    text = 'the man saw a dog'
+    a, b = (check_text(text, o, device='cpu') for o in (home/'tuned', folder))
+    assert (b.p>a.p-1e-3).all() and (np.abs(a.p-b.p)<1e-3).sum()==4 # a word of two pieces has the higher
+    assert load_checker(folder, 'cpu').threshold==.25
+
 def test_training_keeps_what_the_dev_set_tells(home, tmp_path):
     "What is kept is what the checker finds on the same set"
     rows = [dict(words=o.split(), tags=['ci'[(i+j)%4==0] for j in range(len(o.split()))])

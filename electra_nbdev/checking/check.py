@@ -249,20 +249,20 @@ def check(self:Checker,
         for o,(own,probs,limits) in zip(part, found):
             yield Checked(o, own, probs, limits if threshold is None else [threshold]*len(own))
 
-# %% ../../nbs/checking/48_check.ipynb #7ac007db
+# %% ../../nbs/checking/48_check.ipynb #bb0fa4f7
 class ReplacedChecker(Checker):
     "A pre-trained discriminator"
-    threshold = .5
     def __init__(self, name, network, tokenizer, max_length,
         mask_prob:float, # Masking rate in training
         right=None, # `RightSentences`, where these were measured
         english:bool=False, # It has learnt English alone
+        threshold:float|None=None, # P(wrong) from which a word is flagged where `right` is None; None: 0.5
     ):
         from electra_nbdev.data.tokenizer import special_token_ids
         from electra_nbdev.scoring.score import prior_step
         super().__init__(name, network, tokenizer, max_length)
         self.right, self.english, self.step, self.is_new = right, english, prior_step(mask_prob), True
-        self.special = special_token_ids(tokenizer)
+        self.special, self.threshold = special_token_ids(tokenizer), .5 if threshold is None else threshold
 
     def wrong(self, logits):
         "P(replaced), (n, sl)"
@@ -408,7 +408,7 @@ def _onnx_model(path):
         return CheckModel(str(path), path, 'tuned', 'ged', facts | facts['ged'], *files)
     raise InputError(f"{path} has {', '.join(files) or 'no networks'}, which tell no wrong words; {_TAKES}")
 
-# %% ../../nbs/checking/48_check.ipynb #38830711
+# %% ../../nbs/checking/48_check.ipynb #3df52e78
 def load_checker(
     model='electra-baby', # As for `find_checker`; a `Checker` stays as it is
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one; ONNX files run on the CPU
@@ -423,7 +423,7 @@ def load_checker(
     o = load_scorer(found.name, device=device)
     def logits(ids, mask): return token_logits(o.discriminator, ids, mask, ids*0)
     return ReplacedChecker(found.name, _on_device(logits, o.device), o.tokenizer, o.max_length, o.mask_prob, o.right,
-                           o.english)
+                           o.english, getattr(o.discriminator.config, 'threshold', None)) # of a converted `ged`
 
 # %% ../../nbs/checking/48_check.ipynb #2af0469f
 def _on_device(f, device):

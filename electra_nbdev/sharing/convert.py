@@ -211,9 +211,9 @@ def _classifier(body, head, facts):
     return model
 
 # %% ../../nbs/sharing/47_convert.ipynb #e44d5ed6
-def _discriminator(body, head):
-    "A discriminator whose `replaced` means wrong"
-    model = ElectraForPreTraining(ElectraConfig(**body.config.to_dict()))
+def _discriminator(body, head, threshold):
+    "A discriminator whose `replaced` means wrong; its configuration has the probability from which it is"
+    model = ElectraForPreTraining(ElectraConfig(**body.config.to_dict() | dict(threshold=threshold)))
     model.electra.load_state_dict(body.state_dict())
     model.discriminator_predictions.load_state_dict({k.removeprefix('predictions.'): x for k,x in head.items()})
     return model
@@ -227,7 +227,7 @@ def plain_head(
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
     if there=={'dense'} and facts['kind'] in _TEXT_KINDS: return _classifier(body, head, facts)
-    if facts['kind']=='GEDTask': return _discriminator(body, head)
+    if facts['kind']=='GEDTask': return _discriminator(body, head, facts['settings'].get('threshold'))
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
@@ -496,6 +496,7 @@ def _task_config(encoder, task, of_tokens):
     config.update(_by_number(task.labels or [task.name]))
     config.architectures = [classes[config.model_type]] if config.model_type in classes else None
     if not of_tokens: config.problem_type = _problem(type(task).__name__, task.labels)
+    if hasattr(task, 'threshold'): config.threshold = task.threshold
     return config
 
 # %% ../../nbs/sharing/47_convert.ipynb #0a2e0005
