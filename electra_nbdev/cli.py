@@ -272,7 +272,7 @@ def electra_check(
     if is_cli() and src is None and text is None and not sys.stdin.isatty(): src = '-'
     asked = CheckRequest(src, text, model, threshold, precision, gate, dev, json, out, color, device, wrapped)
     counts = asked.settle().run()
-    print(counts.report(gate is not None), file=sys.stderr)
+    print(counts.report(), file=sys.stderr)
     if not is_cli(): return counts
     sys.stdout.flush()
     raise SystemExit(int(counts.wrong>0))

@@ -311,6 +311,7 @@ def test_the_gate_of_a_text(home, dev, model):
     assert (plain.code, rows.code, len(found))==(1, 1, 40) and 0<len(kept)<40
     assert [o.split('  ')[1] for o in plain.out.splitlines()]==[o['text'] for o in kept]
     assert f'{len(kept)} of 40 sentences ({100*len(kept)/40:.1f} %) need a second look' in plain.err==rows.err
+    assert 'on the dev set ' in plain.err
     table = check_text(home/'many.txt', home/model, gate=.8, dev=dev)
     assert table.groupby('sentence').second_look.first().sum()==len(kept)
 

@@ -599,17 +599,25 @@ class CheckJob:
 
     def __repr__(self): return f'CheckJob: {self.source.name} by {self.model.name}'
 
-# %% ../../nbs/checking/48_check.ipynb #3b2a4c52
+# %% ../../nbs/checking/48_check.ipynb #a1c5c4d6
 @patch
-def checked(self:CheckJob): # Yields (`Checked`, whether a second look is needed or None)
+def opened(self:CheckJob)->tuple: # `Checker`, threshold or None, limit and share of `DevResults.gate_for` or None
+    "Open the model, and ask the dev set"
+    asked, checker, gate = self.asked, load_checker(self.model, self.asked.device), None
+    threshold, dev = asked.threshold, dev_results(checker, self.dev) if isinstance(self.dev, list) else self.dev
+    if asked.precision is not None: threshold = dev.threshold_for(asked.precision)
+    if asked.gate is not None: gate = dev.gate_for(asked.gate)
+    return checker, threshold, gate
+
+# %% ../../nbs/checking/48_check.ipynb #2a4b8d58
+@patch
+def checked(self:CheckJob,
+    opened=None, # What `opened` has given; None: it is asked
+): # Yields (`Checked`, whether a second look is needed or None)
     "The sentences of the text, in their order"
-    checker, threshold, limit = load_checker(self.model, self.asked.device), self.asked.threshold, None
-    if self.dev:
-        dev = self.dev if isinstance(self.dev, DevResults) else dev_results(checker, self.dev)
-        if self.asked.precision is not None: threshold = dev.threshold_for(self.asked.precision)
-        if self.asked.gate is not None: limit, _ = dev.gate_for(self.asked.gate)
+    checker, threshold, gate = opened or self.opened()
     for o in checker.check(sentences_of(self.source.lines(), self.asked.wrapped), threshold):
-        yield o, None if limit is None else o.p>=limit
+        yield o, None if gate is None else o.p>=gate[0]
 
 # %% ../../nbs/checking/48_check.ipynb #567d8785
 _RED, _PLAIN = '\x1b[1;31m', '\x1b[0m'
@@ -638,7 +646,7 @@ def _json_line(o, second):
     if second is not None: row['second_look'] = bool(second)
     return json.dumps(row | dict(tokens=o.tokens()), ensure_ascii=False)
 
-# %% ../../nbs/checking/48_check.ipynb #4bf8743f
+# %% ../../nbs/checking/48_check.ipynb #93b10e0b
 @dataclass
 class CheckCounts:
     "What a check has found"
@@ -646,6 +654,7 @@ class CheckCounts:
     words:int=0 # All
     flagged:int=0 # Words
     wrong:int=0 # Sentences with a flagged word, or with `gate` those that need a second look
+    on_dev:float|None=None # With `gate`: share of the sentences of the dev set that needed one
 
     def add(self, o, second):
         "Count a sentence"
@@ -653,24 +662,25 @@ class CheckCounts:
         self.sentences, self.words, self.flagged = self.sentences+1, self.words+len(o.probs), self.flagged+n
         self.wrong += bool(n) if second is None else bool(second)
 
-# %% ../../nbs/checking/48_check.ipynb #ba7b562f
+# %% ../../nbs/checking/48_check.ipynb #32a7d55d
 @patch
-def report(self:CheckCounts,
-    gated:bool=False, # Sentences were divided by a limit
-)->str:
+def report(self:CheckCounts)->str:
     "A line"
-    all, share = counted(self.sentences, 'sentence'), 100*self.wrong/max(1, self.sentences)
-    if not gated: return f"{counted(self.flagged, 'word')} of {self.words:,} flagged, in {self.wrong:,} of {all}"
-    return f"{self.wrong:,} of {all} ({share:.1f} %) need a second look, {100-share:.1f} % do not"
+    found = f"{self.wrong:,} of {counted(self.sentences, 'sentence')}"
+    if self.on_dev is None: return f"{counted(self.flagged, 'word')} of {self.words:,} flagged, in {found}"
+    share = 100*self.wrong/max(1, self.sentences)
+    return (f"{found} ({share:.1f} %) need a second look, {100-share:.1f} % do not; on the dev set "
+            f"{100*self.on_dev:.1f} % needed one")
 
-# %% ../../nbs/checking/48_check.ipynb #ddea984b
+# %% ../../nbs/checking/48_check.ipynb #9094261f
 @patch
 def run(self:CheckJob)->CheckCounts:
     "Check the text, and print or write what was found"
-    counts, asked = CheckCounts(), self.asked
+    opened, asked = self.opened(), self.asked
+    counts = CheckCounts(on_dev=opened[2] and opened[2][1])
     color = not asked.out and (asked.color or sys.stdout.isatty() and not os.environ.get('NO_COLOR'))
     def found():
-        for o,second in self.checked():
+        for o,second in self.checked(opened):
             counts.add(o, second)
             self._progress(counts)
             yield from [_json_line(o, second)] if asked.json else _lines(self.source.name, o, second, color)
