@@ -95,6 +95,10 @@ def test_as_the_scorer_says(home):
         want, found = score_tokens(scorer, text), check_text(text, home/'run', device='cpu')
         assert [*found.token]==want.words and np.abs(found.p-want.probs).max()<1e-4
 
+def test_a_word_that_the_vocabulary_does_not_know_is_not_flagged(home):
+    found = check_text('the cat … sat', home/'run', threshold=.01)
+    assert [*found.flagged]==[True, True, False, True] and found.p[2]==0
+
 def test_limits_of_right_sentences():
     "The model of the package flags as `electra_score --show`"
     from electra_nbdev.scoring.score import load_scorer, score_tokens

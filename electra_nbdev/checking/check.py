@@ -249,7 +249,7 @@ def check(self:Checker,
         for o,(own,probs,limits) in zip(part, found):
             yield Checked(o, own, probs, limits if threshold is None else [threshold]*len(own))
 
-# %% ../../nbs/checking/48_check.ipynb #bb0fa4f7
+# %% ../../nbs/checking/48_check.ipynb #89d61e4b
 class ReplacedChecker(Checker):
     "A pre-trained discriminator"
     def __init__(self, name, network, tokenizer, max_length,
@@ -258,11 +258,12 @@ class ReplacedChecker(Checker):
         english:bool=False, # It has learnt English alone
         threshold:float|None=None, # P(wrong) from which a word is flagged where `right` is None; None: 0.5
     ):
-        from electra_nbdev.data.tokenizer import special_token_ids
+        from electra_nbdev.data.tokenizer import special_token_ids, unknown_id
         from electra_nbdev.scoring.score import prior_step
         super().__init__(name, network, tokenizer, max_length)
         self.right, self.english, self.step, self.is_new = right, english, prior_step(mask_prob), True
-        self.special, self.threshold = special_token_ids(tokenizer), .5 if threshold is None else threshold
+        self.special, self.unknown = special_token_ids(tokenizer), unknown_id(tokenizer)
+        self.threshold = .5 if threshold is None else threshold
 
     def wrong(self, logits):
         "P(replaced), (n, sl)"
@@ -303,18 +304,19 @@ def _regrouped(offsets, spans):
     for i,(a,b) in enumerate(offsets): groups[max(0, bisect_right(starts, max(a, b-1))-1)].append(i)
     return groups
 
-# %% ../../nbs/checking/48_check.ipynb #f976ef61
+# %% ../../nbs/checking/48_check.ipynb #0cd653be
 @patch
 def rows(self:ReplacedChecker,
     ids:list, # Token ids of a sentence
     groups:list, # For each word the positions of its pieces
 )->list: # `Row`s
     "Windows over a sentence, mostly one"
-    size, word_of = self.max_length-2, {k: i for i,g in enumerate(groups) for k in g}
+    size = self.max_length-2
+    word_of = {k: i for i,g in enumerate(groups) for k in g if self.unknown not in [ids[j] for j in g]}
     if not ids: return []
     starts, best = ([0], [0]*len(ids)) if len(ids)<=size else _windows(len(ids), size)
     def row(w, s):
-        own = [k for k in range(s, min(s+size, len(ids))) if best[k]==w]
+        own = [k for k in range(s, min(s+size, len(ids))) if best[k]==w and k in word_of]
         whole = [self.special.cls, *ids[s:s+size], self.special.sep]
         return Row(whole, [word_of[k] for k in own], [k-s+1 for k in own])
     return [row(w, s) for w,s in enumerate(starts)]
