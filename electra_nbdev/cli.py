@@ -6,16 +6,17 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/cli.html.md"""
 
 # %% auto #0
 __all__ = ['COMMANDS', 'electra_vocab', 'electra_data', 'electra_plan', 'electra_pretrain', 'summary', 'electra_evaluate',
-           'electra_score', 'electra_finetune', 'electra_predict', 'electra_convert', 'electra']
+           'electra_score', 'electra_check', 'electra_finetune', 'electra_predict', 'electra_convert', 'electra']
 
 # %% ../nbs/59_cli.ipynb #eebda072
-import shlex
+import shlex, sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from fastcore.script import bool_arg, is_cli
 
+from .checking.check import CheckRequest
 from .data.text import Corpus
 from .data.tokenizer import train_vocab
 from .engine.command import (CONTINUES, SHORT_NAMES, Required, Several, SomeNames, as_flags, command,
@@ -250,6 +251,32 @@ def electra_score(
                          surprisal, context, unit, per, field)
     return asked.settle().run()
 
+# %% ../nbs/59_cli.ipynb #c4ec0003
+@command(places='src model dev device', few='src text model threshold precision gate dev json out',
+         less='use --device cpu, or give shorter lines')
+def electra_check(
+    src:str=None, # File of text, also .gz or .zst; - is standard input, which is read if there is no --text either
+    text:str=None, # A text, in quotes, in place of --src
+    model:str='electra-baby', # Run, discriminator, model of the task ged, ONNX folder of one, hf:name, tiny
+    threshold:float=None, # P(wrong) from which a word is flagged (default: what the model knows, else 0.5)
+    precision:float=None, # In place of --threshold, such as .8: share of flagged words that were wrong on the dev set
+    gate:float=None, # Such as .95: sentences for a second look, which had this share of the wrong ones of the dev set
+    dev:str=None, # Dev set for these two, if not that of the model: a word, a tab, and c or i in each line
+    json:bool=False, # JSON lines: each sentence with its offset, P(any wrong), and its words with offsets and P(wrong)
+    out:str=None, # File for the results (default: they are printed)
+    color:bool=False, # Colours also where no terminal is
+    device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
+    wrapped:bool=False, # Lines were wrapped at some width: a sentence runs on, and a blank line ends it
+):
+    "Find wrong words in a text; exit status 0: nothing flagged, 1: something flagged, 2: an error"
+    if is_cli() and src is None and text is None and not sys.stdin.isatty(): src = '-'
+    asked = CheckRequest(src, text, model, threshold, precision, gate, dev, json, out, color, device, wrapped)
+    counts = asked.settle().run()
+    print(counts.report(), file=sys.stderr)
+    if not is_cli(): return counts
+    sys.stdout.flush()
+    raise SystemExit(int(counts.wrong>0))
+
 # %% ../nbs/59_cli.ipynb #3044bf80
 _FINETUNE = dict(few='task data_dir model out csv text_column pair_column label_column dev hparams trials device',
                  renamed=dict(text='text_column', pair='pair_column', label='label_column', preset='recipe',
@@ -386,8 +413,8 @@ def _check_writing(out, push, private, onnx, int8, of_folders):
 
 # %% ../nbs/59_cli.ipynb #7c1f0b02
 COMMANDS = dict(vocab=electra_vocab, data=electra_data, plan=electra_plan, pretrain=electra_pretrain,
-                evaluate=electra_evaluate, score=electra_score, finetune=electra_finetune, predict=electra_predict,
-                convert=electra_convert) # In the order in which one needs them
+                evaluate=electra_evaluate, score=electra_score, check=electra_check, finetune=electra_finetune,
+                predict=electra_predict, convert=electra_convert) # In the order in which one needs them
 
 def electra():
     "The command `electra`, with the others as its words"

@@ -455,7 +455,7 @@ def test_an_empty_file_before_others_is_no_empty_corpus(home):
     said = typed('electra_data --corpus parts --vocab vocab --out whole --max-length 16 --held-out 0.1', home)
     assert said.code==0 and '145 documents' in said.out, said
 
-COMMANDS = 'vocab data plan pretrain evaluate score finetune predict convert'.split()
+COMMANDS = 'vocab data plan pretrain evaluate score check finetune predict convert'.split()
 
 @pytest.mark.parametrize('name', COMMANDS)
 def test_help_and_version_need_no_torch(home, name):

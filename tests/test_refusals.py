@@ -244,6 +244,34 @@ SOON = rows("""
 --task colla => no task 'colla'; it has moods
 --task cola => no column `sentence`
 --task squad => no column `question`
+[electra_check]
+tales.txt => 'tales.txt' stands without a flag; put one before it, such as --src or --text
+=> stdin is empty: it has no words
+--src nowhere.txt => nowhere.txt, where there is nothing
+--src empty.txt => empty.txt is empty: it has no words
+--src blank.txt => blank.txt is empty: it has no words
+--src latin.txt => latin.txt line 2: is not UTF-8 & iconv
+--src bin.txt => bin.txt line 1: has a zero byte: the file is binary
+--src rows.jsonl => rows.jsonl looks like JSON lines & take the text out of it
+--src precious => precious, which is a folder; give a file of text
+--text rows.txt => rows.txt is a file; give it as --src
+[electra_check --src tales.txt]
+--text hello => and not both
+--model nowhere => --model is nowhere, where there is nothing
+--model precious => holds no model
+--model electric => electric has no discriminator & give a run or a discriminator, a model of the task ged
+--model tuned => tuned is fine-tuned for moods (a TextTask) & tells no wrong words
+--threshold 1.5 => --threshold is 1.5; allowed: a number of at least 0, at most 1
+--threshold .5 --precision .8 => --threshold and --precision both say & give one of them
+--precision .8 => --precision needs a dev set, of which electra-baby keeps nothing; give --dev
+--gate .95 => --gate needs a dev set
+--gate 95 --dev rows.csv => --gate is 95.0; allowed: a number of at least 0, at most 1
+--gate .95 --dev rows.csv => rows.csv line 1 is 'text,kind'; each line has a word, a tab, and c or i
+--dev rows.csv => --dev is for --precision and --gate
+--out ./tales.txt => which --src reads; give another file
+--out precious => a folder
+--color --json => --color has no effect in a file or in JSON; leave it out
+--device gpu => allowed: cpu, cuda
 [electra_convert]
 --src tales.txt --out c2 => a file that holds no weights
 --src precious --out c2 => holds no model
@@ -368,7 +396,7 @@ def test_a_run_is_refused(place, line, needles): bad(place, line, *needles)
 
 @pytest.mark.parametrize('line', ['electra_vocab --corpus tales.txt', 'electra_pretrain --steps 1',
                                   'electra_convert --src tiny', 'electra_finetune --csv rows.csv',
-                                  'electra_score --text tales.txt'])
+                                  'electra_score --text tales.txt', 'electra_check --src tales.txt'])
 def test_a_place_within_a_file_is_refused(place, line):
     bad(place, f'{line} --out tales.txt/here', '--out is tales.txt/here, but tales.txt is a file; give another place')
 

@@ -27,6 +27,7 @@ LINES = {
     'evaluate': 'electra_evaluate --run run --data examples/held_out --device cpu',
     'predict': 'electra_predict --model tuned2/cola --src lines.txt --out found.jsonl --device cpu',
     'score': 'electra_score --text lines.txt --model run --by pll --out scores.jsonl --device cpu',
+    'check': 'electra_check --src lines.txt --model run --threshold 1 --json --out checked.jsonl --device cpu',
     'convert': 'electra_convert --src run --out converted',
     'onnx': 'electra_convert --src run --out onnx --onnx'}
 

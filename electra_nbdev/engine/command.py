@@ -275,7 +275,7 @@ def _check_places(f, given, places):
             if value: check_device(value)
             continue
         for name in [value] if isinstance(value, str) else value:
-            if _leads_somewhere(name) or (flag, name)==('hparams', 'help'): continue
+            if _leads_somewhere(name) or (flag, name) in (('hparams', 'help'), ('src', '-')): continue
             folder = Path(name).parent
             takes = docments(f)[flag]
             known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]

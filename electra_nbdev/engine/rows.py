@@ -100,15 +100,17 @@ class BadRows:
 def text_lines(
     path, # A file
     bad:BadRows|None=None, # For lines that are no UTF-8; None: they are an error
+    blocks=None, # Its `bytes`, where `path` is a name for messages alone
+    whole:bool=False, # With the byte order mark of the first line, and the `\r` of each that has one
 ): # Yields (number from 1, line without its end)
     "Lines of a text file, plain or compressed, each decoded alone"
-    if not Path(path).is_file(): raise InputError(f"there is no file {path}")
+    if blocks is None and not Path(path).is_file(): raise InputError(f"there is no file {path}")
     bad = bad or BadRows(path, None)
     i = 0
     try:
-        for i,o in enumerate(byte_lines(file_blocks(path)), 1):
+        for i,o in enumerate(byte_lines(file_blocks(path) if blocks is None else blocks), 1):
             if i==1 and b'\0' in o: bad = BadRows(path, None) # no line of it can be read
-            try: yield i, decoded(o.removesuffix(b'\r')).removeprefix('\ufeff' if i==1 else '')
+            try: yield i, decoded(o) if whole else decoded(o.removesuffix(b'\r')).removeprefix('\ufeff'*(i==1))
             except ValueError as e: bad(i, str(e))
     except OSError as e:
         if e.errno is None: raise InputError(f"{path} is damaged after line {i}: {e}; fetch it again") from e

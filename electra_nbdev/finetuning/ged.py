@@ -6,11 +6,11 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/ged.html.md"""
 
 # %% auto #0
 __all__ = ['LABELS', 'read_m2', 'read_ged', 'ged_scores', 'best_threshold', 'calibration_error', 'platt_scaling', 'crossfit',
-           'GEDHead', 'GEDTask', 'ged_task', 'ged_of_folder', 'GEDPrediction', 'ged_text']
+           'dev_counts', 'GEDHead', 'GEDTask', 'ged_task', 'ged_of_folder', 'GEDPrediction', 'ged_text']
 
 # %% ../../nbs/finetuning/39_ged.ipynb #b37a6096
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -146,6 +146,20 @@ def crossfit(
         marked[here] = probs[here]>=best_threshold(wrong[~here], expit(a*logits[~here]+b))
     return probs, marked
 
+# %% ../../nbs/finetuning/39_ged.ipynb #de5c0002
+def dev_counts(
+    probs:list, # P(wrong) of the words of each sentence, an array each
+    wrong:list, # Whether they are wrong
+    n:int=200, # Steps
+)->dict: # `flagged`, `right`: words at each threshold; `limits`, `shares`: of sentences, for each share of wrong ones
+    "What thresholds do on a dev set, and limits of sentences"
+    p, w, steps = np.concatenate(probs), np.concatenate(wrong), np.arange(1, n+1)/n
+    whole, some = np.array([1-np.prod(1-o) for o in probs]), np.array([o.any() for o in wrong])
+    bad = np.sort(whole[some])[::-1]
+    limits = bad[np.ceil(np.round(steps*len(bad), 6)).astype(int)-1] if len(bad) else bad
+    return dict(flagged=[int((p>=t).sum()) for t in steps], right=[int((w & (p>=t)).sum()) for t in steps],
+                limits=limits.tolist(), shares=[float((whole>=o).mean()) for o in limits])
+
 # %% ../../nbs/finetuning/39_ged.ipynb #b40a1087
 class GEDHead(TagHead):
     "The layers of a discriminator's head, on the states of the words"
@@ -172,6 +186,7 @@ class GEDTask(TagTask):
     scheme:str|None=None # How files write phrases, one of `LETTERS`; None: a tag belongs to its word alone
     threshold:float|None=None # P(wrong) from which a word is marked; None: not chosen yet
     head_init:str='new' # `discriminator`: the head began as that of the discriminator
+    on_dev:dict|None=field(default=None, repr=False) # `dev_counts` of the set that the threshold was chosen on
     headline, segment = 3, 0 # in which a discriminator has read
 
     def settled(self, hp): return replace(self, head_init=hp.head_init)
@@ -224,14 +239,16 @@ def metrics(self:GEDTask, features, outs)->dict:
 # %% ../../nbs/finetuning/39_ged.ipynb #f83fdf56
 @patch
 def tuned(self:GEDTask, head, features, outs)->tuple:
-    "The task with the best threshold of the dev set, for a head that is calibrated on it"
-    wrong, logits, _ = _words(self.judged(features, outs))
+    "The task with the best threshold of the dev set, and counts for others, for a head that is calibrated on it"
+    judged = self.judged(features, outs)
+    wrong, logits, _ = _words(judged)
     a, b = platt_scaling(wrong, logits)
     with torch.no_grad():
         for p in head.predictions.dense_prediction.parameters(): p *= a
         head.predictions.dense_prediction.bias += b
     outs = [a*o + torch.tensor([0., b]) for o in outs]
-    return replace(self, threshold=best_threshold(wrong, expit(a*logits+b))), outs
+    on_dev = dev_counts([expit(a*o+b) for _,o in judged], [np.array([t=='i' for t in e.tags]) for e,_ in judged])
+    return replace(self, threshold=best_threshold(wrong, expit(a*logits+b)), on_dev=on_dev), outs
 
 # %% ../../nbs/finetuning/39_ged.ipynb #ac6c0599
 @patch

@@ -8,7 +8,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tagging.html.md""
 __all__ = ['LETTERS', 'SAME_AS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans', 'tag_problem', 'read_columns', 'Tagged',
            'kinds_of', 'is_conllu', 'read_tagged', 'marked', 'conll_text', 'span_scores', 'both_scores',
            'frequent_tags', 'baseline_scores', 'TagExample', 'TagTask', 'word_pieces', 'row_cuts', 'whole_rows',
-           'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'split_of', 'chunk_task', 'TagPrediction']
+           'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'split_of', 'chunk_task', 'TagPrediction',
+           'word_spans']
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #39bcc533
 import re
@@ -617,7 +618,14 @@ class TagPrediction(NamedTuple):
     probs:tuple # Probability of the predicted label of each word
     phrases:tuple|None # (type, words) of each phrase; None where a tag belongs to its word alone
 
+# %% ../../nbs/finetuning/38_tagging.ipynb #ba94373b
 _WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")
+
+def word_spans(
+    text:str, # A sentence
+)->list: # (start, end) of each
+    "Where the words and the marks of a text are"
+    return [o.span() for o in _WORD.finditer(text)]
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #2734b7f3
 @patch
@@ -625,7 +633,7 @@ def unlabelled(self:TagTask, texts)->list:
     "Texts, or lists of words, as sentences without tags"
     examples = []
     for i,text in enumerate(texts):
-        words = tuple(_WORD.findall(text) if isinstance(text, str) else text)
+        words = tuple([text[a:b] for a,b in word_spans(text)] if isinstance(text, str) else text)
         if not words or not all(isinstance(o, str) and o for o in words):
             raise InputError(f"{text!r} is no sentence to tag; give a text, or a list of words without empty ones")
         examples.append(TagExample(i, words))

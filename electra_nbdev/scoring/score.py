@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/score.html.md"""
 
 # %% auto #0
 __all__ = ['ALARMS', 'SCORE_MASK_PROB', 'NEUTRAL', 'RED', 'RightSentences', 'kind_of', 'Scorer', 'TokenScores', 'seems_english',
-           'score_tokens', 'prior_step', 'words_of', 'windows', 'replaced_probs', 'whole_words', 'generator_choices',
-           'shade', 'max_tokens', 'load_scorer', 'right_sentences', 'read_right_sentences', 'sentences_of',
-           'measure_right_sentences', 'show_scores']
+           'warn_unread', 'score_tokens', 'prior_step', 'word_groups', 'words_of', 'windows', 'replaced_probs',
+           'whole_words', 'generator_choices', 'shade', 'max_tokens', 'load_scorer', 'right_sentences',
+           'read_right_sentences', 'sentences_of', 'measure_right_sentences', 'show_scores']
 
 # %% ../../nbs/scoring/42_score.ipynb #1afd3e20
 import json, math, re, warnings
@@ -124,6 +124,17 @@ def seems_english(
     known = [len(g)==1 for w,g in zip(words, groups) if w.isalpha()]
     return len(known)<5 or 2*sum(known)>len(known)
 
+# %% ../../nbs/scoring/42_score.ipynb #a57fa36f
+def warn_unread(
+    scorer:Scorer, # Networks
+    ids:list, # Token ids of a text
+    groups:list, # For each word its pieces
+    words:list, # As they stand in the text
+):
+    "Warn of a text in another language than that of an English model, or of many unknown words"
+    if scorer.english and not seems_english(words, groups): warnings.warn(_FOREIGN)
+    else: warn_unknown(scorer.tokenizer, [ids], 'the text', UNREAD)
+
 # %% ../../nbs/scoring/42_score.ipynb #a57fa371
 def score_tokens(
     scorer:Scorer, # Networks, from `load_scorer`
@@ -137,8 +148,7 @@ def score_tokens(
     if threshold is not None: check_number('threshold', threshold, 0, 1)
     ids, groups, spans = words_of(scorer.tokenizer, text)
     words = [text[a:b] for a,b in spans]
-    if scorer.english and not seems_english(words, groups): warnings.warn(_FOREIGN)
-    else: warn_unknown(scorer.tokenizer, [ids], 'the text', UNREAD)
+    warn_unread(scorer, ids, groups, words)
     probs, (starts, ends) = replaced_probs(scorer, ids), zip(*spans)
     gaps = [text[a:b] for a,b in zip((0, *ends), (*starts, len(text)))]
     probs = [probs[g].max().item() for g in groups]
@@ -163,6 +173,17 @@ def prior_step(
     odds, usual = (o/(1-o) for o in (mask_prob, SCORE_MASK_PROB))
     return math.log(usual/odds)
 
+# %% ../../nbs/scoring/42_score.ipynb #9d610763
+def word_groups(
+    enc, # A text as the library `tokenizers` encodes it
+    text:str, # The text
+)->tuple[list,list,list]: # As of `words_of`
+    "Group the pieces of an encoding into words"
+    ids, words, offsets = enc.ids, enc.word_ids, enc.offsets # read once: each access copies the whole list
+    groups = [list(g) for _,g in groupby(range(len(ids)), key=words.__getitem__)]
+    spans = [(offsets[g[0]][0], offsets[g[-1]][1]) for g in groups]
+    return ids, groups, [(b-len(text[a:b].lstrip()), b) for a,b in spans] # in byte-level BPE a word begins with a space
+
 # %% ../../nbs/scoring/42_score.ipynb #9d610764
 def words_of(
     tok, # Tokenizer
@@ -173,11 +194,8 @@ def words_of(
     except UnicodeEncodeError as e:
         raise InputError(f"the text to score is not UTF-8 (character {e.start+1}); use a terminal with UTF-8") from None
     enc = text_backend(tok).encode(text, add_special_tokens=False)
-    ids, words, offsets = enc.ids, enc.word_ids, enc.offsets # read once: each access copies the whole list
-    if not ids: raise InputError("the text to score has no words; give a sentence, such as `The cat sat.`")
-    groups = [list(g) for _,g in groupby(range(len(ids)), key=words.__getitem__)]
-    spans = [(offsets[g[0]][0], offsets[g[-1]][1]) for g in groups]
-    return ids, groups, [(b-len(text[a:b].lstrip()), b) for a,b in spans] # in byte-level BPE a word begins with a space
+    if not enc.ids: raise InputError("the text to score has no words; give a sentence, such as `The cat sat.`")
+    return word_groups(enc, text)
 
 # %% ../../nbs/scoring/42_score.ipynb #1a1c64c1
 def windows(
@@ -355,10 +373,11 @@ def right_sentences(
 
 # %% ../../nbs/scoring/42_score.ipynb #51a40016
 def read_right_sentences(
-    source:ModelFolder, # Where the discriminator is
+    source:ModelFolder|Path, # Where the discriminator is, or the folder with its file
 )->RightSentences|None: # None: they were not measured
     "What was measured of a discriminator"
-    path = (source.path if source.alone else source.run/'discriminator')/_FILE
+    if not isinstance(source, Path): source = source.path if source.alone else source.run/'discriminator'
+    path = source/_FILE
     if not path.is_file(): return None
     found = read_json(path)
     def fits(o): return isinstance(o, list) and len(o)==201 and all(type(p) in (int, float) and 0<=p<=1 for p in o)

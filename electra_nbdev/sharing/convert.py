@@ -335,6 +335,12 @@ def push_folder(
         raise InputError(f"{folder} is written, but not uploaded to {name}: {one_line(e)}; {_ACCESS}, and upload it "
                          f"with `hf upload {name} {folder} --exclude 'checkpoints/*'`") from None
 
+# %% ../../nbs/sharing/47_convert.ipynb #fa04fd33
+def _copy_measured(src, dst):
+    "What was measured of the weights of a discriminator goes with them"
+    for o in (src/'discriminator', src):
+        if (path := o/'right_sentences.json').is_file(): return shutil.copy(path, dst/path.name)
+
 # %% ../../nbs/sharing/47_convert.ipynb #fa04fd34
 def write_folder(
     nets:Pretrained, # Networks
@@ -350,8 +356,7 @@ def write_folder(
             write_tasks(nets, tmp)
             return model_card(nets, **card).save(tmp/'README.md')
         with quiet_loading(): save_networks(nets.model, nets.hp, tmp, nets.tokenizer)
-        measured = Path('discriminator', 'right_sentences.json') # of these weights
-        if (run/measured).is_file(): shutil.copy(run/measured, tmp/measured)
+        _copy_measured(run, tmp/'discriminator')
         write_cards(tmp)
         save_hparams(nets.hp, tmp/'hparams.json', **{'data': {}} | facts)
         if rows:
@@ -448,6 +453,7 @@ def _write_pretrained(nets, folder, int8):
         _write_graph(graph, output, file, hp.max_seq_length, name=='towers')
         if int8: _quantize(file)
         facts['networks'][file.name] = output
+    _copy_measured(Path(nets.where), folder)
     return facts
 
 # %% ../../nbs/sharing/47_convert.ipynb #d7cb306b
@@ -520,4 +526,5 @@ def _write_tuned(sources, folder, int8, hparams):
     for name,task in learn.tasks.items():
         file = _write_task(learn, task, folder/name if len(learn.tasks)>1 else folder, int8)
         facts['networks'][file.relative_to(folder).as_posix()] = 'logits'
+        if hasattr(task, 'on_dev'): facts['ged'] = dict(threshold=task.threshold, on_dev=task.on_dev)
     return facts

@@ -1,0 +1,390 @@
+"A checker of texts: places, exit status, standard input, JSON, order, memory, the gate, ONNX files, refusals"
+import gzip, json, os, random, shutil, subprocess, sys, tracemalloc
+
+import numpy as np
+import pytest
+
+from electra_nbdev.checking import check
+from electra_nbdev.checking.check import (Checked, CheckRequest, PlainText, Sentence, check_text, dev_results,
+                                          load_checker, read_marked, sentence_spans, sentences_of)
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetuning.ged import GEDTask, ged_task
+from electra_nbdev.finetuning.request import run_trials
+from electra_nbdev.finetuning.tagging import TagTask
+from electra_nbdev.sharing.convert import write_onnx
+from make import PIECES, electra_folder, pieces, run_folder, sentence, untrained, write
+from terminal import SCRIPTS, bad, typed, worked
+
+ODD = ('The cat sat.\r\n\r\n\tThe  mat — élan, naïve 🐈‍⬛ हिन्दी e\u0301t 我来了。他走了！\r\n'
+       '\u200b\nA\u00a0mat? "The cat\'s on it." he said.\n\nNo end')
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory):
+    "A run, models of `ged` with a threshold and without one, a tagger, and texts"
+    d = tmp_path_factory.mktemp('home')
+    run_folder(d/'run', pieces(PIECES))
+    electra_folder(d/'encoder')
+    kept = dict(flagged=[60, 40, 30, 20], right=[20, 20, 20, 19], limits=[.99, .9, .8, 0.], shares=[.2, .4, .6, 1.])
+    untrained(GEDTask(threshold=.25, on_dev=kept), d/'encoder', d/'tuned')
+    untrained(GEDTask(), d/'encoder', d/'early')
+    untrained(TagTask('names', ('O', 'S-X')), d/'encoder', d/'names')
+    write(d/'a.txt', 'The cat sat on the mat.\nThe mathematics, cat.\n')
+    write(d/'odd.txt', '\ufeff'+ODD)
+    return d
+
+# Sentences and places
+
+@pytest.mark.parametrize('text,n', [
+    ('He sat. She ran! Why? …', 4), ('Mr. Smith met Dr. A. Weiß, e.g. in the U.S. on the 3. May.', 1),
+    ('Am 3. Mai kam Prof. Weiß. Er ging.', 2), ('"Stop!" he said. (Really?) Yes.', 3), ('no end and no mark', 1),
+    ('我来了。他走了！「好。」是吗？', 4), ('क्या हुआ? वह आया। वह गया।', 3), ('It was 3.5 or 10.000. So.', 2), (' \t ', 0),
+    ('¿Qué? ¡No! Sí.', 3), ('www.a.b is a.b. c.', 1)])
+def test_sentences(text, n):
+    spans = sentence_spans(text)
+    assert len(spans)==n
+    rest = ''.join(text[a:b] for a,b in zip([0, *(b for _,b in spans)], [*(a for a,_ in spans), len(text)]))
+    assert not rest.strip() and all(text[a:b]==text[a:b].strip() for a,b in spans) # nothing is skipped
+
+@pytest.mark.parametrize('model', ['run', 'tuned'])
+@pytest.mark.parametrize('wrapped', [False, True])
+def test_places_in_the_file(home, model, wrapped):
+    "Byte order mark, CRLF, tabs, several scripts, joined characters"
+    whole = open(home/'odd.txt', encoding='utf-8', newline='').read()
+    found = check_text(home/'odd.txt', home/model, wrapped=wrapped)
+    assert all(whole[a:b]==o and o==o.strip() for a,b,o in zip(found.start, found.end, found.token))
+    letters = {i for i,o in enumerate(whole) if o.isalnum()}
+    assert letters<={i for a,b in zip(found.start, found.end) for i in range(a, b)}
+    assert found.p.between(0, 1).all() and found.start.is_monotonic_increasing
+    assert found.sentence.nunique()==6+(model=='tuned' and not wrapped) # where a space of no width is a token
+
+def test_lines_and_columns(home):
+    job = CheckRequest(home/'odd.txt', model=home/'run').settle()
+    lines = open(home/'odd.txt', encoding='utf-8', newline='').read().removeprefix('\ufeff').split('\n')
+    for wrapped in (False, True):
+        checker = load_checker(home/'run')
+        for o in checker.check(sentences_of(job.source.lines(), wrapped)):
+            for i,(a,b) in enumerate(o.spans):
+                line, column = o.place(i)
+                assert lines[line-1][column-1:].startswith(o.sentence.text[a:b])
+
+def test_wrapped_lines():
+    lines = PlainText(text='The cat\nsat. It\nwas.\n\nNew').lines()
+    assert [o.text for o in sentences_of(lines, True)]==['The cat\nsat.', 'It\nwas.', 'New']
+    many = PlainText(text='a b\n'*2500).lines()
+    assert [o.text.count('a') for o in sentences_of(many, True)]==[1000, 1000, 500]
+
+def test_a_compressed_file(home):
+    write(home/'a.txt.gz', gzip.compress((home/'a.txt').read_bytes()))
+    assert check_text(home/'a.txt.gz', home/'run').equals(check_text(home/'a.txt', home/'run'))
+    os.remove(home/'a.txt.gz')
+
+# Checkers
+
+@pytest.mark.parametrize('model', ['run', 'tuned'])
+def test_nothing_of_a_long_sentence_is_skipped(home, model):
+    "It is cut into rows, and every word has its number"
+    text = ' '.join(['the cat sat on the mat']*40)
+    found = check_text(text, home/model)
+    assert len(found)==240 and (found.p>0).all()
+
+def test_as_the_scorer_says(home):
+    "P(wrong) of a discriminator is what `electra_score --show` says, of short sentences and of long ones"
+    from electra_nbdev.scoring.score import load_scorer, score_tokens
+    scorer = load_scorer(home/'run', device='cpu')
+    for text in ('the cat sat on mathematics', 'the cat sat, on the mat '*9):
+        want, found = score_tokens(scorer, text), check_text(text, home/'run', device='cpu')
+        assert [*found.token]==want.words and np.abs(found.p-want.probs).max()<1e-4
+
+def test_a_word_that_the_vocabulary_does_not_know_is_not_flagged(home):
+    found = check_text('the cat … sat', home/'run', threshold=.01)
+    assert [*found.flagged]==[True, True, False, True] and found.p[2]==0
+
+def test_limits_of_right_sentences():
+    "The model of the package flags as `electra_score --show`"
+    from electra_nbdev.scoring.score import load_scorer, score_tokens
+    text = 'He opened the because and walked into the room.'
+    v, found = score_tokens(load_scorer('electra-baby'), text), check_text(text)
+    assert [*found[found.flagged].token]==[v.words[i] for i in v.flagged]==['because']
+
+def test_as_the_task_says(home):
+    "P(wrong) and the flagged words of a model of `ged` are those of its task"
+    from electra_nbdev.finetuning.finetune import load_finetuned
+    learn = load_finetuned(home/'tuned', 'cpu')
+    texts = [sentence(i) for i in range(6)]
+    found = check_text('\n'.join(texts), home/'tuned', device='cpu')
+    for i,text in enumerate(texts):
+        own, pred = found[found.sentence==i], learn.predict(text)
+        assert tuple(own.token)==pred.words and np.abs(np.subtract(own.p, [*pred.probs])).max()<1e-3
+        assert [*own.flagged]==[t=='i' for t in pred.tags]
+
+def rows(checker, texts): return [o.probs for o in checker.check(Sentence(o, 0, 1, 1) for o in texts)]
+
+@pytest.mark.parametrize('model', ['run', 'tuned'])
+def test_order_and_batches_change_nothing(home, model, monkeypatch):
+    checker = load_checker(home/model)
+    texts = [' '.join(['the cat sat on the mat .'.split()[j%7] for j in range(1+i*i%23)]) for i in range(60)]
+    want = rows(checker, texts)
+    for window,tokens in ((7, 4096), (1000, 1), (1000, 64)):
+        monkeypatch.setattr(check, 'WINDOW', window); monkeypatch.setattr(check, '_TOKENS', tokens)
+        found = rows(checker, texts)
+        assert [*map(len, found)]==[*map(len, want)] and all(np.allclose(a, b, atol=1e-5) for a,b in zip(found, want))
+
+@pytest.mark.parametrize('model', ['run/discriminator', 'tuned'])
+def test_onnx_files(home, model, tmp_path):
+    "What onnxruntime computes is what torch computes; eight bits come near; limits of right sentences go with them"
+    texts = ['the cat sat on the mat.', 'mathematics', 'the mat on the cat sat, cat, mat, the cat. '*5]
+    if model!='tuned':
+        shutil.copytree(home/model, tmp_path/'discriminator')
+        quantiles = dict(common=[i/200 for i in range(201)], rare=[1.]*201)
+        write(tmp_path/'discriminator/right_sentences.json', json.dumps(quantiles))
+    source = home/model if model=='tuned' else tmp_path/'discriminator'
+    checker = load_checker(source, 'cpu')
+    told = None # what a network without its run does not tell
+    if model!='tuned': told = dict(mask_prob=.15, max_seq_length=checker.max_length)
+    want = [*checker.check(Sentence(o, 0, 1, 1) for o in texts)]
+    for int8,near in ((False, 1e-4), (True, .1)):
+        write_onnx(source, tmp_path/f'{int8}', int8, told)
+        for a,b in zip(want, load_checker(tmp_path/f'{int8}').check(Sentence(o, 0, 1, 1) for o in texts)):
+            assert np.abs(np.subtract(a.probs, b.probs)).mean()<near and a.limits==b.limits
+    assert want[1].limits==[.25 if model=='tuned' else 1.]
+    bad(home, f'electra_check --src a.txt --model {tmp_path}/True --device cuda', '--device is')
+
+def test_memory_stays_flat():
+    "Ten thousand sentences need no more than two thousand"
+    random.seed(0)
+    words = 'the sea was calm and he had seen her house again before night'.split()
+    def texts(n): return (Sentence(' '.join(random.choices(words, k=4)), 0, 1, 1) for _ in range(n))
+    checker, peaks = load_checker('tiny', 'cpu'), []
+    tracemalloc.start()
+    try:
+        for n in (2000, 10_000):
+            tracemalloc.reset_peak()
+            assert sum(1 for _ in checker.check(texts(n)))==n
+            peaks.append(tracemalloc.get_traced_memory()[1])
+    finally: tracemalloc.stop()
+    assert peaks[1]<1.2*peaks[0]
+
+# The command
+
+def test_exit_status(home):
+    "0: nothing flagged, 1: something, 2: an error; what is found is on standard output, its number on the other"
+    none, some = (typed(f'electra_check --src a.txt --model run --threshold {t}', home) for t in (1, 0))
+    assert (none.code, none.out, some.code)==(0, '', 1)
+    assert none.err=='0 words of 12 flagged, in 0 of 2 sentences\n'
+    first = some.out.splitlines()[0]
+    assert first.startswith('a.txt:1:1: The  ') and first.endswith(' %  [The] cat sat on the mat.')
+    assert len(some.out.splitlines())==12 and some.err=='12 words of 12 flagged, in 2 of 2 sentences\n'
+    bad(home, 'electra_check --src nowhere.txt --model run', 'nowhere.txt')
+
+@pytest.mark.parametrize('threshold,code,flag', [(0, 1, ''), (1, 0, '--src -')])
+def test_standard_input(home, threshold, code, flag):
+    "A pipe is read where there is no file, in a process of its own"
+    command = [SCRIPTS/'electra_check', '--model', 'run', '--threshold', str(threshold), *flag.split()]
+    said = subprocess.run(command, cwd=home, input='\ufeffThe cat\r\nsat.'.encode(), capture_output=True)
+    places = [o.split(': ')[0] for o in said.stdout.decode().splitlines()]
+    assert said.returncode==code, said
+    assert places==(['stdin:1:1', 'stdin:1:5', 'stdin:2:1', 'stdin:2:4'] if code else [])
+
+def piped(data):
+    def setup():
+        r, w = os.pipe()
+        os.write(w, data); os.close(w); os.dup2(r, 0)
+        sys.stdin = open(0, closefd=False)
+    return setup
+
+@pytest.mark.parametrize('data,words', [
+    (b'', 'stdin is empty'), (b' \n\r\n', 'stdin is empty'), (b'%PDF-1.7', 'looks like PDF'),
+    (b'caf\xe9', 'stdin line 1: is not UTF-8'), (b'a\0b', 'stdin line 1: has a zero byte'),
+    (b'PK\x03\x04abc', 'looks like a zip archive')])
+def test_standard_input_that_is_no_text(home, data, words):
+    bad(home, 'electra_check --model run', words, setup=piped(data))
+
+def test_json_lines(home):
+    "Every sentence, every word, with offsets into the file"
+    whole = open(home/'odd.txt', encoding='utf-8', newline='').read()
+    said = typed('electra_check --src odd.txt --model run --json --threshold .99', home)
+    found = [json.loads(o) for o in said.out.splitlines()]
+    assert (said.code, len(found))==(0, 7)
+    for o in found:
+        assert whole[o['start']:o['end']]==o['text']
+        assert all(whole[t['start']:t['end']]==t['token'] and not t['flagged'] for t in o['tokens'])
+        assert abs(1-np.prod([1-t['p'] for t in o['tokens']])-o['p'])<2e-3
+    table = check_text(home/'odd.txt', home/'run')
+    assert [t['p'] for o in found for t in o['tokens']]==[*table.p]
+    assert typed('electra_check --src odd.txt --model run --json --out o.jsonl --threshold 0', home).code==1
+    assert [json.loads(o)['text'] for o in (home/'o.jsonl').open(encoding='utf-8')]==[o['text'] for o in found]
+    os.remove(home/'o.jsonl')
+
+def test_a_file_is_complete_or_as_it_was(home):
+    "A line of standard input that is no text comes after others were checked"
+    write(home/'out.txt', 'before')
+    said = typed('electra_check --model run --threshold 0 --out out.txt', home, piped(b'The cat.\n'*10+b'caf\xe9\n'))
+    assert said.code==2 and 'stdin line 11: is not UTF-8' in said.err and (home/'out.txt').read_text()=='before'
+    os.remove(home/'out.txt')
+
+def terminal(): sys.stdout.isatty = lambda: True
+
+def no_color():
+    terminal()
+    os.environ['NO_COLOR'] = '1'
+
+def test_colours_are_for_terminals(home):
+    line = 'electra_check --model run --threshold 0 --text The\\ cat.'
+    plain, forced, seen, without = (typed(*o).out for o in ((line, home), (line+' --color', home),
+                                                            (line, home, terminal), (line, home, no_color)))
+    assert plain==without and '\x1b' not in plain and plain.startswith('text:1:1: The  ')
+    assert forced==seen and forced.count('\x1b[1;31m')==2*3
+
+def watching():
+    sys.stderr.isatty = lambda: True
+    check.WINDOW = 1
+
+@pytest.mark.parametrize('setup,out,seen', [(watching, '', True), (None, '', False), (watching, ' --out o.txt', True),
+                                            (lambda: (watching(), terminal()), '', False)])
+def test_progress_is_for_a_terminal_that_shows_nothing_else(home, setup, out, seen):
+    said = typed(f'electra_check --src a.txt --model run --threshold 1{out}', home, setup)
+    assert ('\n1 sentences\n2 sentences\n\x1b[K' in said.err)==seen # each `\r` is read as a line end
+    assert said.err.endswith('of 2 sentences\n')
+
+def test_of_the_umbrella(home):
+    assert typed('electra check --src a.txt --model run --threshold 1', home).code==0
+    assert 'Find wrong words in a text' in worked('electra --help', home).out
+
+def test_help_says_the_exit_status(home):
+    said = worked('electra_check --help', home).out
+    for o in ('exit status 0', '--gate', '--precision', '--json'): assert o in said
+
+# What a dev set tells
+
+class Told:
+    "A checker that gives each word the number that it is"
+    def check(self, sentences, spans):
+        for o,own in zip(sentences, spans): yield Checked(o, own, [float(w) for w in o.text.split()], [.5]*len(own))
+
+def marked(n=400, seed=0):
+    "Sentences whose words are P(wrong), and are wrong that often"
+    rng = random.Random(seed)
+    found = []
+    for _ in range(n):
+        ps = [round(rng.random()**4, 4) for _ in range(rng.randint(1, 9))]
+        found.append(([str(p) for p in ps], [rng.random()<p for p in ps]))
+    return found
+
+@pytest.mark.parametrize('share', [.5, .8, .95, 1])
+def test_the_gate_finds_the_share_it_was_asked_for(share):
+    data = marked()
+    limit, told = dev_results(Told(), data).gate_for(share)
+    scores = np.array([1-np.prod([1-float(o) for o in words]) for words,_ in data])
+    wrong = np.array([any(o) for _,o in data])
+    kept = scores>=limit-1e-12
+    recall = kept[wrong].mean()
+    assert share<=recall<share+.006 and told==kept.mean() and (share==1 or kept.mean()<.9)
+
+@pytest.mark.parametrize('precision', [.3, .6, .8])
+def test_the_lowest_threshold_with_a_precision(precision):
+    data = marked(2000)
+    found = dev_results(Told(), data).threshold_for(precision)
+    p, wrong = (np.array([o for own in column for o in own]) for column in
+                ([[float(w) for w in words] for words,_ in data], [own for _,own in data]))
+    def reached(t): return wrong[p>=t].mean()
+    assert reached(found)>=precision>reached(found-.005) and abs(found-precision)<.35
+
+def test_a_precision_that_none_has():
+    even = [(['0.5'], [i%2==0]) for i in range(100)]
+    with pytest.raises(InputError, match='which no threshold has on the dev set; the highest is 0.500, from 0.005 on'):
+        dev_results(Told(), even).threshold_for(.8)
+    with pytest.raises(InputError, match='fewer than 20 words'): dev_results(Told(), even[:9]).threshold_for(.1)
+    with pytest.raises(InputError, match='and the dev set has none'):
+        dev_results(Told(), [(['0.5'], [False])]).gate_for(.5)
+
+@pytest.fixture
+def dev(home):
+    rng = random.Random(1)
+    words = [rng.choices('the cat sat on mat'.split(), k=rng.randint(2, 7)) for _ in range(40)]
+    rows = [[(w, 'ci'[rng.random()<.3]) for w in o] for o in words]
+    return write(home/'dev.tsv', '\n'.join(''.join(f'{w}\t{t}\n' for w,t in o) for o in rows))
+
+@pytest.mark.parametrize('model', ['run', 'tuned'])
+def test_the_gate_of_a_text(home, dev, model):
+    "Sentences at or above the limit are printed, or marked in JSON, and their share is told"
+    write(home/'many.txt', '\n'.join(' '.join(words) for words,_ in read_marked(dev)))
+    line = f'electra_check --src many.txt --model {model} --gate .8 --dev dev.tsv'
+    plain, rows = typed(line, home), typed(f'{line} --json', home)
+    found = [json.loads(o) for o in rows.out.splitlines()]
+    kept = [o for o in found if o['second_look']]
+    assert (plain.code, rows.code, len(found))==(1, 1, 40) and 0<len(kept)<40
+    assert [o.split('  ')[1] for o in plain.out.splitlines()]==[o['text'] for o in kept]
+    assert f'{len(kept)} of 40 sentences ({100*len(kept)/40:.1f} %) need a second look' in plain.err==rows.err
+    assert 'on the dev set ' in plain.err
+    table = check_text(home/'many.txt', home/model, gate=.8, dev=dev)
+    assert table.groupby('sentence').second_look.first().sum()==len(kept)
+
+def test_what_a_model_keeps_of_its_dev_set(home, tmp_path):
+    "It needs no other, and its ONNX form has it too; one that was not trained keeps nothing"
+    write_onnx(home/'tuned', tmp_path/'out')
+    for model in (home/'tuned', tmp_path/'out'):
+        assert CheckRequest(home/'a.txt', model=model, precision=.6).settle().dev.threshold_for(.6)==.75
+        assert CheckRequest(home/'a.txt', model=model, gate=.5).settle().dev.gate_for(.5)==(.9, .4)
+        assert check_text(home/'a.txt', model, gate=1).second_look.all()
+    bad(home, 'electra_check --src a.txt --model early --gate .9', '--gate needs a dev set, of which early keeps')
+
+def test_a_converted_model_has_its_threshold(home, tmp_path):
+    worked(f'electra_convert --src tuned --out {tmp_path}/plain', home)
+    folder, = (o.parent for o in (tmp_path/'plain').glob('*/config.json'))
+    text = 'the man saw a dog'
+    a, b = (check_text(text, o, device='cpu') for o in (home/'tuned', folder))
+    assert (b.p>a.p-1e-3).all() and (np.abs(a.p-b.p)<1e-3).sum()==4 # a word of two pieces has the higher
+    assert load_checker(folder, 'cpu').threshold==.25
+
+def test_training_keeps_what_the_dev_set_tells(home, tmp_path):
+    "What is kept is what the checker finds on the same set"
+    rows = [dict(words=o.split(), tags=['ci'[(i+j)%4==0] for j in range(len(o.split()))])
+            for i,o in enumerate(map(sentence, range(30)))]
+    task = ged_task(rows[:20], rows[20:])
+    run_trials(home/'encoder', task, tmp_path/'out', device='cpu', num_train_epochs=1, max_seq_length=32)
+    job = CheckRequest(text='a', model=tmp_path/'out', gate=.5).settle()
+    marked = [(o['words'], [t=='i' for t in o['tags']]) for o in rows[20:]]
+    found = dev_results(load_checker(tmp_path/'out', 'cpu'), marked)
+    assert job.dev.flagged==found.flagged and job.dev.right==found.right and job.dev.shares==found.shares
+    assert np.allclose(job.dev.limits, found.limits, atol=1e-5)
+
+def test_words_of_a_dev_set_are_its_own(home):
+    "A discriminator's tokenizer divides otherwise; each piece counts for the word that it is in"
+    data = [(["cat's", 'mathematics,', 'the'], [True, False, False])]
+    checker = load_checker(home/'run', 'cpu')
+    texts, spans = zip(*(check._plain(o) for o,_ in data))
+    one, = checker.check([Sentence(texts[0], 0, 1, 1)], spans=spans)
+    own, = checker.check([Sentence(texts[0], 0, 1, 1)])
+    assert [texts[0][a:b] for a,b in one.spans]==data[0][0]
+    assert one.probs==[max(own.probs[:3]), max(own.probs[3:5]), own.probs[5]]
+
+@pytest.mark.parametrize('content,words', [
+    ('the\tc\ncat i\n', 'line 2'), ('the\tx\n', 'line 1'), ('\tc\n', 'line 1'), ('\n \n', 'is empty'),
+    ('a\tc\tc\n', 'line 1')])
+def test_a_dev_set_that_is_none(tmp_path, content, words):
+    with pytest.raises(InputError, match=words): read_marked(write(tmp_path/'dev.tsv', content))
+
+# Refusals
+
+@pytest.mark.parametrize('flags,words', [
+    ('--src a.txt --model names', ['names is fine-tuned for names (a TagTask)', 'tells no wrong words']),
+    ('--src a.txt --model electric', ['electric has no discriminator', 'towers']),
+    ('--src a.txt --model encoder/nothing', ['where there is nothing']),
+    ('--src a.txt --text The', ['and not both']),
+    ('--src a.txt --model run --precision .8', ['--precision needs a dev set', 'give --dev']),
+    ('--src a.txt --model run --gate .95', ['--gate needs a dev set']),
+    ('--src a.txt --model run --dev dev.tsv', ['--dev is for --precision and --gate']),
+    ('--src a.txt --model run --threshold 2', ['--threshold is 2']),
+    ('--src a.txt --threshold .5 --precision .8', ['give one of them']),
+    ('--src a.txt --model run --out a.txt', ['which --src reads']),
+    ('--src a.txt --model run --color --json', ['leave it out'])])
+def test_what_is_refused(home, dev, flags, words): bad(home, f'electra_check {flags}', *words)
+
+def test_a_call_is_refused(home):
+    with pytest.raises(InputError, match='`src` is a.xt, which is no file; give'): CheckRequest('a.xt').settle()
+    with pytest.raises(InputError, match='`text` is of type list'): check_text(['a'])
+    with pytest.raises(InputError, match='is empty'): check_text(' ')
+    with pytest.raises(InputError, match='there is no file a/essay.txt'): check_text('a/essay.txt')
+
+def test_of_what_a_model_knows_nothing_it_warns(home):
+    with pytest.warns(UserWarning, match='English alone'): check_text('Это очень хорошая погода.')
