@@ -555,7 +555,7 @@ def test_one_command_for_all(tmp_path):
     "Its words are the commands, in the order in which one needs them; a mistake is one line"
     listed = typed('electra', tmp_path)
     words = re.findall(r'^  (\w+) ', listed.out, re.M)
-    assert listed.code==0 and words=='vocab data plan pretrain evaluate score finetune predict convert'.split(), listed
+    assert listed.code==0 and words==COMMANDS, listed
     show = '--show "The cat sat." --model tiny'
     whole, one = typed(f'electra score {show}', tmp_path), typed(f'electra_score {show}', tmp_path)
     assert whole.code==0 and whole.out==one.out
