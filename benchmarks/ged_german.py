@@ -1,11 +1,11 @@
 """German from text to a checker: what pre-training is worth when few or many sentences are marked.
 
-An ELECTRA, an ELECTRA with noise as people make it, a masked language model and random weights have the same body, and
-learn from the same novels with equal floating-point operations, about half an hour of one core. Each encoder is then
+An ELECTRA, two with noise as people make it, a masked language model and random weights have the same body, and learn
+from the same novels with equal floating-point operations, about ten minutes of one core. Each encoder is then
 fine-tuned on MultiGED's German sentences: 500, 2,000, 8,000 and all of them. A seed is one of pre-training and of
 fine-tuning. F0.5 of wrong words is cross-fitted: each half of the dev set has the best threshold of the other. The
-settings of the masked language model are those that were best for it at 1e14 operations (`equal_compute_1e14.json`).
-Finished runs stay, so a stopped command goes on."""
+settings of the masked language model are those of `ladder.py`. Finished runs stay, so a stopped command goes on;
+`--work` may be the folder of `ged_noise.py`, whose networks are taken then."""
 import argparse, json
 from functools import partial
 from pathlib import Path
@@ -13,17 +13,12 @@ from statistics import mean
 
 import objectives
 from common import RESULTS, cpu, table, write_result
-from ged_noise import with_share
-from ladder import spread
-from objectives import FREE, LARGE, slug
+from ged_noise import ARMS as NOISES
+from ladder import BASES, spread
+from objectives import LARGE, slug
 
-SHARE = .5 # Of the replacements that are people's, as `ged_noise.py` found best
-ARMS = {
-    'random weights': None,
-    'MLM': dict(values=LARGE | FREE | dict(learning_rate=1e-3, electra_objective=False, mask_prob=.4)),
-    'ELECTRA': dict(values=LARGE | dict(learning_rate=2e-3)),
-    'ELECTRA, noise of people': dict(values=LARGE | dict(learning_rate=2e-3, unigram_noise=0.),
-                                     objective=with_share(SHARE))}
+ARMS = {'random weights': (None, {}), 'MLM': (None, BASES['MLM'])} | {
+    o: NOISES[o] for o in ('ELECTRA', 'human noise, 50 %', 'human noise alone')} # Objective, hyper-parameters
 SIZES = 500, 2000, 8000, None # Marked sentences; all of them
 MEASURES = 'f0.5', 'precision', 'recall', 'f0.5_at_0.5', 'ece'
 
@@ -31,14 +26,12 @@ plain_learner = objectives.learner
 
 def pretrain(arm, seed, args, folder):
     "Facts of a run, which leaves its networks"
-    facts, how = folder/'facts.json', ARMS[arm] or {}
+    facts, (objective, given) = folder/'parts.json', ARMS[arm]
     if not facts.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        name = arm if how else 'random weights'
-        objectives.SCREENED[name] = how.get('values', LARGE)
-        objectives.learner = partial(plain_learner, objective=how.get('objective'))
-        objectives.PARTS = 1.,
-        found, = objectives.pretrain(name, args, seed, folder, None)
+        objectives.SCREENED[arm] = LARGE | dict(learning_rate=2e-3) | given
+        objectives.learner, objectives.PARTS = partial(plain_learner, objective=objective), (1.,)
+        found, = objectives.pretrain(arm, args, seed, folder, None)
         facts.write_text(json.dumps(found))
     return json.loads(facts.read_text())
 
@@ -71,7 +64,7 @@ def main():
     p.add_argument('--dev', type=Path, required=True, help='marked sentences to measure on')
     p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
     p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all of them have')
-    p.add_argument('--flops', type=float, default=8e13, help='operations of every run (8e13)')
+    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
     p.add_argument('--arms', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM')
     p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
