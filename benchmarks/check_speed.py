@@ -17,8 +17,8 @@ OURS, BATCH = dict(torch=None, onnx=False, int8=True), 32 # {side: whether weigh
 
 def sentences(args):
     "(words, whether each is wrong), evenly from the whole file"
-    from electra_nbdev.checking.check import read_marked
-    found = read_marked(args.data)
+    from electra_nbdev.finetuning.ged import read_ged
+    found = [(o.words, [t=='i' for t in o.tags]) for o in read_ged(args.data)]
     return found[::max(1, len(found)//args.sentences)][:args.sentences]
 
 def joined(words):

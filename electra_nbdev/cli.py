@@ -261,7 +261,7 @@ def electra_check(
     threshold:float=None, # P(wrong) from which a word is flagged (default: what the model knows, else 0.5)
     precision:float=None, # In place of --threshold, such as .8: share of flagged words that were wrong on the dev set
     gate:float=None, # Such as .95: sentences for a second look, which had this share of the wrong ones of the dev set
-    dev:str=None, # Dev set for these two, if not that of the model: a word, a tab, and c or i in each line
+    dev:str=None, # Dev set for these two, if not the model's: a word, a tab, and c or i in each line, or M2
     json:bool=False, # JSON lines: each sentence with its offset, P(any wrong), and its words with offsets and P(wrong)
     out:str=None, # File for the results (default: they are printed)
     color:bool=False, # Colours also where no terminal is

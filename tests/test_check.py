@@ -6,9 +6,9 @@ import pytest
 
 from electra_nbdev.checking import check
 from electra_nbdev.checking.check import (Checked, CheckRequest, PlainText, Sentence, check_text, dev_results,
-                                          load_checker, read_marked, sentence_spans, sentences_of)
+                                          load_checker, sentence_spans, sentences_of)
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.ged import GEDTask, ged_task
+from electra_nbdev.finetuning.ged import GEDTask, ged_task, read_ged
 from electra_nbdev.finetuning.request import run_trials
 from electra_nbdev.finetuning.tagging import TagTask
 from electra_nbdev.sharing.convert import write_onnx
@@ -256,6 +256,8 @@ def test_help_says_the_exit_status(home):
 
 # What a dev set tells
 
+def as_rows(data): return [dict(words=words, tags=['ci'[o] for o in wrong]) for words,wrong in data]
+
 class Told:
     "A checker that gives each word the number that it is"
     def check(self, sentences, spans):
@@ -273,7 +275,7 @@ def marked(n=400, seed=0):
 @pytest.mark.parametrize('share', [.5, .8, .95, 1])
 def test_the_gate_finds_the_share_it_was_asked_for(share):
     data = marked()
-    limit, told = dev_results(Told(), data).gate_for(share)
+    limit, told = dev_results(Told(), as_rows(data)).gate_for(share)
     scores = np.array([1-np.prod([1-float(o) for o in words]) for words,_ in data])
     wrong = np.array([any(o) for _,o in data])
     kept = scores>=limit-1e-12
@@ -283,7 +285,7 @@ def test_the_gate_finds_the_share_it_was_asked_for(share):
 @pytest.mark.parametrize('precision', [.3, .6, .8])
 def test_the_lowest_threshold_with_a_precision(precision):
     data = marked(2000)
-    found = dev_results(Told(), data).threshold_for(precision)
+    found = dev_results(Told(), as_rows(data)).threshold_for(precision)
     p, wrong = (np.array([o for own in column for o in own]) for column in
                 ([[float(w) for w in words] for words,_ in data], [own for _,own in data]))
     def reached(t): return wrong[p>=t].mean()
@@ -292,10 +294,11 @@ def test_the_lowest_threshold_with_a_precision(precision):
 def test_a_precision_that_none_has():
     even = [(['0.5'], [i%2==0]) for i in range(100)]
     with pytest.raises(InputError, match='which no threshold has on the dev set; the highest is 0.500, from 0.005 on'):
-        dev_results(Told(), even).threshold_for(.8)
-    with pytest.raises(InputError, match='fewer than 20 words'): dev_results(Told(), even[:9]).threshold_for(.1)
+        dev_results(Told(), as_rows(even)).threshold_for(.8)
+    with pytest.raises(InputError, match='fewer than 20 words'):
+        dev_results(Told(), as_rows(even[:9])).threshold_for(.1)
     with pytest.raises(InputError, match='and the dev set has none'):
-        dev_results(Told(), [(['0.5'], [False])]).gate_for(.5)
+        dev_results(Told(), as_rows([(['0.5'], [False])])).gate_for(.5)
 
 @pytest.fixture
 def dev(home):
@@ -307,7 +310,7 @@ def dev(home):
 @pytest.mark.parametrize('model', ['run', 'tuned'])
 def test_the_gate_of_a_text(home, dev, model):
     "Sentences at or above the limit are printed, or marked in JSON, and their share is told"
-    write(home/'many.txt', '\n'.join(' '.join(words) for words,_ in read_marked(dev)))
+    write(home/'many.txt', '\n'.join(' '.join(o.words) for o in read_ged(dev)))
     line = f'electra_check --src many.txt --model {model} --gate .8 --dev dev.tsv'
     plain, rows = typed(line, home), typed(f'{line} --json', home)
     found = [json.loads(o) for o in rows.out.splitlines()]
@@ -343,8 +346,7 @@ def test_training_keeps_what_the_dev_set_tells(home, tmp_path):
     task = ged_task(rows[:20], rows[20:])
     run_trials(home/'encoder', task, tmp_path/'out', device='cpu', num_train_epochs=1, max_seq_length=32)
     job = CheckRequest(text='a', model=tmp_path/'out', gate=.5).settle()
-    marked = [(o['words'], [t=='i' for t in o['tags']]) for o in rows[20:]]
-    found = dev_results(load_checker(tmp_path/'out', 'cpu'), marked)
+    found = dev_results(load_checker(tmp_path/'out', 'cpu'), rows[20:])
     assert job.dev.flagged==found.flagged and job.dev.right==found.right and job.dev.shares==found.shares
     assert np.allclose(job.dev.limits, found.limits, atol=1e-5)
 
@@ -359,10 +361,19 @@ def test_words_of_a_dev_set_are_its_own(home):
     assert one.probs==[max(own.probs[:3]), max(own.probs[3:5]), own.probs[5]]
 
 @pytest.mark.parametrize('content,words', [
-    ('the\tc\ncat i\n', 'line 2'), ('the\tx\n', 'line 1'), ('\tc\n', 'line 1'), ('\n \n', 'is empty'),
-    ('a\tc\tc\n', 'line 1')])
-def test_a_dev_set_that_is_none(tmp_path, content, words):
-    with pytest.raises(InputError, match=words): read_marked(write(tmp_path/'dev.tsv', content))
+    ('the\tc\ncat\n', 'line 2'), ('the\tx\n', 'line 1'), ('\tc\n', 'line 1'), ('\n \n', 'is empty')])
+def test_a_dev_set_that_is_none(home, content, words):
+    write(home/'none.tsv', content)
+    bad(home, 'electra_check --src a.txt --model run --gate .9 --dev none.tsv', words)
+
+def test_a_dev_set_of_a_corrector(home, dev):
+    "M2 is read as training reads it, and tells the same"
+    def m2(o):
+        edits = [f'A {i} {i+1}|||R|||x|||REQUIRED|||-NONE-|||0' for i,t in enumerate(o.tags) if t=='i']
+        return '\n'.join([f"S {' '.join(o.words)}", *edits])
+    write(home/'dev.m2', '\n\n'.join(map(m2, read_ged(dev)))+'\n')
+    checker = load_checker(home/'run', 'cpu')
+    assert dev_results(checker, home/'dev.m2')==dev_results(checker, dev)
 
 # Refusals
 
@@ -384,6 +395,8 @@ def test_a_call_is_refused(home):
     with pytest.raises(InputError, match='`src` is a.xt, which is no file; give'): CheckRequest('a.xt').settle()
     with pytest.raises(InputError, match='`text` is of type list'): check_text(['a'])
     with pytest.raises(InputError, match='is empty'): check_text(' ')
+    with pytest.raises(InputError, match='there is no file no.tsv'):
+        CheckRequest(text='a', gate=.5, dev='no.tsv').settle()
     with pytest.raises(InputError, match='there is no file a/essay.txt'): check_text('a/essay.txt')
 
 def test_of_what_a_model_knows_nothing_it_warns(home):

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/checking/check.html.md"""
 
 # %% auto #0
 __all__ = ['WINDOW', 'sentence_spans', 'Sentence', 'sentences_of', 'PlainText', 'Checked', 'Row', 'Checker', 'ReplacedChecker',
-           'TunedChecker', 'CheckModel', 'find_checker', 'load_checker', 'read_marked', 'DevResults', 'dev_results',
-           'CheckRequest', 'CheckJob', 'CheckCounts', 'check_text']
+           'TunedChecker', 'CheckModel', 'find_checker', 'load_checker', 'DevResults', 'dev_results', 'CheckRequest',
+           'CheckJob', 'CheckCounts', 'check_text']
 
 # %% ../../nbs/checking/48_check.ipynb #22d386b7
 import json, math, os, re, sys
@@ -463,23 +463,6 @@ def _load_onnx(found):
     from electra_nbdev.scoring.score import read_right_sentences
     return ReplacedChecker(*how, facts['mask_prob'], read_right_sentences(found.path))
 
-# %% ../../nbs/checking/48_check.ipynb #3badf8dc
-def read_marked(
-    path, # A word, a tab, and `c` or `i` in each line; a blank line after each sentence
-)->list: # (words, whether each is wrong) of each sentence
-    "A text whose wrong words are marked"
-    found, now = [], []
-    for n,line in text_lines(path):
-        cells = line.split('\t')
-        if line.strip() and (len(cells)!=2 or not cells[0].strip() or cells[1].strip() not in ('c', 'i')):
-            raise InputError(f"{path} line {n} is {line[:60]!r}; each line has a word, a tab, and c or i, and a blank "
-                             "line ends a sentence")
-        if line.strip(): now.append((cells[0].strip(), cells[1].strip()=='i'))
-        elif now: found.append(now); now = []
-    if now: found.append(now)
-    if not found: raise InputError(f"{path} is empty: it has no words; give a dev set")
-    return [tuple(map(list, zip(*o))) for o in found]
-
 # %% ../../nbs/checking/48_check.ipynb #d6aa149f
 def _plain(words):
     "Words as a text, and where each is in it"
@@ -503,14 +486,16 @@ class DevResults:
 # %% ../../nbs/checking/48_check.ipynb #c15feed6
 def dev_results(
     checker:Checker, # A model
-    marked:list, # From `read_marked`
+    src, # Marked sentences, as for `read_ged`
 )->DevResults:
     "Check a dev set, and count"
     import numpy as np
-    from electra_nbdev.finetuning.ged import dev_counts
-    texts, spans = zip(*(_plain(words) for words,_ in marked))
+    from electra_nbdev.finetuning.ged import dev_counts, read_ged
+    marked = read_ged(src)
+    texts, spans = zip(*(_plain(o.words) for o in marked))
     found = checker.check((Sentence(o, 0, 1, 1) for o in texts), spans=spans)
-    return DevResults(**dev_counts([np.array(o.probs) for o in found], [np.array(own) for _,own in marked]))
+    return DevResults(**dev_counts([np.array(o.probs) for o in found],
+                                   [np.array([t=='i' for t in o.tags]) for o in marked]))
 
 # %% ../../nbs/checking/48_check.ipynb #6199a7ab
 @patch
@@ -584,11 +569,12 @@ def _dev_for(asked, model):
     if asked.dev and not needs:
         raise InputError("`dev` is for `precision` and `gate`; give one of them, or leave it out")
     if not needs: return None
-    if asked.dev: return read_marked(asked.dev)
+    if asked.dev and not os.path.isfile(asked.dev): raise InputError(f"there is no file {asked.dev}; give a dev set")
+    if asked.dev: return asked.dev
     kept = (getattr(model, 'facts', None) or {}).get('on_dev')
     if kept: return DevResults(**kept)
     raise InputError(f"`{needs[0]}` needs a dev set, of which {model.name} keeps nothing; give `dev`, a file with a "
-                     "word, a tab, and c or i in each line")
+                     "word, a tab, and c or i in each line, or one of M2")
 
 # %% ../../nbs/checking/48_check.ipynb #6160057f
 @dataclass(frozen=True)
@@ -597,7 +583,7 @@ class CheckJob:
     asked:CheckRequest # As it was
     model:CheckModel|Checker # What checks
     source:PlainText # What is checked
-    dev:list|DevResults|None=None # From `read_marked`, or what the model keeps; None: none is needed
+    dev:str|Path|DevResults|None=None # A marked text, or what the model keeps of one; None: none is needed
 
     def __repr__(self): return f'CheckJob: {self.source.name} by {self.model.name}'
 
@@ -606,7 +592,7 @@ class CheckJob:
 def opened(self:CheckJob)->tuple: # `Checker`, threshold or None, limit and share of `DevResults.gate_for` or None
     "Open the model, and ask the dev set"
     asked, checker, gate = self.asked, load_checker(self.model, self.asked.device), None
-    threshold, dev = asked.threshold, dev_results(checker, self.dev) if isinstance(self.dev, list) else self.dev
+    threshold, dev = asked.threshold, dev_results(checker, self.dev) if asked.dev else self.dev
     if asked.precision is not None: threshold = dev.threshold_for(asked.precision)
     if asked.gate is not None: gate = dev.gate_for(asked.gate)
     return checker, threshold, gate
