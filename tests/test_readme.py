@@ -1,4 +1,4 @@
-"The README: its length and links; its Python lines and those of the guide, run as they stand on small data"
+"The README: its length, links and numbers; the guide's Python lines, run as they stand on small data"
 import json, re
 from pathlib import Path
 from statistics import mean
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT/'README.md').read_text(encoding='utf-8')
 BLOCKS = re.findall(r'```\s*python\n(.*?)```', (ROOT/'nbs/guide.qmd').read_text(encoding='utf-8'), re.S)
 
-def test_the_readme_is_short(): assert len(README.split())<=900
+def test_the_readme_is_short(): assert len(README.split())<=700
 
 def test_its_links_lead_somewhere():
     nbs = ROOT/'nbs'
@@ -25,13 +25,11 @@ def test_its_links_lead_somewhere():
     assert len(local)>4 and all((ROOT/o).exists() for o in local)
 
 def test_its_demo_is_a_recorded_one():
-    "The last step's numbers, the held-out line and the scored sentence; `make demo` prints such a file"
+    "The held-out line and the scored sentence; `make demo` prints such a file"
     log = (ROOT/'benchmarks/results/demo.txt').read_text(encoding='utf-8')
     held, = re.findall('^Held-out: .*$', README, re.M)
-    step, numbers = re.search(r'^step (\d+)  (gen_loss.*)$', README, re.M).groups()
-    line, = re.findall(f'^step {step} .*$', log, re.M)
-    assert held in log and all(o in line for o in re.findall(r'\w+ [\d.]+', numbers))
-    assert '9 of 10 exchanged words found' in log and 'found 9 of ten exchanged words' in README
+    assert held in log
+    assert '9 of 10 exchanged words found' in log and 'it found 9 of ten exchanged words' in README
     shown = README.split('--model runs/demo --show')[1].splitlines()[1:3]
     assert '\n'.join(shown) in log
 
@@ -90,9 +88,6 @@ def test_the_cures_of_the_plateau_are_measured_ones():
             assert float(o)==pytest.approx(mean(run[-1][k] for run in found[name].values()), abs=.0051), (name, k)
     ends = (mean(run[-1]['auc_unigram'] for run in found[o].values()) for o in ('tiny', names[5]))
     assert 'AUC on unigram replacements {:.3f} against {:.3f}'.format(*ends) in README
-
-def test_its_python_lines_are_the_guides():
-    assert all(o in BLOCKS for o in re.findall(r'```python\n(.*?)```', README, re.S))
 
 def block(words):
     "The one block with these words"
