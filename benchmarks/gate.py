@@ -41,8 +41,8 @@ def judged(checker, path):
     limit, share = dev_results(checker, even).gate_for(GATE)
     found = checked(checker, odd)
     wrong, probs, limits = flat(odd, found)
-    bad, second = (np.array(o) for o in ([('i' in o['tags']) for o in odd], [o.p>=limit for o in found]))
-    rounded = lambda o: {k: round(float(v), 2) for k,v in o.items()}
+    bad, second = np.array(['i' in o['tags'] for o in odd]), np.array([o.p>=limit for o in found])
+    def rounded(o): return {k: round(float(v), 2) for k,v in o.items()}
     return dict(sentences=len(odd), wrong_sentences=round(100*float(bad.mean()), 1), threshold=round(threshold, 4),
                 chosen=rounded(ged_scores(wrong, probs>=threshold)), own=rounded(ged_scores(wrong, probs>=limits)),
                 average_precision=round(100*average_precision_score(wrong, probs), 2),
@@ -52,7 +52,7 @@ def judged(checker, path):
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--marked', type=Path, required=True, help='file of MultiGED')
-    p.add_argument('--models', nargs='+', required=True, help='name in the results, =, model; or a model of the package')
+    p.add_argument('--models', nargs='+', required=True, help='models of the package, or name=folder')
     p.add_argument('--out', type=Path, default=RESULTS/'gate.json', help='results')
     args = p.parse_args()
     from electra_nbdev.checking.check import load_checker
@@ -63,7 +63,7 @@ def main():
         rows[name] = judged(load_checker(model or name, 'cpu'), args.marked)
         write_result(found, args.out)
     table(('model', 'F0.5', 'own limits', 'average precision', 'found', 'kept back'),
-          [(k, o['chosen']['f0.5'], o['own']['f0.5'], o['average_precision'], o['gate']['found'], o['gate']['kept_back'])
+          [(k, o['chosen']['f0.5'], o['own']['f0.5'], o['average_precision'], *[*o['gate'].values()][:2])
            for k,o in rows.items()])
 
 if __name__=='__main__': main()
