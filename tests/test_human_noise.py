@@ -203,6 +203,7 @@ def test_by_command(made, tmp_path):
     how = dict(objective=f'{human.__file__}:HumanNoise', device='cpu')
     learn = electra_pretrain(data=d/'examples', preset='tiny', steps=8, hparams=few, out=tmp_path/'run', **how)
     assert .02<learn.held_out['replaced']<.3 and learn.model.generator is None
+    assert 'below_unigram' not in learn.held_out and 'gen_loss' in learn.held_out # there is no generator to judge
     again = electra_evaluate(run=tmp_path/'run', data=d/'examples', **how)
     assert again['disc_auc']==pytest.approx(learn.held_out['disc_auc'], abs=1e-3)
 

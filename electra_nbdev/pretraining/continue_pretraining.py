@@ -440,7 +440,7 @@ def _report_parts(origin, hp, model, carry_optimizer):
     if hp.residual_energies!=origin.hp.residual_energies:
         print_line(f"The last layer of the energies begins anew, since `residual_energies` is another than in {folder}")
     there, here = _heads(origin.model), _heads(model)
-    if 'generator' not in new and here!=there:
+    if 'generator' not in new and None not in (here, there) and here!=there:
         print_line(f"Attention heads of the generator: {here}. Its weights were trained with {there}, "
                    "so its first predictions are worse than theirs")
 
