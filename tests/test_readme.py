@@ -8,7 +8,7 @@ import pytest
 
 from electra_nbdev.scoring.ranking import load_chooser, rank_choices
 from electra_nbdev.scoring.score import load_scorer, show_scores
-from make import sentence, squad, tales
+from make import judged, sentence, squad, tales
 from terminal import typed
 
 ROOT = Path(__file__).parent.parent
@@ -130,6 +130,20 @@ def test_tags(here):
     for split in ('train', 'dev'): (here/f'{split}.txt').write_text('The DT O\nking NN B-PER\nleft VBD O\n\n'*12)
     exec(block("tag_task('names'"), {})
     assert (here/'results/names/model/tasks.json').is_file()
+
+def test_the_commands_of_the_page_on_a_checker(here):
+    "As they stand, with fewer steps, on a text and sentences that stand in for another language's"
+    page = (ROOT/'nbs/tutorials/55_wrong_words.qmd').read_text(encoding='utf-8')
+    lines = re.findall(r'^electra_[^#\n]*', re.findall(r'```sh\n(.*?)```', page, re.S)[0], re.M)
+    for folder in ('eltec_de', 'DATA/ged'): (here/folder).mkdir(parents=True)
+    (here/'eltec_de/one.txt').write_text(tales())
+    for o in ('train', 'dev'): (here/f'DATA/ged/{o}.tsv').write_text(judged(12))
+    (here/'essay.txt').write_text('The king saw the sea. It was the storm.\n')
+    few = json.dumps(dict(num_warmup_steps=1, save_checkpoints_steps=2, num_eval_steps=2))
+    for line in lines:
+        said = typed(line.replace('--minutes 10', f"--steps 4 --device cpu --hparams '{few}'"), here)
+        assert said.code in ((0, 1) if line.startswith('electra_check') else (0,)), (line, said)
+    assert len(lines)==5 and re.search(r'^\d words? of \d+ flagged, in \d of 2 sentences', said.err, re.M), said
 
 def test_the_commands_for_assistants(here):
     "As they stand, with fewer steps; each says what comes next or what it found"
