@@ -73,12 +73,13 @@ def test_the_cures_of_the_plateau_are_measured_ones():
     "The table of notebook 03, its columns the settings of `benchmarks/plateau.py`, and the README's numbers"
     found = json.loads((ROOT/'benchmarks/results/plateau.json').read_text())['found']
     cells = json.loads((ROOT/'nbs/method/03_discriminator.ipynb').read_text(encoding='utf-8'))['cells']
-    rows = re.findall(r'^\| (yes|no) \| (\w+) \| (\w+) \| (\w+) \| ([\d.]+) \| ([\d.]+) \|$',
+    rows = re.findall(r'^\| ([^|]+) \| (yes|no) \| (\w+) \| (\w+) \| (\w+) \| ([\d.]+) \| ([\d.]+) \|$',
                       '\n'.join(''.join(c['source']) for c in cells), re.M)
     names = ('tiny', 'no unigram noise', 'whole rows from the beginning', 'clipped at 1', 'no bias correction',
              'clipped, no bias correction', 'all three as in the paper')
     assert len(rows)==len(names)
-    for name,(easy,short,clipped,corrected,*told) in zip(names, rows):
+    for name,(shown,easy,short,clipped,corrected,*told) in zip(names, rows):
+        assert shown==name # as in the legend
         all_three = name.startswith('all')
         assert (easy=='no')==(name=='no unigram noise' or all_three)
         assert (short=='no')==(name.startswith('whole') or all_three)

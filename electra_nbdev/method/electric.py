@@ -1,4 +1,4 @@
-"""A score for every word of a text in one pass: two towers predict each word from the others, and a network of energies learns to tell the towers' samples from text
+"""A score for every word of a text in one pass: two towers, one for each side, predict each word from the others, and a network of energies learns to tell their samples from text
 
 Docs: https://electra-nbdev.github.io/electra_nbdev/method/electric.html.md"""
 
