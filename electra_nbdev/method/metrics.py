@@ -207,7 +207,7 @@ def after_validate(self:HeldOutMetrics):
     row_losses = rows and rows['loss']
     held_out |= our_metrics(g, d) | official_metrics(g, d, row_losses, self.count_padding)
     if u: held_out['auc_unigram'] = auc(u['label'], u['logit'])
-    if g and self.model.generator is None: del held_out['below_unigram'] # random words are no network's
+    if g and self.model.generator is None: del held_out['below_unigram'] # there is none to judge
     self.learn.held_out = held_out
     self.before_validate() # free what the device holds
 
