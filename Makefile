@@ -28,9 +28,10 @@ test: .venv/.installed-dev ## run every check that CI runs; STAGES="export pages
 QUARTO := 1.10
 
 nbs/try/models: .venv/.installed-dev
+	$(BIN)/electra_convert --src electra-check --onnx --int8 --out $@/check
 	$(BIN)/electra_convert --src tiny --onnx --int8 --out $@/electra
 	$(BIN)/electra_convert --src electric --onnx --int8 --out $@/electric
-	@rm -f $@/electric/towers.onnx
+	@rm -f $@/electric/towers.onnx $@/electra/discriminator.onnx
 
 docs: .venv/.installed-dev nbs/try/models ## build the site in _docs (needs quarto 1.10 or later)
 	@command -v quarto >/dev/null || { echo "quarto is not on the PATH: install $(QUARTO) or later from https://quarto.org/docs/get-started/" >&2; exit 2; }

@@ -2,7 +2,8 @@
 
 The threshold with the best F0.5 and the limit of the gate, which has 95 % of the wrong sentences, are chosen on the
 sentences of a file of MultiGED that have even numbers; they are told of the odd ones, and beside them F0.5 at the
-limits that the model has of its own. P(wrong) is what `electra_check --json` writes. Finished models stay in the
+limits that the model has of its own. `--right` adds how many right sentences of a text, of 6 to 25 words, have a word
+that is flagged at these. P(wrong) is what `electra_check --json` writes. Finished models stay in the
 results; a model that was fine-tuned on such sentences has chosen its calibration on its dev set."""
 import argparse, json
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from common import RESULTS, cpu, table, write_result
+from wrong_sentences import right_sentences_of
 
 GATE = .95
 
@@ -49,10 +51,18 @@ def judged(checker, path):
                 gate=rounded(dict(found=100*second[bad].mean(), kept_back=100*(1-second.mean()),
                                   kept_back_on_even=100*(1-share))))
 
+def alarms(checker, path):
+    "Share of 1,000 right sentences that are flagged, per cent"
+    from electra_nbdev.checking.check import Sentence
+    texts = right_sentences_of(path)
+    texts = texts[::max(1, len(texts)//1000)][:1000]
+    return round(100*float(np.mean([bool(o.flagged) for o in checker.check(Sentence(o, 0, 1, 1) for o in texts)])), 1)
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--marked', type=Path, required=True, help='file of MultiGED')
     p.add_argument('--models', nargs='+', required=True, help='models of the package, or name=folder')
+    p.add_argument('--right', type=Path, nargs='*', default=[], help='texts without errors')
     p.add_argument('--out', type=Path, default=RESULTS/'gate.json', help='results')
     args = p.parse_args()
     from electra_nbdev.checking.check import load_checker
@@ -60,7 +70,8 @@ def main():
     rows = found['files'].setdefault(args.marked.name, {})
     for o in args.models:
         name, _, model = o.partition('=')
-        rows[name] = judged(load_checker(model or name, 'cpu'), args.marked)
+        checker = load_checker(model or name, 'cpu')
+        rows[name] = judged(checker, args.marked) | dict(alarms={t.stem: alarms(checker, t) for t in args.right})
         write_result(found, args.out)
     table(('model', 'F0.5', 'own limits', 'average precision', 'found', 'kept back'),
           [(k, o['chosen']['f0.5'], o['own']['f0.5'], o['average_precision'], *[*o['gate'].values()][:2])

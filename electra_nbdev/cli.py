@@ -257,7 +257,7 @@ def electra_score(
 def electra_check(
     src:str=None, # File of text, also .gz or .zst; - is standard input, which is read if there is no --text either
     text:str=None, # A text, in quotes, in place of --src
-    model:str='electra-baby', # Run, discriminator, model of the task ged, ONNX folder of one, hf:name, tiny
+    model:str='electra-check', # Run, discriminator, model of the task ged, ONNX folder of one, hf:name, tiny
     threshold:float=None, # P(wrong) from which a word is flagged (default: what the model knows, else 0.5)
     precision:float=None, # In place of --threshold, such as .8: share of flagged words that were wrong on the dev set
     gate:float=None, # Such as .95: sentences for a second look, which had this share of the wrong ones of the dev set

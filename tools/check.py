@@ -98,7 +98,8 @@ def pages(tmp):
     return 1, f"{len(notebooks(names))} pages of the site"
 
 # Megabytes that each model may have
-MODELS = {'electra-tiny-en': 3, 'electric-tiny-en': 5, 'electra-baby-en': 8, 'electric-baby-en': 15}
+MODELS = {'electra-tiny-en': 3, 'electric-tiny-en': 5, 'electra-baby-en': 8, 'electric-baby-en': 15,
+          'electra-check-en': 8}
 
 PROBE = '''
 import importlib, json, pkgutil, sys

@@ -200,6 +200,8 @@ class Checker:
         self.name, self.network, self.tokenizer, self.max_length = name, network, tokenizer, max_length
         self.backend, self.pad = text_backend(tokenizer), special_token_ids(tokenizer).pad
 
+    def join(self, p, q): return max(p, q) # of two pieces of a word
+
     def __repr__(self): return f'{type(self).__name__}: {self.name}, rows of {self.max_length} tokens'
 
 # %% ../../nbs/checking/48_check.ipynb #2bb45a4c
@@ -232,7 +234,7 @@ def _probs(self:Checker, texts, spans):
         wrong = self.wrong(self.network(ids, mask))
         for r,i in enumerate(batch):
             own = probs[owner[i]]
-            for word,p in zip(rows[i].words, wrong[r,rows[i].at].tolist()): own[word] = max(own[word], p)
+            for word,p in zip(rows[i].words, wrong[r,rows[i].at].tolist()): own[word] = self.join(own[word], p)
     return [(o, p, limits) for (o,limits,_),p in zip(found, probs)]
 
 # %% ../../nbs/checking/48_check.ipynb #5cb208cf
@@ -268,6 +270,8 @@ class ReplacedChecker(Checker):
     def wrong(self, logits):
         "P(replaced), (n, sl)"
         return _sigmoid(logits.reshape(logits.shape[:2])+self.step)
+
+    def join(self, p, q): return max(p, q) if self.right else 1-(1-p)*(1-q) # the limits are of the highest piece
 
 # %% ../../nbs/checking/48_check.ipynb #cd1d9cb8
 @patch
@@ -412,7 +416,7 @@ def _onnx_model(path):
 
 # %% ../../nbs/checking/48_check.ipynb #3df52e78
 def load_checker(
-    model='electra-baby', # As for `find_checker`; a `Checker` stays as it is
+    model='electra-check', # As for `find_checker`; a `Checker` stays as it is
     device:str|None=None, # `cpu`, `cuda` ...; an accelerator if there is one; ONNX files run on the CPU
 )->Checker:
     "Open a model to check texts with"
@@ -526,7 +530,7 @@ class CheckRequest:
     "What was asked of a check, as it was typed or passed; nothing of it is opened yet"
     src:str|Path|None=None # A file of text, `-` is standard input
     text:str|None=None # A text in place of a file
-    model:object='electra-baby' # As for `find_checker`, or a `Checker` that is open
+    model:object='electra-check' # As for `find_checker`, or a `Checker` that is open
     threshold:float|None=None # P(wrong) from which a word is flagged
     precision:float|None=None # In its place: share of flagged words of the dev set that have to be wrong
     gate:float|None=None # Share of the wrong sentences of the dev set that has to be among those for a second look
@@ -689,7 +693,7 @@ def _progress(self:CheckJob, counts, done=False):
 # %% ../../nbs/checking/48_check.ipynb #4b12032b
 def check_text(
     text, # A text, or the path of a file; `-` is standard input
-    model='electra-baby', # A folder, `hf:name`, a model of the package, or a `Checker` that is open
+    model='electra-check', # A folder, `hf:name`, a model of the package, or a `Checker` that is open
     threshold:float|None=None, # P(wrong) from 0 to 1 from which a word is flagged; None: what the model knows
     precision:float|None=None, # In its place: share of flagged words of the dev set that have to be wrong
     gate:float|None=None, # Share of the wrong sentences of the dev set that has to be found by a second look

@@ -161,7 +161,7 @@ def read_json(
 
 # %% ../../nbs/engine/86_files.ipynb #18955bb4
 SHIPPED = {'tiny': 'electra-tiny-en', 'electric': 'electric-tiny-en', 'electra-baby': 'electra-baby-en',
-           'electric-baby': 'electric-baby-en'} # Short names
+           'electra-check': 'electra-check-en', 'electric-baby': 'electric-baby-en'} # Short names
 
 # %% ../../nbs/engine/86_files.ipynb #cc3b4eca
 def _neighbour(path, kind):

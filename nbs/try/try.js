@@ -49,9 +49,9 @@ function wordsOf(m, text) {
 
 const sequence = (m, words) => [m.cls, ...words.flatMap(o => o.ids), m.sep]
 
-// P(replaced) of every word: that of its most suspicious piece
+// P(wrong) of every word: that of its most suspicious piece
 export async function scored(text) {
-  const m = await model('electra'), words = wordsOf(m, text)
+  const m = await model('check'), words = wordsOf(m, text)
   const logits = (await m.run('discriminator', sequence(m, words))).data
   const step = Math.log(.15/.85) - Math.log(m.facts.mask_prob/(1-m.facts.mask_prob))
   let at = 1
@@ -62,9 +62,9 @@ export async function scored(text) {
   return words
 }
 
-// What the generator would write instead of a word
-export async function alternatives(words, index, n = 3) {
-  const m = await model('electra'), before = words.slice(0, index), after = words.slice(index+1)
+// What a generator would write instead of a word
+export async function alternatives(text, index, n = 3) {
+  const m = await model('electra'), words = wordsOf(m, text), before = words.slice(0, index), after = words.slice(index+1)
   const ids = [...sequence(m, before).slice(0, -1), m.mask, ...sequence(m, after).slice(1)]
   const place = sequence(m, before).length-1, logits = await m.run('generator', ids), size = logits.dims[2]
   const row = Array.from(logits.data.slice(place*size, (place+1)*size)), most = Math.max(...row)
@@ -108,10 +108,10 @@ async function showScores() {
   const highest = words.reduce((best, o, i) => o.probability > words[best].probability ? i : best, 0)
   const notes = []
   for (const i of suspicious.length ? suspicious : [highest]) {
-    const others = (await alternatives(words, i)).map(o => `${o.word} ${percent(o.probability)}`).join(' · ')
+    const others = (await alternatives(text, i)).map(o => `${o.word} ${percent(o.probability)}`).join(' · ')
     const low = suspicious.length ? '' : ', and no word has more'
     const note = document.createElement('div')
-    note.textContent = `${words[i].text} ${percent(words[i].probability)}${low}; the generator would write ${others}`
+    note.textContent = `${words[i].text} ${percent(words[i].probability)}${low}; a generator would write ${others}`
     notes.push(note)
   }
   element('try-scored').replaceChildren(...coloured(words, text), ...notes)
