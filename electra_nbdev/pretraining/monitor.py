@@ -12,10 +12,8 @@ __all__ = ['PANELS', 'NOTE', 'LEARNT', 'SLOW', 'WAITING', 'YOUNG', 'USUAL', 'OVE
 # %% ../../nbs/pretraining/20_monitor.ipynb #ef37986e
 import errno, json, math, os, re, time, warnings
 from dataclasses import asdict
-from itertools import accumulate
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 
 import torch
 from fastai.callback.core import Callback, CancelStepException
@@ -29,6 +27,7 @@ from ..engine.ranks import rank, summed
 from ..engine.training import count_updates, end_fit, finder_of, print_line
 from ..method.discriminator import IGNORE
 from ..method.optimizer import ElectraOptimizer
+from ..networks.recipe import length_changes, load_hparams
 
 # %% ../../nbs/pretraining/20_monitor.ipynb #1c19ff23
 def step_facts(
@@ -235,13 +234,8 @@ def _rows_of(history):
 def _recipe_of(history):
     "The recipe of a learner or of a folder, if it has one"
     if isinstance(history, (str, os.PathLike)) and (path := Path(history)/'hparams.json').is_file():
-        return SimpleNamespace(**{'length_schedule': ()} | json.loads(path.read_text(encoding='utf-8')))
+        return load_hparams(path)
     return getattr(history, 'hp', None)
-
-def _longer(hp):
-    "Steps at which sequences become longer, with their tokens from there on"
-    starts = accumulate((share for _,share in hp.length_schedule), initial=0)
-    return [(round(hp.num_train_steps*start), n) for start,(n,_) in zip(starts, hp.length_schedule)][1:]
 
 def _series(rows, key):
     "Steps and values of a number"
@@ -282,7 +276,7 @@ def plot_history(
     with plt.style.context('electra_nbdev.electra' if path else {}):
         fig, axs = plt.subplots(n, 2, figsize=(6.4, 2.4*n), layout='constrained', squeeze=False)
         for ax in axs.flat[len(panels)+1:]: ax.remove()
-        for ax,(title,ks) in zip(axs.flat, panels): _draw_panel(ax, title, ks, rows, held, _longer(hp) if hp else [])
+        for ax,(title,ks) in zip(axs.flat, panels): _draw_panel(ax, title, ks, rows, held, length_changes(hp) if hp else [])
         axs.flat[len(panels)].text(-.1, .5, NOTE, va='center', in_layout=False)
         axs.flat[len(panels)].axis('off')
         if path:
