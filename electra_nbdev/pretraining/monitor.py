@@ -272,11 +272,12 @@ def plot_history(
     hp, rows = hp or _recipe_of(rows), _rows_of(rows)
     held = [{'step': o['step']} | o['held_out'] for o in rows if 'held_out' in o]
     panels = [(t, ks) for t,ks in PANELS if any(k in o for o in rows+held for k in ks)]
+    longer = length_changes(hp) if hp else []
     n = len(panels)//2+1 # the last place, or the last two, are for the note
     with plt.style.context('electra_nbdev.electra' if path else {}):
         fig, axs = plt.subplots(n, 2, figsize=(6.4, 2.4*n), layout='constrained', squeeze=False)
         for ax in axs.flat[len(panels)+1:]: ax.remove()
-        for ax,(title,ks) in zip(axs.flat, panels): _draw_panel(ax, title, ks, rows, held, length_changes(hp) if hp else [])
+        for ax,(title,ks) in zip(axs.flat, panels): _draw_panel(ax, title, ks, rows, held, longer)
         axs.flat[len(panels)].text(-.1, .5, NOTE, va='center', in_layout=False)
         axs.flat[len(panels)].axis('off')
         if path:
