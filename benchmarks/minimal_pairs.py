@@ -10,6 +10,10 @@ does nothing else."""
 import argparse, json, subprocess, sys, time
 from pathlib import Path
 
+from matplotlib import style
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
 from common import RESULTS, table, write_result
 from ngram import ORDERS, likelihood
 from pairs import sentences
@@ -116,43 +120,42 @@ def accuracy(rows, judge, name='mean over sets'):
 
 def draw(found, path):
     "Accuracy against seconds, a column for each text, a row for each judge: mean, least and most of the seeds"
-    from matplotlib.figure import Figure
     ways = by_way(found['rows'])
-    texts = list(dict.fromkeys(text for text,*_ in ways))
-    colours = {o: f'C{i}' for i,o in enumerate(dict.fromkeys(f'{model}, {way}' for _,model,way in ways))}
-    fig = Figure(figsize=(4.2*len(texts), 6.4), dpi=110, layout='constrained')
+    texts, models = (list(dict.fromkeys(o[i] for o in ways)) for i in (0, 1))
+    of_model = {m: list(dict.fromkeys(way for _,model,way in ways if model==m)) for m in models}
+    fig = Figure(figsize=(6.4, 6.8), layout='constrained')
     axes = fig.subplots(len(JUDGES), len(texts), sharex=True, sharey='row', squeeze=False)
     for (text,model,way),rows in ways.items():
-        name = f'{model}, {way}'
+        look = dict(color=f'C{models.index(model)}', fmt='os^D'[of_model[model].index(way)], ms=6, capsize=3)
         for ax,judge in zip(axes[:,texts.index(text)], JUDGES):
             mean, low, high = accuracy(rows, judge)
-            ax.errorbar(found['seconds'][text][name], mean, [[mean-low], [high-mean]], capsize=3, color=colours[name],
-                        fmt='s' if model=='n-gram' else 'o', label=name)
+            seconds = found['seconds'][text][f'{model}, {way}']
+            ax.errorbar(seconds, mean, [[mean-low], [high-mean]], label=f'{model}, {way}', **look)
     for ax,text in zip(axes[0], texts): ax.set_title(f'text: {text}')
     for ax,judge in zip(axes[:,0], JUDGES.values()): ax.set_ylabel(f'{judge}, mean over sets, per cent')
     for ax in axes.flat: ax.axhline(50, color='grey', lw=.5)
     for ax in axes[-1]:
-        ax.set(xscale='log', xlabel='seconds for 1,000 sentences of 20 words, one core')
+        ax.set(xscale='log', xlabel='seconds for 1,000 sentences')
         ax.xaxis.set_major_formatter('{x:g}')
         ax.xaxis.set_minor_formatter('')
     handles, labels = axes[0,0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc='outside lower center', ncols=2*len(texts), fontsize=9)
+    fig.legend(handles, labels, loc='outside lower center', ncols=3)
     fig.savefig(path)
 
 def draw_phenomena(found, path):
     "Mean accuracy of the seeds for each phenomenon, a column for each way; a panel for each text"
-    from matplotlib.figure import Figure
     ways = by_way(found['rows'])
     texts = list(dict.fromkeys(text for text,*_ in ways))
-    fig = Figure(figsize=(2.2+3.6*len(texts), 8.6), dpi=110, layout='constrained')
-    for ax,text in zip(fig.subplots(1, len(texts), sharey=True, squeeze=False)[0], texts):
+    both_sides = LinearSegmentedColormap.from_list('around chance', ['C1', 'white', 'C0'])
+    fig = Figure(figsize=(6.4, 7.2*len(texts)), layout='constrained')
+    for ax,text in zip(fig.subplots(len(texts), 1, squeeze=False)[:,0], texts):
         own = {f'{model}, {way}': rows for (t,model,way),rows in ways.items() if t==text}
         lines = [(judge, o) for judge in JUDGES for o in next(iter(own.values()))[0][judge] if o!='all pairs']
         values = [[accuracy(rows, *o)[0] for rows in own.values()] for o in lines]
-        ax.imshow(values, cmap='RdBu', vmin=0, vmax=100, aspect='auto')
+        ax.imshow(values, cmap=both_sides, vmin=0, vmax=100, aspect='auto')
         for i,row in enumerate(values):
-            for j,v in enumerate(row): ax.text(j, i, f'{v:.0f}', ha='center', va='center', fontsize=8,
-                                               color='white' if abs(v-50)>35 else 'black')
+            for j,v in enumerate(row):
+                ax.text(j, i, f'{v:.0f}', ha='center', va='center', color='white' if v>80 else 'black')
         ax.set_title(f'text: {text}')
         ax.set_xticks(range(len(own)), own, rotation=90)
         named = [f"{JUDGES[judge]}, {o.replace('_', ' ').replace('-', ' ')}" for judge,o in lines]
@@ -180,7 +183,8 @@ def main():
         way, scores = f'{model}, {by}', [f'{accuracy(runs, o)[0]:.1f}' for o in JUDGES]
         rows.append((text, way, *scores, len(runs), found['seconds'][text][way]))
     table(('text', 'way', *JUDGES, 'runs', 'seconds'), rows)
-    draw(found, args.figures/'minimal_pairs.png')
-    draw_phenomena(found, args.figures/'minimal_pairs_phenomena.png')
+    with style.context('electra_nbdev.electra'):
+        draw(found, args.figures/'minimal_pairs.png')
+        draw_phenomena(found, args.figures/'minimal_pairs_phenomena.png')
 
 if __name__=='__main__': main()

@@ -77,17 +77,18 @@ def draw(runs, path):
     matplotlib.use('Agg')
     import matplotlib.pyplot as plt
     rows = [o for o in ROWS if any(spread(o, r) for r in runs)]
-    fig, axs = plt.subplots(-(-len(rows)//4), 4, figsize=(12, 2.6*-(-len(rows)//4)), dpi=90, squeeze=False)
+    plt.style.use('electra_nbdev.electra')
+    height = -(-len(rows)//2)
+    fig, axs = plt.subplots(height, 2, figsize=(6.4, 2.2*height), squeeze=False)
     for ax in axs.flat[len(rows):]: ax.remove()
     for ax,row in zip(axs.flat, rows):
         for i,r in enumerate(runs, 1):
             if not (found := spread(row, r)): continue
             lo, mid, hi = found
-            ax.errorbar(i, mid, [[mid-lo], [hi-mid]], fmt='o', color='#31688e', capsize=4)
-        if row.bar: ax.axhline(row.bar, color='#e07a5f', ls='--', lw=1)
-        ax.set_title(row.what.replace(': ', ':\n').replace(', ', ',\n', 1), fontsize=8)
+            ax.errorbar(i, mid, [[mid-lo], [hi-mid]], fmt='o', color='C0', capsize=4)
+        if row.bar: ax.axhline(row.bar, color='C1', ls='--')
+        ax.set_title(row.what.replace(': ', ':\n'))
         ax.set(xlabel='run', ylim=(0, None), xlim=(.5, len(runs)+.5), xticks=range(1, len(runs)+1))
-    fig.tight_layout()
     fig.savefig(path)
     plt.close(fig)
 

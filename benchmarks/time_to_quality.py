@@ -97,8 +97,9 @@ def report(found):
 def draw(found, path):
     "F1 against minutes"
     import matplotlib.pyplot as plt
-    fig, axes = plt.subplots(1, 2, figsize=(7.2, 3), layout='constrained')
-    colors = {'ELECTRA': '#0072b2', 'MLM': '#009e73', 'run_mlm': '#d55e00'}
+    plt.style.use('electra_nbdev.electra')
+    fig, axes = plt.subplots(1, 2, figsize=(6.4, 3))
+    colors = {'ELECTRA': 'C0', 'MLM': 'C2', 'run_mlm': 'C1'}
     prepared = found['prepared']
     for ax,what,label in zip(axes, ('chunk', 'bits'), ('F1 of chunking', 'bits per byte')):
         for side,color in colors.items():
@@ -106,8 +107,8 @@ def draw(found, path):
             x = [(r['seconds']+prepared['run_mlm' if side=='run_mlm' else 'ours'])/60 for r in own]
             ax.scatter(x, [r[what] for r in own], color=color, label=side, s=18, marker='s' if side=='run_mlm' else 'o')
         ax.set(xscale='log', xlabel='minutes of one core', ylabel=label)
-    axes[0].legend(frameon=False)
-    fig.savefig(path, dpi=120)
+    axes[0].legend()
+    fig.savefig(path)
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -195,6 +195,8 @@ def lib(tmp_path_factory):
             if not (lib/part).exists(): (lib/part).symlink_to(dist.locate_file(part))
     return lib
 
+def test_the_style_of_pictures_is_in_the_wheel(lib): assert (lib/'electra_nbdev/electra.mplstyle').is_file()
+
 @pytest.mark.parametrize('notebook', QUICK)
 def test_a_notebook_with_the_wheel_alone(lib, tmp_path, notebook):
     shutil.copy(ROOT/f'nbs/{notebook}.ipynb', tmp_path/'notebook.ipynb')

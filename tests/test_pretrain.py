@@ -213,6 +213,19 @@ def test_a_panel_of_several_curves_names_them():
     assert [o.get_title() for o in fig.axes if o.get_legend()]==['generator loss, nats']
     plt.close(fig)
 
+def test_curves_mark_where_sequences_become_longer(made, tmp_path):
+    "As the recipe says that is given, or that a learner or a folder has; nothing is marked without"
+    hp = preset('tiny', num_train_steps=100, length_schedule=((8, .5), (16, .2), (32, .3)))
+    rows = [dict(step=k, gen_loss=1., lr=.1) for k in (1, 100)]
+    (tmp_path/'history.jsonl').write_text(as_lines(rows))
+    save_hparams(hp, tmp_path/'hparams.json')
+    for args,marks in (((rows, None, hp), ['16', '32']), ((tmp_path,), ['16', '32']), ((rows,), [])):
+        fig = plot_history(*args)
+        ax = fig.axes[0]
+        assert [o.get_text() for o in ax.texts]==marks
+        assert [o.get_xdata()[0] for o in ax.lines if o.get_linestyle()==':']==[50, 70][:len(marks)]
+        plt.close(fig)
+
 def test_curves_of_whatever_has_a_history(tmp_path, made):
     rows = [dict(step=1, gen_loss=1., disc_loss=2., lr=.1), dict(step=2, gen_loss=.5, disc_loss=1., lr=.1)]
     (tmp_path/'history.jsonl').write_text(as_lines(rows))

@@ -724,7 +724,7 @@ def draw_confusion(
     names = [o if len(o)<=20 else f'{o[:19]}…' for o in map(str, labels)]
     shown = ConfusionMatrixDisplay(counts/counts.sum(1, keepdims=True).clip(1), display_labels=names)
     shown.plot(ax=ax, cmap='Blues', colorbar=False, im_kw=dict(vmin=0, vmax=1))
-    for text,n in zip(shown.text_.flat, counts.flat): text.set(text=n, fontsize=9)
+    for text,n in zip(shown.text_.flat, counts.flat): text.set(text=n)
     if sum(map(len, names))>=18: ax.set_xticks(range(len(names)), names, rotation=45, ha='right')
     ax.set(xlabel='predicted', ylabel='label')
 

@@ -375,7 +375,7 @@ def _write_together(results, out):
     with build_lock(out):
         remove_leftovers(out, 'results.*')
         atomic_write(out/'results.json', json.dumps({'+'.join(o.tasks): o.summary() for o in results}, indent=1))
-        plt.close(plot_results(results, out/'results.png'))
+        with plt.style.context('electra_nbdev.electra'): plt.close(plot_results(results, out/'results.png'))
 
 # %% ../../nbs/finetuning/34_trials.ipynb #544a39e3
 def evaluate_trials(
@@ -463,14 +463,14 @@ def plot_trials(
     results = _listed(results)
     names, networks, values = zip(*[(t, '+'.join(o.tasks), o.values(t)) for o in results for t in o.tasks])
     labels = [t if t==n else f'{t} in\n{n}' for t,n in zip(names, networks)]
-    fig, ax = plt.subplots(figsize=(1.2+1.1*len(names)+(2.2 if peers else 0), 3), dpi=100)
+    fig, ax = plt.subplots(figsize=(1.2+1.1*len(names)+(2.2 if peers else 0), 3))
     ax.boxplot(values, tick_labels=labels, widths=.5, medianprops=dict(color='C1'))
     for i,v in enumerate(values, 1): ax.plot(np.linspace(i-.1, i+.1, len(v)), v, 'o', color='C0', ms=4)
     for j,(who,o) in enumerate(peers.items()):
         at = {i+.33: o[t] for i,t in enumerate(names, 1) if t in o}
         if at: ax.plot(list(at), list(at.values()), 'v^sD<>'[j%6], color=f'C{j+2}', ms=5, ls='', label=who)
     ax.set(ylabel='per cent')
-    if ax.get_legend_handles_labels()[0]: ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
+    if ax.get_legend_handles_labels()[0]: ax.legend(loc='center left', bbox_to_anchor=(1, .5))
     if path: _save_figure(fig, path)
     return fig
 
@@ -487,13 +487,13 @@ def plot_trial(
     record = trials.first
     grids = record['confusion']
     widths = [4, *(max(2.6, 1.4+.35*len(o['labels'])) for o in grids.values())]
-    fig, axs = plt.subplots(1, len(widths), figsize=(sum(widths), max(3, *widths[1:], 0)-.4), dpi=100,
+    fig, axs = plt.subplots(1, len(widths), figsize=(sum(widths), max(3, *widths[1:], 0)-.4),
                             width_ratios=widths, layout='constrained', squeeze=False)
     fig.get_layout_engine().set(w_pad=.15)
     _draw_curve(axs[0, 0], record['curve'], trials.tasks, trials.main)
     for ax,(name,o) in zip(axs[0, 1:], grids.items()):
         draw_confusion(o['counts'], o['labels'], ax)
-        ax.set_title(f'{name}, dev set', fontsize=10)
+        ax.set_title(f'{name}, dev set')
     if path: _save_figure(fig, path)
     return fig
 
@@ -507,7 +507,7 @@ def _draw_curve(ax, curve, tasks, main):
     for i,t in enumerate(tasks, 1):
         places, values = zip(*[(x, o[t]) for x,o in curve['dev']])
         scores.plot(places, values, 'o-', ms=4, lw=1, color=f'C{i}', label=f'{t}: {main(t)}')
-    if len(tasks)>1: scores.legend(loc='best', fontsize=8)
+    if len(tasks)>1: scores.legend()
     scores.set_ylabel('dev set' if len(tasks)>1 else f'{main(tasks[0])}, dev set', color='C1')
 
 # %% ../../nbs/finetuning/34_trials.ipynb #6dfb3745

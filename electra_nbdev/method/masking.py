@@ -170,13 +170,18 @@ def plot_tokens(
     rows:dict, # {label: list of words}
     colors:dict, # {label: list of background colours, None for no colour}
 ):
-    "Aligned rows of words on coloured ground"
+    "Aligned rows of words on coloured ground, at most eight words to a line"
     n = max(map(len, rows.values()))
-    ax = plt.subplots(figsize=(.72*n+1, .32*len(rows)))[1]
+    n_blocks = -(-n//8)
+    width = -(-n//n_blocks)
+    lines = [(k, i*width) for i in range(n_blocks) for k in (*rows, '')][:-1] # '': a space
+    def part(row, start): return [*row[start:start+width], *['']*width][:width]
+    texts = [part(rows.get(k, []), start) for k,start in lines]
+    tints = [[c or 'none' for c in part(colors.get(k, []), start)] for k,start in lines]
+    ax = plt.subplots(figsize=(6.4, .26*len(lines)))[1]
     ax.axis('off')
-    tints = [[c or 'none' for c in colors.get(k, [None]*n)] for k in rows]
-    words = dict(cellText=list(rows.values()), cellColours=tints, cellLoc='center')
-    table = ax.table(**words, rowLabels=list(rows), bbox=(0, 0, 1, 1), fontsize=10)
+    labels = dict(rowLabels=[k for k,_ in lines], rowColours=['none']*len(lines))
+    table = ax.table(texts, tints, 'center', **labels, bbox=(0, 0, 1, 1), fontsize=10)
     for cell in table.get_celld().values(): cell.set_linewidth(0)
     return ax
 

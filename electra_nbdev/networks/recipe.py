@@ -8,14 +8,15 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset', 'as_recipe', 'known_values', 'recipe_values',
            'lengths_for', 'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart',
            'with_steps', 'restarted', 'kept_steps', 'held_out_batches', 'evaluation_batches', 'most_steps', 'shortened',
-           'longest_read', 'shorter_than_examples', 'longest_so_far', 'check_width', 'with_special_ids', 'scoring_ways',
-           'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'with_flags', 'resolve_hparams',
-           'save_hparams', 'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
+           'longest_read', 'shorter_than_examples', 'longest_so_far', 'length_changes', 'check_width',
+           'with_special_ids', 'scoring_ways', 'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams',
+           'with_flags', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/16_recipe.ipynb #3ea6dc45
 import json, math, os
 from bisect import bisect_right
 from dataclasses import asdict, replace
+from itertools import accumulate
 from pathlib import Path
 
 from ..engine.command import fits, known_hparams
@@ -278,6 +279,14 @@ def longest_so_far(
     "Tokens of the longest sequences that a run has had"
     from electra_nbdev.data.batches import longest_until # loads torch
     return longest_until(hp.length_schedule, (step-1)/hp.num_train_steps, hp.max_seq_length)
+
+# %% ../../nbs/networks/16_recipe.ipynb #a0c16001
+def length_changes(
+    hp:PretrainHParams, # Recipe
+)->list: # (updates, tokens) pairs
+    "After how many updates sequences get another length, and which"
+    starts = accumulate((share for _,share in hp.length_schedule), initial=0)
+    return [(round(hp.num_train_steps*start), n) for start,(n,_) in zip(starts, hp.length_schedule)][1:]
 
 # %% ../../nbs/networks/16_recipe.ipynb #423b13bf
 def check_width(

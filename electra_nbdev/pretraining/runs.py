@@ -152,7 +152,7 @@ def write(self:SaveCheckpoints,
     save_checkpoint(self.out, self.n_updates, tensors, state, self.keep, self.at)
     if not curves: return
     start = time.monotonic()
-    plot_history(self.history.rows, self.out/'curves.png')
+    plot_history(self.learn, self.out/'curves.png')
     self.redraw = time.monotonic() + 100*(time.monotonic()-start)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #11980986
@@ -429,7 +429,7 @@ def _run(learn, out, facts):
     with quiet_loading():
         if not (complete and _is_saved(model, hp, out)): save_networks(model, hp, out, learn.tokenizer)
     write_cards(out)
-    if complete: plot_history(learn.history.rows, out/'curves.png') # a kill may have come before
+    if complete: plot_history(learn, out/'curves.png') # a kill may have come before
     return learn
 
 # %% ../../nbs/pretraining/23_runs.ipynb #90484143

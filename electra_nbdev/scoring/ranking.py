@@ -22,6 +22,7 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib import style
 from matplotlib.figure import Figure
 from scipy.stats import bootstrap, spearmanr
 from torch import Tensor, nn
@@ -174,15 +175,15 @@ def plot_accuracies(
     "Accuracy of each phenomenon, by each way"
     names = next(iter(found.values())).index[::-1]
     what = 'correlation times 100' if names[0].endswith(', correlation') else 'accuracy in per cent'
-    fig = Figure(figsize=(7, 1.2+.3*len(names)), dpi=100, layout='constrained')
+    fig = Figure(figsize=(6.4, 1.2+.3*len(names)), layout='constrained')
     ax = fig.add_subplot(xlabel=f'{what}, 95 % interval', yticks=range(len(names)), yticklabels=names,
                          ylim=(-.6, len(names)-.4))
     for i,(by,o) in enumerate(found.items()):
         o, shift = o.loc[names], .4*(.5-(i+.5)/len(found))
         reach = o.accuracy-o.low, o.high-o.accuracy
-        ax.errorbar(o.accuracy, [n+shift for n in range(len(names))], xerr=reach, fmt='o', ms=4, lw=1, label=by)
+        ax.errorbar(o.accuracy, [n+shift for n in range(len(names))], xerr=reach, fmt='o', ms=4, lw=1.2, label=by)
     ax.axvline(chance, color='grey', lw=.5)
-    if len(found)>1: fig.legend(loc='outside lower center', ncols=len(found), fontsize=9)
+    if len(found)>1: fig.legend(loc='outside lower center', ncols=len(found))
     if path:
         with atomic_file(path) as f: fig.savefig(f, format='png')
     return fig
@@ -235,7 +236,8 @@ def compare_on_pairs(
             found.append((model.by, model.name, rows))
     rows = _named(found)
     found = {k: accuracies(o, per) for k,o in rows.items()}
-    if out: plot_accuracies(found, Path(out).with_suffix('.png'), chance)
+    if out:
+        with style.context('electra_nbdev.electra'): plot_accuracies(found, Path(out).with_suffix('.png'), chance)
     table = compared(found)
     print(table.to_string(), *map(told_ties, rows.values()), *told_differences(rows), sep='\n')
     return table

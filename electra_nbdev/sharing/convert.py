@@ -361,7 +361,7 @@ def write_folder(
         save_hparams(nets.hp, tmp/'hparams.json', **{'data': {}} | facts)
         if rows:
             (tmp/'history.jsonl').write_text(as_lines(rows), encoding='utf-8')
-            plot_history(rows, tmp/'curves.png')
+            plot_history(rows, tmp/'curves.png', nets.hp)
         if nets.moments and not nets.made and not rows: save_checkpoint(tmp, nets.step, *resume_state(nets))
         model_card(nets, facts, rows, **card).save(tmp/'README.md')
 
