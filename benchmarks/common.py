@@ -88,6 +88,13 @@ def rounds(names, args, show):
     for o in sides: o.end()
     return got
 
+def masked_baby():
+    "Where the masked language model of `electra-baby`'s body is; its weights are in the history of the repository"
+    folder = RESULTS/'baby/masked-baby-en/generator'
+    if folder.is_dir(): return folder
+    raise SystemExit(f'git checkout 5dc23a0 -- {folder.relative_to(ROOT)} brings the weights of the masked language '
+                     'model; then repeat this command')
+
 def ratio(above, below):
     "Median and spread of the ratios of each round"
     r = [a/b for a,b in zip(above, below)]

@@ -5,7 +5,7 @@ weights of that body. Texts are cut at 64 tokens. Finished trials in `--out` sta
 `--sides` names some of them. The last line is JSON; `--results` keeps it when all are there."""
 from pathlib import Path
 
-from common import RESULTS, arguments, report, table
+from common import RESULTS, arguments, masked_baby, report, table
 
 TASKS = dict(chunk='conll_f1', cola='matthews', mrpc='f1', sst='accuracy') # Each with its measure
 SIDES = {'electra-baby': 'electra-baby', 'masked-baby-en': str(RESULTS/'baby/masked-baby-en/generator'),
@@ -25,6 +25,7 @@ def main():
                      rows=(4000, 'rows of a task at most'), sides=(','.join(SIDES), 'some of them'),
                      out=('runs/encoders', 'folder for the trials'), results=(str(RESULTS/'encoders.json'), 'results'))
     if not args.tasks: raise SystemExit('give the folder of the tasks with --tasks')
+    if 'masked-baby-en' in args.sides: masked_baby()
     found = {o: scores(o, args) for o in args.sides.split(',')}
     shown = [(t, m, *(f"{o[t]['mean']:.1f} ± {o[t]['sd'] or 0:.1f}" for o in found.values())) for t,m in TASKS.items()]
     table(('task', 'measure', *found), shown)

@@ -10,7 +10,7 @@ with the masked language model too where it is installed. The last line is JSON,
 import time
 from pathlib import Path
 
-from common import RESULTS, ROOT, arguments, report, table
+from common import RESULTS, ROOT, arguments, masked_baby, report, table
 
 BEST, ELECTRA = 'electric-baby', 'electra-baby'
 BEFORE, MASKED = (RESULTS/'baby'/o for o in ('electric-sentences-again', 'masked-baby-en')) # Of equal FLOPs
@@ -58,7 +58,7 @@ def scorers():
     found = {by: ours(model, by) for model,by in TIMED}
     try: from minicons.scorer import MaskedLMScorer
     except ImportError: return found
-    theirs = MaskedLMScorer(str(MASKED/'generator'), 'cpu')
+    theirs = MaskedLMScorer(str(masked_baby()), 'cpu')
     theirs.tokenizer.batch_encode_plus = theirs.tokenizer.__call__ # which transformers 5 no longer has
     def batches(texts):
         return [s for i in range(0, len(texts), 8) for s in
@@ -80,6 +80,7 @@ def main():
     args = arguments(__doc__, data=('', 'folder with blimp/ and zorro/'), rounds=(2, 'of the seconds'),
                      out=(str(RESULTS/'pairs.json'), 'results'))
     from electra_nbdev.scoring.score_files import read_pairs
+    masked_baby()
     large = present(LARGE) if args.data else []
     cost, found, differences = seconds(args.rounds), {}, {}
     table(('', 'seconds for 1,000 sentences', 'times energies'), [(k, o, o/cost['energies']) for k,o in cost.items()])

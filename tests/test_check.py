@@ -90,20 +90,27 @@ def test_nothing_of_a_long_sentence_is_skipped(home, model):
 def test_as_the_scorer_says(home):
     "P(wrong) of a discriminator is what `electra_score --show` says, of short sentences and of long ones"
     from electra_nbdev.scoring.score import load_scorer, score_tokens
-    scorer = load_scorer(home/'run', device='cpu')
-    for text in ('the cat sat on mathematics', 'the cat sat, on the mat '*9):
-        want, found = score_tokens(scorer, text), check_text(text, home/'run', device='cpu')
+    scorer = load_scorer('tiny', device='cpu')
+    for text in ('the cat sat on mathematics', 'the cat sat, on the mat '*30):
+        want, found = score_tokens(scorer, text), check_text(text, 'tiny', device='cpu')
         assert [*found.token]==want.words and np.abs(found.p-want.probs).max()<1e-4
+
+def test_a_word_of_several_pieces_is_wrong_if_any_is(home):
+    "Unless right sentences were measured, whose limits are for the highest piece"
+    checker = load_checker(home/'run', 'cpu')
+    pieces = [o.probs for o in checker.check([Sentence('sat on', 0, 1, 1)])]
+    one, = checker.check([Sentence('sat on', 0, 1, 1)], spans=[[(0, 6)]])
+    assert one.probs==pytest.approx([1-np.prod([1-p for p in pieces[0]])])
 
 def test_a_word_that_the_vocabulary_does_not_know_is_not_flagged(home):
     found = check_text('the cat … sat', home/'run', threshold=.01)
     assert [*found.flagged]==[True, True, False, True] and found.p[2]==0
 
 def test_limits_of_right_sentences():
-    "The model of the package flags as `electra_score --show`"
+    "A model whose right sentences were measured flags as `electra_score --show`"
     from electra_nbdev.scoring.score import load_scorer, score_tokens
     text = 'He opened the because and walked into the room.'
-    v, found = score_tokens(load_scorer('electra-baby'), text), check_text(text)
+    v, found = score_tokens(load_scorer('electra-baby'), text), check_text(text, 'electra-baby')
     assert [*found[found.flagged].token]==[v.words[i] for i in v.flagged]==['because']
 
 def test_as_the_task_says(home):
@@ -358,7 +365,8 @@ def test_words_of_a_dev_set_are_its_own(home):
     one, = checker.check([Sentence(texts[0], 0, 1, 1)], spans=spans)
     own, = checker.check([Sentence(texts[0], 0, 1, 1)])
     assert [texts[0][a:b] for a,b in one.spans]==data[0][0]
-    assert one.probs==[max(own.probs[:3]), max(own.probs[3:5]), own.probs[5]]
+    def wrong(probs): return 1-np.prod([1-p for p in probs])
+    assert one.probs==pytest.approx([wrong(own.probs[:3]), wrong(own.probs[3:5]), own.probs[5]])
 
 @pytest.mark.parametrize('content,words', [
     ('the\tc\ncat\n', 'line 2'), ('the\tx\n', 'line 1'), ('\tc\n', 'line 1'), ('\n \n', 'is empty')])

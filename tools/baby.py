@@ -5,8 +5,8 @@ finished is not repeated, and a training that was stopped goes on. What a finish
 `benchmarks/results/baby`, with its history: weights in float16, from which another machine goes on; those of the
 stages before may then be deleted (their histories stay as NAME.jsonl). Electric and the masked language model have the
 same examples and FLOPs in the stages that they share. Then Electric goes on for one more, and the masked model goes on
-as an ELECTRA that has one network in both parts. These two go into the package; the masked language model stays among
-the results, where `benchmarks/pairs.py` reads it.
+as an ELECTRA that has one network in both parts. These two go into the package; `benchmarks/pairs.py` scores the masked
+language model, whose weights git brings back (it says how).
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,

@@ -265,13 +265,13 @@ class ReplacedChecker(Checker):
         super().__init__(name, network, tokenizer, max_length)
         self.right, self.english, self.step, self.is_new = right, english, prior_step(mask_prob), True
         self.special, self.unknown = special_token_ids(tokenizer), unknown_id(tokenizer)
-        self.threshold = .5 if threshold is None else threshold
+        self.threshold, self.highest = .5 if threshold is None else threshold, bool(right) or threshold is not None
 
     def wrong(self, logits):
         "P(replaced), (n, sl)"
         return _sigmoid(logits.reshape(logits.shape[:2])+self.step)
 
-    def join(self, p, q): return max(p, q) if self.right else 1-(1-p)*(1-q) # the limits are of the highest piece
+    def join(self, p, q): return max(p, q) if self.highest else 1-(1-p)*(1-q)
 
 # %% ../../nbs/checking/48_check.ipynb #cd1d9cb8
 @patch
