@@ -2,6 +2,7 @@
 import json, os, re, shutil
 from inspect import signature
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 from fastcore.docments import docments
@@ -164,6 +165,27 @@ def test_the_card_says_how_it_fine_tunes():
     card = (shipped('electra-baby')/'README.md').read_text()
     for task in next(iter(found.values())):
         assert ' | '.join(f"{o[task]['mean']:.1f} ± {o[task]['sd']:.1f}" for o in found.values()) in card
+
+def test_the_page_on_a_checker_has_the_results():
+    "Means and spreads of each arm of `benchmarks/ged_german.py` and `ged_noise.py`, shares of `benchmarks/gate.py`"
+    page = (ROOT/'nbs/tutorials/55_wrong_words.qmd').read_text(encoding='utf-8')
+    german, noise, gate = (json.loads((RESULTS/f'{o}.json').read_text()) for o in ('ged_german', 'ged_noise', 'gate'))
+    def told(v): return f'{mean(v):.1f}' + (f' ± {stdev(v):.1f}' if len(v)>1 else '')
+    for arm in {o['arm'] for o in german['runs']}:
+        sizes = [[o['scores']['f0.5'] for o in german['runs'] if (o['arm'], o['size'])==(arm, n)]
+                 for n in (500, 2000, 8000, None)]
+        assert f"| {' | '.join(map(told, sizes))} |" in page, arm
+    for language,found in noise['languages'].items():
+        for arm in {o['arm'] for o in found['runs']}:
+            odd = [o['odd'] for o in found['runs'] if o['arm']==arm]
+            values = ' | '.join(told([o[k] for o in odd]) for k in ('f05', 'average_precision', 'auc'))
+            assert f'| {values} |' in page, (language, arm)
+    for name,o in gate['files']['de_falko-merlin_dev.tsv'].items():
+        assert f"{o['gate']['found']:.1f} | {o['gate']['kept_back']:.1f} |" in page, name
+    card = (shipped('electra-check')/'README.md').read_text()
+    for name,o in gate['files']['en_realec_dev.tsv'].items():
+        c = o['chosen']
+        assert f"| `{name}` | {c['f0.5']:.1f} | {c['precision']:.1f} | {c['recall']:.1f} |" in card
 
 @pytest.mark.parametrize('name', SHIPPED)
 def test_shipped_networks_say_what_they_are_for(name, tmp_path):

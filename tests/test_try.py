@@ -70,7 +70,7 @@ def test_a_visitor(site, tmp_path):
     said = visited(site, tmp_path)
     assert 'error' not in said, said
     first = said['try-one']
-    assert re.search(r'because \d+ %; a generator would write', first['text']) and first['seconds']<5, first
+    assert re.search(r'describe \d+ %; a generator would write', first['text']) and first['seconds']<5, first
     assert re.search(r'The (first|second) is likelier: -\d+\.\d and -\d+\.\d nats', said['try-two']['text'])
     tok, other = (load_tokenizer(site/'try/models'/o) for o in ('check', 'electric'))
     for text,o in zip(SENTENCES, said['scores']):
