@@ -135,10 +135,17 @@ def test_tags(here):
 def test_the_commands_of_the_page_on_a_checker(here):
     "As they stand, with fewer steps, on a text and sentences that stand in for another language's"
     page = (ROOT/'nbs/tutorials/55_wrong_words.qmd').read_text(encoding='utf-8')
-    lines = re.findall(r'^electra_[^#\n]*', re.findall(r'```sh\n(.*?)```', page, re.S)[0], re.M)
-    for folder in ('eltec_de', 'DATA/ged'): (here/folder).mkdir(parents=True)
-    (here/'eltec_de/one.txt').write_text(tales())
-    for o in ('train', 'dev'): (here/f'DATA/ged/{o}.tsv').write_text(judged(12))
+    shell = next(o for o in re.findall(r'```sh\n(.*?)```', page, re.S) if 'electra_vocab' in o)
+    lines = re.findall(r'^electra_[^#\n]*', shell, re.M)
+    for folder in ('ELTeC-deu/level1', 'multiged-2023/german'): (here/folder).mkdir(parents=True)
+    paragraphs = ''.join(f'<p>{o}<pb/>\n  and on.</p>' for o in tales().splitlines() if o)
+    (here/'ELTeC-deu/level1/DEU001.xml').write_text(
+        f'<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><p>no text</p></teiHeader><text><body><div>{paragraphs}'
+        '</div></body></text></TEI>')
+    for o in ('train', 'dev'): (here/f'multiged-2023/german/de_falko-merlin_{o}.tsv').write_text(judged(12))
+    exec(re.search(r'```python\n(.*?)```', page, re.S)[1], {})
+    novel = (here/'eltec_de/DEU001.txt').read_text().splitlines()
+    assert len(novel)==paragraphs.count('<p>') and 'no text' not in novel and novel[0].endswith(' and on.')
     (here/'essay.txt').write_text('The king saw the sea. It was the storm.\n')
     few = json.dumps(dict(num_warmup_steps=1, save_checkpoints_steps=2, num_eval_steps=2))
     for line in lines:
