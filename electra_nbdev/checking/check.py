@@ -24,7 +24,7 @@ from fastcore.script import is_cli
 from ..engine.files import (InputError, atomic_file, changed_repr, check_number, check_out, check_type,
                                         counted, read_json)
 from ..engine.models import check_device, model_path
-from ..engine.rows import file_blocks, looks_like, text_lines
+from ..engine.rows import ending_of, file_blocks, looks_like, text_lines
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/checking/48_check.ipynb #a5e9c228
@@ -567,14 +567,24 @@ def settle(self:CheckRequest): # `CheckJob`
     return CheckJob(self, model, PlainText(self.src, self.text), dev)
 
 # %% ../../nbs/checking/48_check.ipynb #4def2c35
+def _check_marked(path):
+    "Refuse by its first line what is no marked text; `read_ged` reads it whole, when torch is loaded"
+    if not os.path.isfile(path): raise InputError(f"there is no file {path}; give a dev set")
+    n, line = next(((n, o) for n,o in text_lines(path) if o.strip()), (0, ''))
+    label = line.split('\t' if '\t' in line else None)[1:2]
+    if n and ending_of(path) not in ('.m2', '.jsonl') and label not in (['c'], ['i']):
+        raise InputError(f"{path} line {n} is {line[:60]!r}; each line has a word, a tab, and c or i, and a blank line "
+                         "ends a sentence")
+
 def _dev_for(asked, model):
     "The dev set of a request, or what the model keeps of its own; None: neither is needed"
     needs = [o for o in ('precision', 'gate') if getattr(asked, o) is not None]
     if asked.dev and not needs:
         raise InputError("`dev` is for `precision` and `gate`; give one of them, or leave it out")
     if not needs: return None
-    if asked.dev and not os.path.isfile(asked.dev): raise InputError(f"there is no file {asked.dev}; give a dev set")
-    if asked.dev: return asked.dev
+    if asked.dev:
+        _check_marked(asked.dev)
+        return asked.dev
     kept = (getattr(model, 'facts', None) or {}).get('on_dev')
     if kept: return DevResults(**kept)
     raise InputError(f"`{needs[0]}` needs a dev set, of which {model.name} keeps nothing; give `dev`, a file with a "
