@@ -27,7 +27,7 @@ async function open(folder) {
     const inputs = {input_ids: tensor(ids), attention_mask: tensor(ids.map(() => 1))}
     return (await (await sessions[network]).run(inputs)).logits
   }
-  return {tok, facts, run, cls: id('[CLS]'), sep: id('[SEP]'), mask: id('[MASK]')}
+  return {tok, facts, run, cls: id('[CLS]'), sep: id('[SEP]'), mask: id('[MASK]'), unk: id('[UNK]')}
 }
 
 const opened = {}
@@ -49,14 +49,15 @@ function wordsOf(m, text) {
 
 const sequence = (m, words) => [m.cls, ...words.flatMap(o => o.ids), m.sep]
 
-// P(wrong) of every word: that of its most suspicious piece
+// P(wrong) of every word: the probability that any of its pieces is, as in `electra_check`; 0 where it is not known
 export async function scored(text) {
   const m = await model('check'), words = wordsOf(m, text)
   const logits = (await m.run('discriminator', sequence(m, words))).data
   const step = Math.log(.15/.85) - Math.log(m.facts.mask_prob/(1-m.facts.mask_prob))
   let at = 1
   for (const word of words) {
-    word.probability = Math.max(...word.ids.map((_, i) => sigmoid(logits[at+i]+step)))
+    const right = word.ids.reduce((p, _, i) => p*(1-sigmoid(logits[at+i]+step)), 1)
+    word.probability = word.ids.includes(m.unk) ? 0 : 1-right
     at += word.ids.length
   }
   return words
