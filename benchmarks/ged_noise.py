@@ -10,6 +10,7 @@ stopped command goes on."""
 import argparse, json, time
 from functools import partial
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ import torch
 import human_noise
 import objectives
 from common import RESULTS, cpu, write_result
+from electra_nbdev.finetuning.ged import best_threshold, ged_scores, read_ged
 from objectives import LARGE, slug
 
 def with_share(share):
@@ -37,17 +39,11 @@ RARE_WAYS = dict(first=WAYS['first'], highest=max, sum=sum) # The same of how ra
 BEFORE = '.' # A sentence is read after the end of another, as in a text
 PIECES = 125 # Of a sentence that the networks read at once
 
-def read_marked(path):
-    "Sentences of MultiGED-2023: words, and whether each is wrong"
-    blocks = Path(path).read_text(encoding='utf-8').strip('\n').split('\n\n')
-    rows = [[line.split('\t') for line in o.split('\n') if line.strip()] for o in blocks]
-    return [([w for w,_ in o], [mark=='i' for _,mark in o]) for o in rows if o]
-
 def pieces_of(tok, sentences):
     "Token ids of each word of each sentence"
     unk = tok.unk_token_id
     def word(o): return tok(o, add_special_tokens=False)['input_ids'] or [unk]
-    return [[word(w) for w in words] for words,_ in sentences]
+    return [[word(w) for w in o.words] for o in sentences]
 
 def chunks(words):
     "A sentence in parts that fit: lists of words"
@@ -84,39 +80,24 @@ def rarity(tok, counts, sentences):
     nll = -np.log((np.asarray(counts)+1)/np.sum(counts))
     return [nll[o].tolist() for words in pieces_of(tok, sentences) for o in words]
 
-def f_half(tp, fp, fn):
-    "F0.5 of wrong words, precision and recall, as MultiGED-2023 counts them"
-    p, r = (tp/(tp+o) if o else 1. for o in (fp, fn))
-    return (1.25*p*r/(.25*p+r) if p+r else 0.), p, r
-
-def best_threshold(scores, wrong):
-    "The score from which words count as wrong with the best F0.5, and that"
-    order = np.argsort(-scores, kind='stable')
-    tp, n = np.cumsum(wrong[order]), np.arange(1, len(scores)+1)
-    f = 1.25*tp/(n+.25*wrong.sum())
-    f[:-1][scores[order][:-1]==scores[order][1:]] = 0 # equal scores are on one side
-    return float(scores[order][f.argmax()]), float(f.max())
-
-def measured(scores, wrong, threshold):
-    "What a threshold makes of some words, and how well they are ranked"
+def measured(wrong, scores, threshold):
+    "What a threshold makes of some words, and how well they are ranked, in percent"
     from sklearn.metrics import average_precision_score, roc_auc_score
-    called = scores>=threshold
-    f, p, r = f_half((called&wrong).sum(), (called&~wrong).sum(), (~called&wrong).sum())
-    found = dict(f05=f, precision=p, recall=r, average_precision=average_precision_score(wrong, scores),
-                 auc=roc_auc_score(wrong, scores))
-    return {k: round(100*float(v), 2) for k,v in found.items()}
+    found = ged_scores(wrong, scores>=threshold)
+    found |= {k: 100*f(wrong, scores) for k,f in dict(average_precision=average_precision_score, auc=roc_auc_score).items()}
+    return {k: round(float(v), 2) for k,v in found.items()}
 
 def detection(pieces, sentences, ways=WAYS):
     "Way and threshold from sentences with even numbers; what they are worth there, and on the others"
-    wrong = np.array([o for _,marks in sentences for o in marks])
-    even = np.array([i%2==0 for i,(words,_) in enumerate(sentences) for _ in words])
+    wrong = np.array([tag=='i' for o in sentences for tag in o.tags])
+    even = np.array([i%2==0 for i,o in enumerate(sentences) for _ in o.tags])
     found = {}
     for way,f in ways.items():
         scores = np.array([f(o) for o in pieces])
-        found[way] = *best_threshold(scores[even], wrong[even]), scores
-    way = max(found, key=lambda o: found[o][1])
-    threshold, _, scores = found[way]
-    facts = {k: measured(scores[o], wrong[o], threshold) for k,o in dict(even=even, odd=~even).items()}
+        threshold = best_threshold(wrong[even], scores[even])
+        found[way] = threshold, {k: measured(wrong[o], scores[o], threshold) for k,o in dict(even=even, odd=~even).items()}
+    way = max(found, key=lambda o: found[o][1]['even']['f0.5'])
+    threshold, facts = found[way]
     return dict(way=way, threshold=round(threshold, 4), **facts)
 
 def open_network(folder):
@@ -157,7 +138,7 @@ def main():
     p.add_argument('--out', type=Path, default=RESULTS/'ged_noise.json', help='results, of all languages')
     args = p.parse_args()
     setting = f'{args.preset} {args.hparams}, {args.text}, {args.flops:.3g} operations, {args.marked.name}'
-    sentences = read_marked(args.marked)
+    sentences = read_ged(args.marked)
     def kept():
         "Results so far; read again each time, since another language may run beside this one"
         found = dict(benchmark='ged_noise', languages={})
@@ -170,7 +151,7 @@ def main():
         examples = load_examples(args.data)
         rare = rarity(examples.tokenizer, examples.token_counts(), sentences)
         found, own = kept()
-        wrong = sum(sum(o) for _,o in sentences)/sum(len(o) for o,_ in sentences)
+        wrong = mean(tag=='i' for o in sentences for tag in o.tags)
         own |= {'wrong words, %': round(100*wrong, 2), 'rare words': detection(rare, sentences, RARE_WAYS)}
         write_result(found, args.out)
         print(json.dumps({'rare words': own['rare words']}), flush=True)

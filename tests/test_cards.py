@@ -178,7 +178,7 @@ def test_the_page_on_a_checker_has_the_results():
     for language,found in noise['languages'].items():
         for arm in {o['arm'] for o in found['runs']}:
             odd = [o['odd'] for o in found['runs'] if o['arm']==arm]
-            values = ' | '.join(told([o[k] for o in odd]) for k in ('f05', 'average_precision', 'auc'))
+            values = ' | '.join(told([o[k] for o in odd]) for k in ('f0.5', 'average_precision', 'auc'))
             assert f'| {values} |' in page, (language, arm)
     for name,o in gate['files']['de_falko-merlin_dev.tsv'].items():
         assert f"{o['gate']['found']:.1f} | {o['gate']['kept_back']:.1f} |" in page, name

@@ -12,6 +12,8 @@ from electra_nbdev.cli import electra_evaluate, electra_pretrain
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.data.tokenizer import wordpiece
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.finetuning.ged import read_ged
+from electra_nbdev.finetuning.tagging import Tagged
 from electra_nbdev.method.masking import MaskedBatch
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
@@ -209,25 +211,9 @@ def test_by_command(made, tmp_path):
 
 # The benchmark
 
-def test_scores_of_multiged():
-    "The numbers of the published scorer on these counts; without a word that is called wrong the precision is 1"
-    assert [round(o, 4) for o in ged_noise.f_half(2, 1, 3)]==[.5882, .6667, .4]
-    assert ged_noise.f_half(0, 0, 3)==(0., 1., 0.) and ged_noise.f_half(0, 0, 0)==(1., 1., 1.)
-
-def test_the_best_threshold_is_the_best_of_all():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        scores, wrong = rng.integers(0, 9, 40)/9, rng.random(40)<.3
-        def f(t):
-            called = scores>=t
-            return ged_noise.f_half((called&wrong).sum(), (called&~wrong).sum(), (~called&wrong).sum())[0]
-        threshold, best = ged_noise.best_threshold(scores, wrong)
-        assert best==pytest.approx(f(threshold)) and best==pytest.approx(max(map(f, scores)))
-
 def test_words_of_marked_sentences_are_scored_in_their_order(tmp_path, tok):
     (tmp_path/'dev.tsv').write_text('the\tc\nhouse\ti\n\n'+'walked\tc\n'*200+'zq\ti\n\n')
-    sentences = ged_noise.read_marked(tmp_path/'dev.tsv')
-    assert [len(o) for o,_ in sentences]==[2, 201] and [sum(o) for _,o in sentences]==[1, 1]
+    sentences = read_ged(tmp_path/'dev.tsv')
     class Net(torch.nn.Module):
         def forward(self, ids, attention_mask):
             assert ids.shape[1]<=128
@@ -237,9 +223,9 @@ def test_words_of_marked_sentences_are_scored_in_their_order(tmp_path, tok):
     assert len(found)==len(want) and all(np.allclose(a, b, atol=1e-5) for a,b in zip(found, want))
 
 def test_detection_chooses_on_even_sentences_alone():
-    sentences = [(['a', 'b'], [True, False]), (['a', 'b'], [False, True])]*9
+    sentences = [Tagged((0, 0), ('a', 'b'), tags) for tags in (('i', 'c'), ('c', 'i'))]*9
     found = ged_noise.detection([[.9, .1], [.2, .3]]*18, sentences)
-    assert found['even']['f05']==100 and found['odd']['f05']==0 and found['way']=='first'
+    assert found['even']['f0.5']==100 and found['odd']['f0.5']==0 and found['way']=='first'
 
 def test_a_word_is_wrong_if_any_of_its_pieces_is():
     assert ged_noise.WAYS['any']([.5, .5])==.75 and ged_noise.WAYS['any']([.2])==pytest.approx(.2)
