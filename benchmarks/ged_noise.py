@@ -83,8 +83,8 @@ def rarity(tok, counts, sentences):
 def measured(wrong, scores, threshold):
     "What a threshold makes of some words, and how well they are ranked, in percent"
     from sklearn.metrics import average_precision_score, roc_auc_score
-    found = ged_scores(wrong, scores>=threshold)
-    found |= {k: 100*f(wrong, scores) for k,f in dict(average_precision=average_precision_score, auc=roc_auc_score).items()}
+    ranked = dict(average_precision=average_precision_score, auc=roc_auc_score)
+    found = ged_scores(wrong, scores>=threshold) | {k: 100*f(wrong, scores) for k,f in ranked.items()}
     return {k: round(float(v), 2) for k,v in found.items()}
 
 def detection(pieces, sentences, ways=WAYS):
@@ -95,7 +95,8 @@ def detection(pieces, sentences, ways=WAYS):
     for way,f in ways.items():
         scores = np.array([f(o) for o in pieces])
         threshold = best_threshold(wrong[even], scores[even])
-        found[way] = threshold, {k: measured(wrong[o], scores[o], threshold) for k,o in dict(even=even, odd=~even).items()}
+        halves = dict(even=even, odd=~even)
+        found[way] = threshold, {k: measured(wrong[o], scores[o], threshold) for k,o in halves.items()}
     way = max(found, key=lambda o: found[o][1]['even']['f0.5'])
     threshold, facts = found[way]
     return dict(way=way, threshold=round(threshold, 4), **facts)
