@@ -78,12 +78,12 @@ def test_the_cures_of_the_plateau_are_measured_ones():
     names = ('tiny', 'no unigram noise', 'whole rows from the beginning', 'clipped at 1', 'no bias correction',
              'clipped, no bias correction', 'all three as in the paper')
     assert len(rows)==len(names)
-    for name,(shown,easy,short,clipped,corrected,*told) in zip(names, rows):
+    for name,(shown,easy,short,whole,corrected,*told) in zip(names, rows):
         assert shown==name # as in the legend
         all_three = name.startswith('all')
         assert (easy=='no')==(name=='no unigram noise' or all_three)
         assert (short=='no')==(name.startswith('whole') or all_three)
-        assert (clipped=='yes')==(name.startswith('clipped') or all_three)
+        assert (whole=='no')==(name.startswith('clipped') or all_three)
         assert (corrected=='no')==('no bias' in name or all_three)
         for k,o in zip(('auc_unigram', 'disc_auc'), told):
             assert float(o)==pytest.approx(mean(run[-1][k] for run in found[name].values()), abs=.0051), (name, k)

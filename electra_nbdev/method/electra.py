@@ -30,8 +30,8 @@ class ReplacedTokenDetection(Objective):
         disallow_correct=False, # Never sample the original token
         unigram_noise=0., # Share of the replacements from the unigram distribution
         unigram_noise_until=None) # Share of the run in which that falls to 0
-    packed = True
-    has_token_counts = False # whether the unigram distribution is known
+    packed = True # Several documents may share a row
+    has_token_counts = False # Whether the unigram distribution is known
     columns = 'gen_loss', 'below_unigram', 'disc_auc', 'auc_unigram', 'disc_recall'
 
     @property
