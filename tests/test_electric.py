@@ -5,11 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn, tensor
-from transformers import ElectraConfig
+from transformers import ElectraConfig, ElectraForPreTraining
 
 from electra_nbdev.data.tokenizer import SPECIALS
 from electra_nbdev.method.discriminator import corrupt
-from electra_nbdev.method.electric import noise_mask, noise_prob
+from electra_nbdev.method.electric import NoiseContrastiveEstimation, noise_mask, noise_prob
 from electra_nbdev.method.towers import TwoTowers, cloze_step
 from electra_nbdev.engine.fast import with_packed_dropout
 from electra_nbdev.engine.files import InputError
@@ -192,6 +192,17 @@ def test_a_position_drawn_twice_gets_one_sample():
     mb = seen.masked
     assert (mb.weights.sum(1) > noise_mask(mb).sum(1)).all(), 'some are drawn twice'
     assert torch.equal(seen.fake.gather(1, mb.positions)[mb.weights>0], seen.generated.sampled[mb.weights>0])
+
+@pytest.mark.parametrize('how', [dict(temperature=2.), dict(disallow_correct=True)])
+def test_noise_of_another_softmax_is_refused(how):
+    "From Python too, where no recipe is asked"
+    hp = recipe(**TT)
+    towers = towers_of(hp)
+    energies = ElectraForPreTraining(ElectraConfig(vocab_size=hp.vocab_size, embedding_size=16, hidden_size=16,
+                                                   num_hidden_layers=1, num_attention_heads=1, intermediate_size=32))
+    with pytest.raises(InputError, match='how probable its noise is'):
+        NoiseContrastiveEstimation.of(towers, energies, tie='none', **how)
+    NoiseContrastiveEstimation.of(towers, energies, tie='none', unigram_noise=.5)
 
 def test_noise_of_a_mixture():
     "What is added to energies is the log-odds of the mixture, in training; held-out text has noise of the towers alone"

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
 
+from ..engine.files import InputError
 from .discriminator import IGNORE, corrupt, disc_labels, disc_nll
 from .electra import ReplacedTokenDetection
 from .generator import context_of
@@ -42,6 +43,16 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     @property
     def residual(self): # older files do not name it
         return self.config.arguments.get('residual_energies', False)
+
+# %% ../../nbs/method/07_electric.ipynb #4758a0ad
+@patch
+def __init__(self:NoiseContrastiveEstimation, config, *networks):
+    "Towers that are asked for noise of another softmax than theirs are refused"
+    super(NoiseContrastiveEstimation, self).__init__(config, *networks)
+    own, official = config.arguments, getattr(self.generator, 'mode', None)=='official'
+    if official or own['temperature']==1 and not own['disallow_correct']: return
+    raise InputError("Electric has to know how probable its noise is: leave `temperature` 1 and "
+                     "`disallow_correct` false, or take towers with `mode` 'official'")
 
 # %% ../../nbs/method/07_electric.ipynb #4758a0af
 @patch

@@ -246,7 +246,7 @@ def in_parts(
     n:int, # Logits that it makes for a sequence
     *tensors:Tensor, # Its arguments
 )->list: # Its results for all sequences
-    "`f` of a few sequences at a time, or one, so that at most `LOGITS` logits are held"
+    "`f` of a few sequences at a time, or one, so that at most `LOGITS` or `GPU_LOGITS` are held"
     most = LOGITS if tensors[0].device.type=='cpu' else GPU_LOGITS
     parts = list(zip(*(o.split(max(1, most//n)) for o in tensors)))
     if len(parts)==1: return f(*tensors)
