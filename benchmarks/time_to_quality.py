@@ -13,7 +13,7 @@ from pathlib import Path
 import ladder
 import objectives
 import run_mlm
-from common import RESULTS, cpu, table, write_result
+from common import RESULTS, ROOT, cpu, table, write_result
 from objectives import LENGTHS, OFFICIAL, SMALL
 
 PLAIN = SMALL | OFFICIAL | dict(learning_rate=1e-3, electra_objective=False, mask_prob=.15)
@@ -107,6 +107,8 @@ def draw(found, path):
             x = [(r['seconds']+prepared['run_mlm' if side=='run_mlm' else 'ours'])/60 for r in own]
             ax.scatter(x, [r[what] for r in own], color=color, label=side, s=18, marker='s' if side=='run_mlm' else 'o')
         ax.set(xscale='log', xlabel='minutes of one core', ylabel=label)
+        ax.set_xticks((.5, 1, 2, 5, 10, 20, 40), ('½', '1', '2', '5', '10', '20', '40'))
+        ax.minorticks_off()
     axes[0].legend()
     fig.savefig(path)
 
@@ -125,6 +127,7 @@ def main():
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
     p.add_argument('--work', type=Path, default=Path('runs/time_to_quality'), help='folder for networks and trials')
     p.add_argument('--out', type=Path, default=RESULTS/'time_to_quality.json', help='results')
+    p.add_argument('--figure', type=Path, default=ROOT/'nbs/time_to_quality.png', help='the figure')
     args = p.parse_args()
     found = json.loads(args.out.read_text()) if args.out.is_file() else dict(cpu=cpu(), flops=args.flops, runs=[])
     if not args.draw:
@@ -138,6 +141,6 @@ def main():
                 write_result(found, args.out)
                 print(json.dumps(row), flush=True)
     report(found)
-    draw(found, args.out.with_suffix('.png'))
+    draw(found, args.figure)
 
 if __name__=='__main__': main()

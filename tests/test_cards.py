@@ -187,6 +187,25 @@ def test_the_page_on_a_checker_has_the_results():
         c = o['chosen']
         assert f"| `{name}` | {c['f0.5']:.1f} | {c['precision']:.1f} | {c['recall']:.1f} |" in card
 
+def test_the_log_of_trials_has_the_results():
+    "Settings that were chosen from, rates of Muon, and tasks after 1e14 operations"
+    page = (ROOT/'nbs/trials.qmd').read_text(encoding='utf-8')
+    equal, later, ladder = (json.loads((RESULTS/f'{o}.json').read_text()) for o in
+                            ('equal_compute', 'equal_compute_1e14', 'ladder'))
+    for objective,found in equal['choices'].items():
+        if len(found)>1: assert f"| {objective} | {' | '.join(f'{o:.1f}' for o in found.values())} |" in page
+        else: assert f'{next(iter(found.values())):.1f}' in page, objective
+    for r in later['rows'][:3]:
+        scores = r['parts'][-1]['scores']
+        assert f"{scores['chunk']:.1f}" in page and f'{mean(scores.values()):.1f}' in page, r['objective']
+    for r in ladder['runs']: assert f"{r['scores']['chunk']:.1f}" in page, r
+
+def test_a_budget_says_how_soon_the_stock_loop_is_reached():
+    page, found = ((ROOT/'nbs/budget.qmd').read_text(encoding='utf-8'),
+                   json.loads((RESULTS/'time_to_quality.json').read_text()))
+    for r in found['runs']:
+        if r['part'] in (.2, 1.): assert f"{r['bits']:.2f}" in page and f"{r['chunk']:.0f}" in page, r
+
 @pytest.mark.parametrize('name', SHIPPED)
 def test_shipped_networks_say_what_they_are_for(name, tmp_path):
     "Each folder has the card that a new run gives it, which names the network that fills masks"

@@ -11,7 +11,7 @@ import pages
 
 NBS = pages.ROOT/'nbs'
 SITE = 'https://electra-nbdev.github.io/electra_nbdev/'
-FIRST = 'index', 'assistants', 'paths', 'guide', 'budget', 'evidence', 'gpu', 'compare', 'try', 'learn'
+FIRST = 'index', 'assistants', 'paths', 'guide', 'budget', 'trials', 'evidence', 'gpu', 'compare', 'try', 'learn'
 PAGE = r'\[(?:\d+ )?(?P<title>[^\]]+)\]\((?P<path>[^)]+)\) \| (?P<what>.*) \|$'
 ROW = re.compile(rf'^\| (?:\*\*(?P<section>[^*]+)\*\* \||{PAGE})')
 
