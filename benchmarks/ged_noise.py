@@ -95,10 +95,10 @@ def detection(pieces, sentences, ways=WAYS):
     for way,f in ways.items():
         scores = np.array([f(o) for o in pieces])
         threshold = best_threshold(wrong[even], scores[even])
-        halves = dict(even=even, odd=~even)
-        found[way] = threshold, {k: measured(wrong[o], scores[o], threshold) for k,o in halves.items()}
-    way = max(found, key=lambda o: found[o][1]['even']['f0.5'])
-    threshold, facts = found[way]
+        found[way] = ged_scores(wrong[even], scores[even]>=threshold)['f0.5'], threshold, scores
+    way = max(found, key=lambda o: found[o][0])
+    _, threshold, scores = found[way]
+    facts = {k: measured(wrong[o], scores[o], threshold) for k,o in dict(even=even, odd=~even).items()}
     return dict(way=way, threshold=round(threshold, 4), **facts)
 
 def open_network(folder):

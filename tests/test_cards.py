@@ -195,16 +195,28 @@ def test_the_log_of_trials_has_the_results():
     for objective,found in equal['choices'].items():
         if len(found)>1: assert f"| {objective} | {' | '.join(f'{o:.1f}' for o in found.values())} |" in page
         else: assert f'{next(iter(found.values())):.1f}' in page, objective
-    for r in later['rows'][:3]:
-        scores = r['parts'][-1]['scores']
-        assert f"{scores['chunk']:.1f}" in page and f'{mean(scores.values()):.1f}' in page, r['objective']
-    for r in ladder['runs']: assert f"{r['scores']['chunk']:.1f}" in page, r
+    last = [r['parts'][-1]['scores'] for r in later['rows']]
+    chunk, means = [f"{o['chunk']:.1f}" for o in last], [f'{mean(o.values()):.1f}' for o in last]
+    assert f'F1 {chunk[0]} for ELECTRA, {chunk[2]} and {chunk[1]} for masked language models' in page
+    assert f'The mean of five tasks is {means[0]}, {means[2]} and {means[1]}' in page
+    def rates(base): return sorted((r['rate'], r['share'], r['scores']['chunk']) for r in ladder['runs']
+                                   if (r['base'], r['change'])==(base, 'Muon'))
+    for base,told in dict(RTD="ELECTRA's F1 ", MLM='A masked language model: ').items():
+        half = [f'{f1:.1f}' for _,share,f1 in rates(base) if share==.5]
+        end, = (f'{f1:.1f}' for _,share,f1 in rates(base) if share==1.)
+        row, = (o for o in page.split('\n') if 'Muon' in o)
+        assert f"{told}{', '.join(half[:3])} and {half[3]}" in row and f'at the end {end}' in row
 
 def test_a_budget_says_how_soon_the_stock_loop_is_reached():
     page, found = ((ROOT/'nbs/budget.qmd').read_text(encoding='utf-8'),
                    json.loads((RESULTS/'time_to_quality.json').read_text()))
-    for r in found['runs']:
-        if r['part'] in (.2, 1.): assert f"{r['bits']:.2f}" in page and f"{r['chunk']:.0f}" in page, r
+    def of(side): return {r['part']: r for r in found['runs'] if r['side']==side}
+    ours, mlm, (loop,) = of('ELECTRA'), of('MLM'), of('run_mlm').values()
+    assert f"and the loop has {loop['chunk']:.1f}" in page and f"and the loop has {loop['bits']:.2f}" in page
+    assert f"{ours[.2]['bits']:.2f} and {mlm[.2]['bits']:.2f}" in page
+    for part in (1/40, 1/20, 1/10):
+        pair = f"{ours[part]['chunk']:.1f}", f"{mlm[part]['chunk']:.1f}"
+        assert f'{pair[0]} and {pair[1]}' in page or f'F1 {pair[0]} where the other has {pair[1]}' in page
 
 @pytest.mark.parametrize('name', SHIPPED)
 def test_shipped_networks_say_what_they_are_for(name, tmp_path):
