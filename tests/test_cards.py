@@ -199,7 +199,7 @@ def test_the_log_of_trials_has_the_results():
     chunk, means = [f"{o['chunk']:.1f}" for o in last], [f'{mean(o.values()):.1f}' for o in last]
     assert f'F1 {chunk[0]} for ELECTRA, {chunk[2]} and {chunk[1]} for masked language models' in page
     assert f'The mean of five tasks is {means[0]}, {means[2]} and {means[1]}' in page
-    assert (f'A second seed of it, on 28 November: F1 {chunk[3]}, and {means[3]}; '
+    assert (f'A second seed of ELECTRA, on 28 November: F1 {chunk[3]}, and {means[3]}; '
             f'of the first masked language model {chunk[4]}, and {means[4]}') in page
     def rates(base): return sorted((r['rate'], r['share'], r['scores']['chunk']) for r in ladder['runs']
                                    if (r['base'], r['change'])==(base, 'Muon'))
