@@ -154,6 +154,10 @@ def test_onnx_files(home, model, tmp_path):
         for a,b in zip(want, load_checker(tmp_path/f'{int8}').check(Sentence(o, 0, 1, 1) for o in texts)):
             assert np.abs(np.subtract(a.probs, b.probs)).mean()<near and a.limits==b.limits
     assert want[1].limits==[.25 if model=='tuned' else 1.]
+    if model!='tuned': # no fastai, which takes longer to load than the check itself
+        code = f"from electra_nbdev.checking.check import check_text; check_text('the cat', {str(tmp_path/'True')!r})"
+        code += "; import sys; sys.exit('fastai' in sys.modules)"
+        assert subprocess.run([sys.executable, '-c', code]).returncode==0
     bad(home, f'electra_check --src a.txt --model {tmp_path}/True --device cuda', '--device is')
 
 def test_memory_stays_flat():

@@ -199,6 +199,16 @@ def test_gradient_accumulation_is_a_larger_batch(dls, reduction):
     learn.fit_steps(3)
     assert learn.n_updates==7
 
+@pytest.mark.parametrize('corrected,size', [(False, .1/.001**.5), (True, 1.)])
+def test_bias_correction(dls, corrected, size):
+    "The first update of Adam is as large as the rate only with it"
+    plain = dict(bias_correction=corrected, warmup_proportion=0., weight_decay_rate=0., layerwise_lr_decay=0.)
+    hp = dls.train.hp.__class__(**vars(dls.train.hp) | plain)
+    learn = quiet(finetune_learner(dls, deepcopy(dls.encoder), hp))
+    before = weights(learn)[HEAD]
+    learn.fit_steps(1, lr=1e-4)
+    assert (weights(learn)[HEAD]-before).abs().max().item()==pytest.approx(1e-4*size, rel=.01)
+
 class Dtypes(Callback):
     def before_batch(self):
         dense, self.seen = self.model.encoder.encoder.layer[0].output.dense, set()

@@ -109,6 +109,14 @@ def test_a_learner_waits_for_the_models(tmp_path):
     models = ['transformers.models.electra.modeling_electra', 'transformers.trainer', 'datasets']
     assert loaded(tmp_path, 'from electra_nbdev.pretrain import *', models)==[]
 
+def test_text_and_examples_need_no_training_stack(tmp_path):
+    "A command that trains nothing starts in half of the time without fastai and what it loads"
+    code = f"""from electra_nbdev.data.examples import build_examples
+open({str(tmp_path/'a.txt')!r}, 'w', encoding='utf-8').write('the cat sat .')
+build_examples({str(tmp_path/'a.txt')!r}, 'tiny', {str(tmp_path/'out')!r}, held_out=0)"""
+    found = loaded(tmp_path, code, ['fastai', 'matplotlib', 'sklearn', 'accelerate', 'datasets'])
+    assert found[-1]=='datasets' and not {'fastai', 'matplotlib', 'sklearn', 'accelerate'} & {*found}
+
 @pytest.mark.parametrize('torch', ['2.8.0', '2.10.0', '2.13.0'])
 def test_an_older_torch_stays(torch):
     "2.8 is the oldest that compiles the bodies of transformers; a Colab has a later one"

@@ -34,7 +34,7 @@ from tokenizers.trainers import WordPieceTrainer
 from .text import as_corpus, chunks
 from ..engine.files import (InputError, atomic_folder, build_lock, check_free, check_number, digest,
                                         one_line, os_error)
-from ..engine.models import check_folder, model_path, refuse_code
+from ..engine.models import SpecialTokenIds, check_folder, model_path, refuse_code
 
 # %% ../../nbs/data/12_tokenizer.ipynb #d6c6f64a
 def wordpiece(
@@ -93,9 +93,8 @@ def read_vocab(
 # %% ../../nbs/data/12_tokenizer.ipynb #ae47ad2a
 def special_token_ids(
     tok, # Tokenizer
-): # `SpecialTokenIds`
+)->SpecialTokenIds:
     "Ids of padding, `[CLS]`, `[SEP]` and `[MASK]`, or what the tokenizer calls them"
-    from electra_nbdev.method.masking import SpecialTokenIds # loads fastai, which a tokenizer alone does not need
     cls = tok.bos_token_id if tok.cls_token_id is None else tok.cls_token_id
     sep = tok.eos_token_id if tok.sep_token_id is None else tok.sep_token_id
     ids = SpecialTokenIds(tok.pad_token_id, cls, sep, tok.mask_token_id)

@@ -8,7 +8,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 __all__ = ['HUB_FILES', 'PACKED_BODIES', 'ONE_WIDTH', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path',
            'check_packed', 'tensorflow_prefix', 'check_missing', 'devices', 'check_device', 'device_of',
            'check_precision', 'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'refuse_code',
-           'load_pretrained', 'complete_network', 'max_input', 'length_read', 'check_body', 'body_of']
+           'load_pretrained', 'complete_network', 'max_input', 'length_read', 'check_body', 'body_of',
+           'SpecialTokenIds']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 import os, re, sys
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from ctypes import CDLL
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from .files import SHIPPED, InputError, check_choice, check_type, one_line, read_json, suggest
 
@@ -291,3 +293,11 @@ def body_of(
     hub = str(name).startswith('hf:')
     from transformers import AutoConfig
     return load_pretrained(AutoConfig, str(name)[3:] if hub else Path(name)).to_diff_dict()
+
+# %% ../../nbs/engine/91_models.ipynb #5a633614
+class SpecialTokenIds(NamedTuple):
+    "Ids of the special tokens of a tokenizer"
+    pad:int # `[PAD]`, or what the tokenizer calls it
+    cls:int # `[CLS]`
+    sep:int # `[SEP]`
+    mask:int # `[MASK]`

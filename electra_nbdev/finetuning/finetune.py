@@ -608,7 +608,7 @@ def finetune_learner(
     weights = _class_weights(dls) if hp.class_weights else None
     splitter = trainable_params if 'opt_func' in kwargs else partial(task_groups, hp=hp)
     defaults = dict(loss_func=TaskLoss(tasks, hp.loss_reduction, weights), lr=hp.learning_rate, splitter=splitter,
-                    opt_func=partial(electra_optimizer, wd=hp.weight_decay_rate))
+                    opt_func=partial(electra_optimizer, wd=hp.weight_decay_rate, bias_correction=hp.bias_correction))
     schedule = LinearWarmupDecay(float(hp.warmup_proportion))
     cbs = L(CountUpdates(), LossesAsNumbers(), ClipNorm(), schedule, ShownLoss(), held) + L(cbs)
     if hp.early_stopping: cbs += [KeepBest(hp.early_stopping)]

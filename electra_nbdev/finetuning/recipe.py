@@ -43,6 +43,7 @@ class _FinetuneTraining:
     model_hparam_overrides:dict = field(default_factory=dict) # Changes to the encoder, by the names of its config
     learning_rate:float = ranged(1e-4, 0, 1) # Peak learning rate, of the head
     weight_decay_rate:float = ranged(0.01, 0, 1) # Decoupled weight decay, not on biases and LayerNorm
+    bias_correction:bool = False # Adam divides its moments by their shares; the official code does not
     layerwise_lr_decay:float = ranged(0.8, 0, 1) # Factor of the rate from a layer to the one below; 0: all alike
     layer_exponents:str = 'official' # `official`: the top layer gets decay**2; `paper`: decay**1
     num_train_epochs:float = ranged(3.0, 0.001) # Passes over the training examples
