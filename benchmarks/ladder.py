@@ -36,6 +36,9 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'MLM first, 25 %': dict(stages=[(.25, BASES['MLM']), (.75, {})]),
     'MLM first, 40 %': dict(stages=[(.4, BASES['MLM']), (.6, {})]),
     'MLM first, 70 %': dict(stages=[(.7, BASES['MLM']), (.3, {})]),
+    'one network': dict(untied_generator=False),
+    'one network, MLM first, 40 %': dict(stages=[(.4, BASES['MLM']), (.6, dict(untied_generator=False))]),
+    'one network, MLM first, 70 %': dict(stages=[(.7, BASES['MLM']), (.3, dict(untied_generator=False))]),
     'fixed generator': dict(untied_generator_embeddings=True, stages=[
         (.25, dict(learner=lambda hp: dict(objective=GeneratorAlone))),
         (.75, dict(learner=lambda hp: dict(objective=FixedGenerator)))])}
@@ -67,7 +70,7 @@ def take(model, before):
     if before is None: return
     kept = before.state_dict()
     if not before.discriminator: # the encoder of a masked language model becomes the discriminator's
-        kept = {k.replace('generator.', 'discriminator.', 1): v for k,v in kept.items()}
+        kept |= {k.replace('generator.', 'discriminator.', 1): v for k,v in kept.items()}
     own = model.state_dict()
     model.load_state_dict({k: v for k,v in kept.items() if k in own and own[k].shape==v.shape}, strict=False)
 

@@ -115,6 +115,9 @@ def test_the_encoder_of_a_masked_language_model_becomes_the_discriminators():
     ladder.take(model, before)
     for k,p in before.generator.electra.named_parameters():
         assert torch.equal(model.discriminator.electra.get_parameter(k), p), k
+    shared = build_networks(preset('tiny', **SMALL, untied_generator=False))
+    ladder.take(shared, before)
+    for k,p in before.generator.named_parameters(): assert torch.equal(shared.generator.get_parameter(k), p), k
 
 def test_the_least_run_that_reaches_the_plain_loop(capsys):
     def row(side, flops, seconds, chunk, bits):
