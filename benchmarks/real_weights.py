@@ -105,8 +105,8 @@ def main():
             for side in args.sides:
                 if (name, side, seed) in done: continue
                 start, clock = time.time(), time.process_time()
-                score = float(SIDES[side](model, name, seed, args, side))
-                row = dict(task=name, side=side, seed=seed, score=round(score, 2))
+                got = float(SIDES[side](model, name, seed, args, side))
+                row = dict(task=name, side=side, seed=seed, score=round(got, 2))
                 row |= dict(seconds=round(time.process_time()-clock), wall=round(time.time()-start))
                 found['runs'].append(row)
                 write_result(found, args.out)
