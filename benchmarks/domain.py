@@ -20,7 +20,8 @@ def continued(model, args):
     examples, run = args.work/'examples', args.work/'run'
     build_examples(args.text, model, examples, args.length, held_out=.02)
     given = dict(train_batch_size=32, learning_rate=args.rate) | json.loads(args.hparams)
-    learn = electra_pretrain(examples, run, init=model, minutes=args.minutes, device='cpu', **given)
+    length = dict(steps=args.steps) if args.steps else dict(minutes=args.minutes)
+    learn = electra_pretrain(examples, run, init=model, device='cpu', **length, **given)
     if learn.stopped: raise SystemExit(learn.exit_code)
     held = {k: round(float(v), 4) for k,v in learn.held_out.items()}
     encoder = next(run/o for o in ('discriminator', 'generator') if (run/o).is_dir())
@@ -48,6 +49,7 @@ def main():
     p.add_argument('--task', default='sst', choices=[*TASKS, 'ged'])
     p.add_argument('--rows', type=int, nargs='+', default=[1000], help='training rows of the task (1000)')
     p.add_argument('--minutes', type=float, default=45, help='of pre-training (45)')
+    p.add_argument('--steps', type=int, help='of pre-training, in place of minutes')
     p.add_argument('--rate', type=float, default=1e-4, help='learning rate of pre-training (1e-4)')
     p.add_argument('--length', type=int, default=128, help='tokens of an example (128)')
     p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters of pre-training')
@@ -59,7 +61,7 @@ def main():
     encoder, facts = continued(model, args)
     sides = dict(before=model, after=encoder)
     found = {n: {k: scores(o, k, n, args) for k,o in sides.items()} for n in args.rows}
-    write_result(dict(text=args.text.name, task=args.task, minutes=args.minutes, length=args.length,
+    write_result(dict(text=args.text.name, task=args.task, length=args.length,
                       hparams=json.loads(args.hparams), recipe=RECIPE, cpu=cpu(), **facts, found=found), args.out)
     rows = [(n, k, mean(v), stdev(v), *v) for n,o in found.items() for k,v in o.items()]
     table(('rows', args.task, 'mean', 'sd', *(f'seed {i}' for i in range(args.seeds))), rows)
