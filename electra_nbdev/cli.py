@@ -269,7 +269,9 @@ def electra_check(
     wrapped:bool=False, # Lines were wrapped at some width: a sentence runs on, and a blank line ends it
 ):
     "Find wrong words in a text; exit status 0: nothing flagged, 1: something flagged, 2: an error"
-    if is_cli() and src is None and text is None and not sys.stdin.isatty(): src = '-'
+    if is_cli():
+        if src is None and text is None and sys.stdin and not sys.stdin.isatty(): src = '-'
+        if json and hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(encoding='utf-8')
     asked = CheckRequest(src, text, model, threshold, precision, gate, dev, json, out, color, device, wrapped)
     counts = asked.settle().run()
     print(counts.report(), file=sys.stderr)

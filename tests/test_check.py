@@ -1,18 +1,20 @@
 "A checker of texts: places, exit status, standard input, JSON, order, memory, the gate, ONNX files, refusals"
-import gzip, json, os, random, shutil, subprocess, sys, tracemalloc
+import gzip, json, os, random, shutil, subprocess, sys, time, tracemalloc
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from electra_nbdev.checking import check
-from electra_nbdev.checking.check import (Checked, CheckRequest, PlainText, Sentence, check_text, dev_results,
-                                          load_checker, sentence_spans, sentences_of)
+from electra_nbdev.checking.check import (Checked, CheckRequest, DevResults, PlainText, Sentence, check_text,
+                                          dev_results, load_checker, sentence_spans, sentences_of)
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.ged import GEDTask, ged_task, read_ged
 from electra_nbdev.finetuning.request import run_trials
-from electra_nbdev.finetuning.tagging import TagTask
+from electra_nbdev.finetuning.tagging import TagTask, word_spans
+from electra_nbdev.scoring.score import word_groups
 from electra_nbdev.sharing.convert import write_onnx
-from make import PIECES, electra_folder, pieces, run_folder, sentence, untrained, write
+from make import PIECES, bpe, electra_folder, pieces, run_folder, sentence, untrained, write
 from terminal import SCRIPTS, bad, typed, worked
 
 ODD = ('The cat sat.\r\n\r\n\tThe  mat — élan, naïve 🐈‍⬛ हिन्दी e\u0301t 我来了。他走了！\r\n'
@@ -206,7 +208,8 @@ def piped(data):
 @pytest.mark.parametrize('data,words', [
     (b'', 'stdin is empty'), (b' \n\r\n', 'stdin is empty'), (b'%PDF-1.7', 'looks like PDF'),
     (b'caf\xe9', 'stdin line 1: is not UTF-8'), (b'a\0b', 'stdin line 1: has a zero byte'),
-    (b'PK\x03\x04abc', 'looks like a zip archive')])
+    (b'PK\x03\x04abc', 'looks like a zip archive'), (b'\xef\xbb\xbf\n', 'stdin is empty'),
+    ('\x1c\x1d\u00a0\u200b\n'.encode(), 'stdin is empty'), (gzip.compress(b'the cat'), 'packed by gzip')])
 def test_standard_input_that_is_no_text(home, data, words):
     bad(home, 'electra_check --model run', words, setup=piped(data))
 
@@ -347,8 +350,26 @@ def test_a_converted_model_has_its_threshold(home, tmp_path):
     folder, = (o.parent for o in (tmp_path/'plain').glob('*/config.json'))
     text = 'the man saw a dog'
     a, b = (check_text(text, o, device='cpu') for o in (home/'tuned', folder))
-    assert (b.p>a.p-1e-3).all() and (np.abs(a.p-b.p)<1e-3).sum()==4 # a word of two pieces has the higher
-    assert load_checker(folder, 'cpu').threshold==.25
+    write_onnx(folder, tmp_path/'onnx')
+    for o in (b, check_text(text, tmp_path/'onnx')):
+        assert np.allclose(a.p, o.p, atol=1e-4) and [*a.flagged]==[*o.flagged]
+    assert load_checker(folder, 'cpu').threshold==load_checker(tmp_path/'onnx').threshold==.25
+
+def test_a_network_that_gives_no_numbers(home, tmp_path):
+    "No word at all would be flagged"
+    shutil.copytree(home/'run/discriminator', tmp_path/'broken')
+    tensors = load_file(tmp_path/'broken/model.safetensors')
+    next(v for k,v in tensors.items() if k.endswith('LayerNorm.weight'))[0] = float('nan')
+    save_file(tensors, tmp_path/'broken/model.safetensors', dict(format='pt'))
+    with pytest.raises(InputError, match=r'gives no numbers \(NaN\)'): check_text('the cat', tmp_path/'broken')
+
+def test_an_onnx_file_of_an_english_model_knows_english(tmp_path):
+    facts = write_onnx('tiny', tmp_path/'out')
+    assert facts['english'] and load_checker(tmp_path/'out').english
+
+def test_a_checker_that_is_open_has_what_its_model_keeps(home):
+    checker = load_checker(home/'tuned', 'cpu')
+    assert [*check_text('the cat', checker, gate=1.).second_look]==[True, True]
 
 def test_training_keeps_what_the_dev_set_tells(home, tmp_path):
     "What is kept is what the checker finds on the same set"
@@ -387,6 +408,56 @@ def test_a_dev_set_of_a_corrector(home, dev):
     checker = load_checker(home/'run', 'cpu')
     assert dev_results(checker, home/'dev.m2')==dev_results(checker, dev)
 
+# Long lines
+
+def test_time_grows_with_a_line():
+    "Not with its square: a megabyte without an end of a line, and a row of dots, take no more than seconds"
+    start = time.process_time()
+    found = [*sentences_of([(7, 100, 'The cat sat there. '*50_000)])]
+    assert (len(found), found[-1].start, found[-1].line, found[-1].column)==(50_000, 100+19*49_999, 7, 19*49_999+1)
+    assert sentence_spans('.'*100_000+'x')==[(0, 100_001)]
+    assert time.process_time()-start<5
+
+def test_lines_and_columns_of_wrapped_sentences():
+    lines = [(3, 10, 'One two.  Three'), (4, 26, 'four. Five six. Seven'), (5, 48, ''), (6, 49, 'Eight.')]
+    found = [(o.text, o.start, o.line, o.column) for o in sentences_of(lines, wrapped=True)]
+    assert found==[('One two.', 10, 3, 1), ('Three\nfour.', 20, 3, 11), ('Five six.', 32, 4, 7), ('Seven', 42, 4, 17),
+                   ('Eight.', 49, 6, 1)]
+
+# Accents
+
+def test_an_accent_of_its_own_belongs_to_its_word():
+    text = 'The cafe\u0301-bar was na\u0131\u0308ve, हिन्दी शब्द.'
+    want = ['The', 'cafe\u0301', '-', 'bar', 'was', 'na\u0131\u0308ve', ',', 'हिन्दी', 'शब्द', '.']
+    assert [text[a:b] for a,b in word_spans(text)]==want
+    assert 'cafe\u0301' in [*check_text('The cafe\u0301 was open.', 'tiny', device='cpu').token]
+
+def test_spaces_are_no_words():
+    "In byte-level BPE a word begins with a space, and more of them are a piece of their own"
+    tok = bpe(['he is at home']*9)
+    text = 'he  is \t at\u00a0home'
+    enc = tok.backend_tokenizer.encode(text, add_special_tokens=False)
+    ids, groups, spans = word_groups(enc, text)
+    assert ''.join(text[a:b] for a,b in spans)=='heisathome' and all(a<b for a,b in spans)
+    assert len(groups)==len(spans)<len({*enc.word_ids})
+
+# Terminals
+
+def run_as(command, cwd, **env):
+    return subprocess.run(command, cwd=cwd, shell=True, capture_output=True, env=os.environ | env)
+
+def test_a_terminal_that_does_not_know_a_character(home):
+    check = f'{SCRIPTS}/electra_check --model tiny --threshold 0'
+    got = run_as(f"{check} --text 'He go → home.'", home, PYTHONIOENCODING='cp1252')
+    assert got.returncode==1 and b'[\\u2192]' in got.stdout, got.stderr
+    got = run_as(f"{check} --json --text 'He go → home 🐈.'", home, PYTHONIOENCODING='cp1252')
+    assert json.loads(got.stdout.decode())['text']=='He go → home 🐈.'
+
+def test_closed_streams(home):
+    check = f'{SCRIPTS}/electra_check --model tiny'
+    assert b'give --src' in run_as(f'{check} <&-', home).stderr
+    assert run_as(f'{check} --src a.txt >&-', home).returncode in (0, 1)
+
 # Refusals
 
 @pytest.mark.parametrize('flags,words', [
@@ -400,7 +471,11 @@ def test_a_dev_set_of_a_corrector(home, dev):
     ('--src a.txt --model run --threshold 2', ['--threshold is 2']),
     ('--src a.txt --threshold .5 --precision .8', ['give one of them']),
     ('--src a.txt --model run --out a.txt', ['which --src reads']),
-    ('--src a.txt --model run --color --json', ['leave it out'])])
+    ('--src a.txt --model run --color --json', ['leave it out']),
+    ('--src dev.tsv --model run', ['a table by its ending .tsv', '--dev']),
+    ('--text essay.txt --model run', ['there is no file essay.txt']),
+    ('--src a.txt --model run --gate .9 --dev dev.tsv --threshold .5', ['--gate whole sentences', '--json']),
+    ('--src a.txt --model run --json --out a.jsonl.gz', ['without that ending'])])
 def test_what_is_refused(home, dev, flags, words): bad(home, f'electra_check {flags}', *words)
 
 def test_a_call_is_refused(home):
@@ -410,6 +485,9 @@ def test_a_call_is_refused(home):
     with pytest.raises(InputError, match='there is no file no.tsv'):
         CheckRequest(text='a', gate=.5, dev='no.tsv').settle()
     with pytest.raises(InputError, match='there is no file a/essay.txt'): check_text('a/essay.txt')
+    with pytest.raises(InputError, match='`dev` is of type list'): check_text('a cat', gate=.5, dev=[])
+    few = DevResults([3]*4, [3]*4, [], [])
+    with pytest.raises(InputError, match='fewer than 20 words.*larger `dev`'): few.threshold_for(.9)
 
 def test_of_what_a_model_knows_nothing_it_warns(home):
     with pytest.warns(UserWarning, match='English alone'): check_text('Это очень хорошая погода.')

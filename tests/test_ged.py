@@ -1,5 +1,5 @@
 "Detection of wrong words: files, the published score, thresholds, weights of classes, and the head it begins with"
-import json, math, random
+import gzip, json, math, random
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from electra_nbdev.finetuning.ged import (GEDTask, best_threshold, calibration_e
                                           platt_scaling, read_ged)
 from electra_nbdev.finetuning.recipe import FinetuneHParams, finetune_preset, open_model, settle_recipe
 from electra_nbdev.finetuning.request import run_trials
-from electra_nbdev.finetuning.tagging import TagTask
+from electra_nbdev.finetuning.tagging import TagExample, TagTask
 from electra_nbdev.finetuning.trials import Trials
 from electra_nbdev.sharing.convert import convert_weights
 from make import SHORT, electra_folder, judged, roberta_folder, task_files, word_lists, write, wrong_words
@@ -103,6 +103,50 @@ def test_bad_sentences_can_be_left_out(tmp_path, capsys):
         assert [o[1:] for o in read_ged(path, skip_bad=True)]==[(('I',), ('c',)), (('We',), ('i',))]
     said = capsys.readouterr().out
     assert said.count('a.tsv: 1 unreadable row left out')==2 and 'a.m2: 1 unreadable row left out' in said
+
+EDIT = 'A {} {}|||R|||x|||REQUIRED|||-NONE-|||0\n'
+BROKEN = dict(sentence=b'S He caf\xe9\n', tab=b'S\tHe go\n', edit=b'A 0 1|||R|||caf\xe9|||REQUIRED|||-NONE-|||0\n')
+
+@pytest.mark.parametrize('line', BROKEN)
+@pytest.mark.parametrize('last', [False, True])
+def test_edits_of_a_line_that_cannot_be_read_mark_nothing(tmp_path, line, last):
+    "An edit belongs to the sentence before it, which may be the one that was left out"
+    inside = b'S You go\n' if line=='edit' else b''
+    broken = inside + BROKEN[line] + EDIT.format(1, 2).encode()*(not last)
+    whole = b'S The cat\n\n' + broken + (b'' if last else b'\nS We\n'+EDIT.format(0, 1).encode())
+    found = read_ged(write(tmp_path/'a.m2', whole), skip_bad=True)
+    assert [''.join(o.tags) for o in found]==['cc', *['i']*(not last)]
+
+def test_the_annotator_with_the_lowest_number_counts(tmp_path):
+    text = 'S He go\nA 1 2|||R|||goes|||REQUIRED|||-NONE-|||{}\nA 0 1|||R|||I|||REQUIRED|||-NONE-|||{}\n'
+    for a,b,want in ((1, 1, 'ii'), (1, 2, 'ci'), (3, 2, 'ic')):
+        found, = read_ged(write(tmp_path/'a.m2', text.format(a, b)))
+        assert ''.join(found.tags)==want
+
+@pytest.mark.parametrize('train,dev,words', [
+    ('c', 'ci', ["'train.tsv has no word with the label i (incorrect), so nothing can be learnt"]),
+    ('i', 'ci', ['has no word with the label c (correct)']), ('ci', 'c', ['dev.tsv has no word', 'no score tells'])])
+def test_labels_that_are_not_there(tmp_path, train, dev, words):
+    "All of them would be found: 100 %"
+    paths = [write(tmp_path/f'{name}.tsv', ''.join(f'go\t{o}\n' for o in labels))
+             for name,labels in (('train', train), ('dev', dev))]
+    with pytest.raises(InputError) as e: ged_task(*paths)
+    for o in words: assert o.strip("'") in str(e.value)
+
+@pytest.mark.parametrize('name', ['two.txt', 'two.tsv'])
+def test_a_text_is_no_file_to_predict(tmp_path, name):
+    "All but the first word of each line would be lost"
+    path = write(tmp_path/name, 'She go home now .\nHe are at home .\n')
+    with pytest.raises(InputError, match='line 1 has 5 words and no tab.*electra_check'): GEDTask().read(path)
+    for text in ('She\ngo\n', 'She c\ngo i\n', 'She\t\ngo\t\n'):
+        found, = GEDTask().read(write(tmp_path/'good.tsv', text))
+        assert found.words==('She', 'go')
+
+def test_packed_rows_are_rows(tmp_path):
+    rows = wrong_words(3)
+    with gzip.open(tmp_path/'a.jsonl.gz', 'wt') as f: f.writelines(json.dumps(o)+'\n' for o in rows)
+    assert [o[1:] for o in read_ged(tmp_path/'a.jsonl.gz')]==[o[1:] for o in read_ged(rows)]
+    assert [list(o.words) for o in GEDTask().read(tmp_path/'a.jsonl.gz')]==[o['words'] for o in rows]
 
 # From a command to predictions
 
@@ -251,10 +295,13 @@ def test_the_line_is_in_the_head(home):
     assert found['ece']==found['unscaled_ece']
 
 def test_all_correct(home, tmp_path):
-    "A dev set without a wrong word, and one of a single sentence"
-    right = [o | dict(tags=['c']*len(o['words'])) for o in wrong_words(6)]
-    for name,dev in dict(right=right, one=wrong_words(1)).items():
-        trials = run_trials(home/'model', ged_task(wrong_words(16), dev), tmp_path/name, device='cpu', **SHORT)
+    "A dev set of which no wrong word is looked at, as with `max_eval_rows`, and one of a single sentence"
+    right = [TagExample(i, tuple(o['words']), ('c',)*len(o['words'])) for i,o in enumerate(wrong_words(6))]
+    for name in ('right', 'one'):
+        task = ged_task(wrong_words(16), wrong_words(1))
+        if name=='right':
+            task = replace(task, source=lambda split,hp,own=task.source: right if split=='dev' else own(split, hp))
+        trials = run_trials(home/'model', task, tmp_path/name, device='cpu', **SHORT)
         found, = trials.records.values()
         assert all(math.isfinite(v) for v in found['metrics']['ged'].values())
         if name=='right': assert found['metrics']['ged']['best_f0.5_thresh']==.5

@@ -28,7 +28,7 @@ from ..engine.rows import ending_of, file_blocks, looks_like, text_lines
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/checking/48_check.ipynb #a5e9c228
-_MARK = re.compile(r'[.!?…؟।॥۔]+[)\]}»”’"\'›]*(?=\s)|[。！？｡]+[」』”’）】]*')
+_MARK = re.compile(r'(?<![.!?…؟।॥۔])[.!?…؟।॥۔]+[)\]}»”’"\'›]*(?=\s)|[。！？｡]+[」』”’）】]*')
 _NEXT = re.compile(r'\s*["\'“”„«»‚‘’(\[¿¡–—-]*(\S?)')
 _BEFORE = re.compile(r'[\w.]*$')
 _SHORT = {*'''dr mr mrs ms prof st mt jr sr vs etc cf fig vol pp al ca no nr bzw usw vgl str tel hr fr frl hl bspw evtl
@@ -82,11 +82,16 @@ def sentences_of(
 ): # Yields `Sentence`
     "The sentences of a text, one after the other"
     for n,at,text in (_paragraphs(lines) if wrapped else lines):
+        last = begin = 0 # of the sentence before, of the line
         for a,b in sentence_spans(text):
-            before = text[:a].rpartition('\n')
-            yield Sentence(text[a:b], at+a, n+text.count('\n', 0, a), len(before[2])+1)
+            n += text.count('\n', last, a)
+            begin = max(begin, text.rfind('\n', last, a)+1)
+            last = a
+            yield Sentence(text[a:b], at+a, n, a-begin+1)
 
 # %% ../../nbs/checking/48_check.ipynb #80b66baa
+_TABLES = '.tsv', '.csv', '.jsonl', '.m2', '.conll', '.conllu', '.parquet', '.arrow'
+
 class PlainText:
     "A text in a file, in memory, or on standard input, of which lines are read with their places"
     def __init__(self,
@@ -99,6 +104,8 @@ class PlainText:
             raise InputError(f"`src` is {src}, which is a folder; give a file of text")
         elif src is not None and not os.path.isfile(src):
             raise InputError(f"`src` is {src}, which is no file; give a file of text")
+        elif (ending := ending_of(src or '')) in _TABLES:
+            raise InputError(f"`src` is {src}, a table by its ending {ending}; give a text, and a marked file as `dev`")
         self.check()
 
     def __repr__(self): return f'PlainText: {self.name}'
@@ -126,13 +133,19 @@ def check(self:PlainText):
     if self.src=='-':
         while not there and (block := sys.stdin.buffer.read1(2**20)):
             self.head.append(block)
-            there = bool(block.strip())
-    elif self.text is not None: there = bool(self.text.strip())
-    else: there = any([bool(o.strip('\ufeff').strip()) for *_,o in self.lines()])
-    if not there: raise InputError(f"{self.name} is empty: it has no words; give a text")
+            there = _has_words(block.decode(errors='replace'))
+        if b''.join(self.head).startswith(b'\x1f\x8b'):
+            raise InputError(f"{self.name} is packed by gzip; give the file as `src`, or what `zcat` makes of it")
     what = looks_like(next(iter(self.head or self._blocks()), b'')[:2**16])
     if what not in ('', 'CSV', 'TSV'): # lists have as many commas in each line as tables
         raise InputError(f"{self.name} looks like {what}, and a text is to be checked; take the text out of it")
+    if self.text is not None: there = _has_words(self.text)
+    elif self.src!='-': there = any([_has_words(o) for *_,o in self.lines()])
+    if not there: raise InputError(f"{self.name} is empty: it has no words; give a text")
+
+def _has_words(text):
+    "Whether a text has more than spaces, marks of an order of bytes, and characters without width"
+    return bool(re.sub(r'[\s\ufeff\u200b-\u200f\u2060]+', '', text))
 
 # %% ../../nbs/checking/48_check.ipynb #c9c9e5b8
 @patch
@@ -198,6 +211,7 @@ class Checker:
     ):
         from electra_nbdev.data.tokenizer import special_token_ids, text_backend
         self.name, self.network, self.tokenizer, self.max_length = name, network, tokenizer, max_length
+        self.facts, self.is_new = {}, True
         self.backend, self.pad = text_backend(tokenizer), special_token_ids(tokenizer).pad
 
     def join(self, p, q): return max(p, q) # of two pieces of a word
@@ -232,6 +246,9 @@ def _probs(self:Checker, texts, spans):
         mask = np.zeros_like(ids)
         for r,i in enumerate(batch): ids[r,:len(rows[i].ids)], mask[r,:len(rows[i].ids)] = rows[i].ids, 1
         wrong = self.wrong(self.network(ids, mask))
+        if not np.isfinite(wrong[mask>0]).all():
+            raise InputError(f"{self.name} gives no numbers (NaN) for some words; its weights are damaged, fetch them "
+                             "or train again")
         for r,i in enumerate(batch):
             own = probs[owner[i]]
             for word,p in zip(rows[i].words, wrong[r,rows[i].at].tolist()): own[word] = self.join(own[word], p)
@@ -258,20 +275,18 @@ class ReplacedChecker(Checker):
         mask_prob:float, # Masking rate in training
         right=None, # `RightSentences`, where these were measured
         english:bool=False, # It has learnt English alone
-        threshold:float|None=None, # P(wrong) from which a word is flagged where `right` is None; None: 0.5
     ):
         from electra_nbdev.data.tokenizer import special_token_ids, unknown_id
         from electra_nbdev.scoring.score import prior_step
         super().__init__(name, network, tokenizer, max_length)
-        self.right, self.english, self.step, self.is_new = right, english, prior_step(mask_prob), True
+        self.right, self.english, self.step = right, english, prior_step(mask_prob)
         self.special, self.unknown = special_token_ids(tokenizer), unknown_id(tokenizer)
-        self.threshold, self.highest = .5 if threshold is None else threshold, bool(right) or threshold is not None
 
     def wrong(self, logits):
         "P(replaced), (n, sl)"
         return _sigmoid(logits.reshape(logits.shape[:2])+self.step)
 
-    def join(self, p, q): return max(p, q) if self.highest else 1-(1-p)*(1-q)
+    def join(self, p, q): return max(p, q) if self.right else 1-(1-p)*(1-q)
 
 # %% ../../nbs/checking/48_check.ipynb #cd1d9cb8
 @patch
@@ -287,7 +302,7 @@ def encoded(self:ReplacedChecker,
         ids, groups, own = word_groups(enc, text)
         if spans: groups, own = _regrouped(enc.offsets, spans[i]), spans[i]
         kinds = [kind_of(text[a:b], len(g)) for (a,b),g in zip(own, groups)]
-        limits = [self.right.limit(k) if self.right else self.threshold for k in kinds]
+        limits = [self.right.limit(k) if self.right else .5 for k in kinds]
         found.append((own, limits, self.rows(ids, groups)))
     return found
 
@@ -346,6 +361,16 @@ def _sigmoid(x):
     import numpy as np
     return 1/(1+np.exp(-x))
 
+# %% ../../nbs/checking/48_check.ipynb #1a9516b5
+@patch
+def warn(self:TunedChecker,
+    ids:list, # Of the first sentences
+):
+    "Warn once of a text with many unknown words"
+    from electra_nbdev.data.tokenizer import UNREAD, warn_unknown
+    if ids: warn_unknown(self.tokenizer, [ids], 'the text', UNREAD)
+    self.is_new = False
+
 # %% ../../nbs/checking/48_check.ipynb #b56fcdf1
 @patch
 def encoded(self:TunedChecker,
@@ -358,6 +383,7 @@ def encoded(self:TunedChecker,
     spans, (head, _, tail, _) = spans or [word_spans(o) for o in texts], row_ends(self.tokenizer)
     words = [[t[a:b] for a,b in own] for t,own in zip(texts, spans)]
     pieces, found = word_pieces(self.tokenizer, [w for o in words for w in o]), []
+    if self.is_new: self.warn([i for o in words[:50] for w in o for i in pieces[w]])
     for own,now in zip(words, spans):
         rows, n = [], 0
         for ids,at in whole_rows([pieces[w] for w in own], head, tail, self.max_length):
@@ -422,14 +448,21 @@ def load_checker(
     "Open a model to check texts with"
     if isinstance(model, Checker): return model
     found = model if isinstance(model, CheckModel) else find_checker(model)
-    if found.onnx: return _load_onnx(found)
-    if found.kind=='tuned': return _load_tuned(found, device)
+    if found.onnx: checker = _load_onnx(found)
+    elif found.kind=='tuned': checker = _load_tuned(found, device)
+    else: checker = _load_discriminator(found, device)
+    checker.facts = found.facts or {}
+    return checker
+
+def _load_discriminator(found, device):
+    "A discriminator, opened by torch; one that was converted from a model of `ged` has its threshold"
     from electra_nbdev.method.discriminator import token_logits
     from electra_nbdev.scoring.score import load_scorer
     o = load_scorer(found.name, device=device)
     def logits(ids, mask): return token_logits(o.discriminator, ids, mask, ids*0)
-    return ReplacedChecker(found.name, _on_device(logits, o.device), o.tokenizer, o.max_length, o.mask_prob, o.right,
-                           o.english, getattr(o.discriminator.config, 'threshold', None)) # of a converted `ged`
+    how = found.name, _on_device(logits, o.device), o.tokenizer, o.max_length
+    if (limit := getattr(o.discriminator.config, 'threshold', None)) is not None: return TunedChecker(*how, limit)
+    return ReplacedChecker(*how, o.mask_prob, o.right, o.english)
 
 # %% ../../nbs/checking/48_check.ipynb #2af0469f
 def _on_device(f, device):
@@ -463,9 +496,9 @@ def _load_onnx(found):
     def network(ids, mask): return session.run(None, dict(input_ids=ids, attention_mask=mask))[0]
     facts, tok = found.facts, load_tokenizer(found.path)
     how = found.name, network, tok, facts['max_length']
-    if found.kind=='tuned': return TunedChecker(*how, facts['threshold'])
+    if found.kind=='tuned' or facts.get('threshold') is not None: return TunedChecker(*how, facts['threshold'])
     from electra_nbdev.scoring.score import read_right_sentences
-    return ReplacedChecker(*how, facts['mask_prob'], read_right_sentences(found.path))
+    return ReplacedChecker(*how, facts['mask_prob'], read_right_sentences(found.path), facts.get('english', False))
 
 # %% ../../nbs/checking/48_check.ipynb #d6aa149f
 def _plain(words):
@@ -495,7 +528,7 @@ def dev_results(
     "Check a dev set, and count"
     import numpy as np
     from electra_nbdev.finetuning.ged import dev_counts, read_ged
-    marked = read_ged(src)
+    marked = read_ged(src, skip_bad=None)
     texts, spans = zip(*(_plain(o.words) for o in marked))
     found = checker.check((Sentence(o, 0, 1, 1) for o in texts), spans=spans)
     return DevResults(**dev_counts([np.array(o.probs) for o in found],
@@ -512,8 +545,11 @@ def threshold_for(self:DevResults,
     found = [(i/n, r/f) for i,(f,r) in enumerate(zip(self.flagged, self.right), 1) if f>=least]
     if reached := [t for t,p in found if p>=precision]: return reached[0]
     best = max(found, key=lambda o: o[1], default=None)
-    told = f"the highest is {best[1]:.3f}, from {best[0]:g} on" if best else f"fewer than {least} words are flagged"
-    raise InputError(f"`precision` is {precision:g}, which no threshold has on the dev set; {told}; give a lower one")
+    if not best:
+        raise InputError(f"`precision` is {precision:g}, and fewer than {least} words of the dev set are flagged, "
+                         "which tells no share; give a larger `dev`")
+    raise InputError(f"`precision` is {precision:g}, which no threshold has on the dev set; the highest is "
+                     f"{best[1]:.3f}, from {best[0]:g} on; give a lower one")
 
 # %% ../../nbs/checking/48_check.ipynb #97be9407
 @patch
@@ -549,20 +585,28 @@ def settle(self:CheckRequest): # `CheckJob`
     "Refuse, without torch, what cannot be done"
     if (self.src is None)==(self.text is None):
         raise InputError("give `src`, a file to check, or `text`, a text in quotes" + ", and not both"*bool(self.src))
+    if self.dev is not None: check_type('dev', self.dev, (str, os.PathLike), 'give the path of a marked file')
     for o in ('threshold', 'precision', 'gate'):
         if getattr(self, o) is not None: check_number(o, getattr(self, o), 0, 1)
     if None not in (self.threshold, self.precision):
         raise InputError("`threshold` and `precision` both say from when a word is flagged; give one of them")
+    if self.gate is not None and not self.json and (self.threshold, self.precision)!=(None, None):
+        raise InputError("with `gate` whole sentences are shown, and `threshold` and `precision` flag words; give "
+                         "`json` too, which has both, or leave them out")
     if self.color and (self.json or self.out):
         raise InputError("`color` has no effect in a file or in JSON; leave it out")
     if self.text is not None and os.path.isfile(self.text):
         raise InputError(f"`text` takes a text, and {self.text} is a file; give it as `src`")
+    if re.fullmatch(r'\S+\.[A-Za-z]\w{1,4}', self.text or ''):
+        raise InputError(f"there is no file {self.text}; give one, or a text of more than one word")
     model = self.model if isinstance(self.model, Checker) else find_checker(self.model)
     if getattr(model, 'onnx', '') and self.device not in (None, 'cpu'):
         raise InputError(f"`device` is {self.device!r}, and {self.model} has ONNX files, which run on the CPU here; "
                          "leave it out")
     if self.device: check_device(self.device)
     dev = _dev_for(self, model)
+    if self.out and str(self.out).lower().endswith(('.gz', '.zst', '.zstd')):
+        raise InputError(f"`out` is {self.out}, and results are written as they are; give a name without that ending")
     if self.out: check_out(self.out, src=self.src, dev=self.dev)
     return CheckJob(self, model, PlainText(self.src, self.text), dev)
 
@@ -646,7 +690,7 @@ def _json_line(o, second):
     s = o.sentence
     row = dict(start=s.start, end=s.start+len(s.text), line=s.line, column=s.column, text=s.text, p=round(o.p, 4))
     if second is not None: row['second_look'] = bool(second)
-    return json.dumps(row | dict(tokens=o.tokens()), ensure_ascii=False)
+    return json.dumps(row | dict(tokens=o.tokens()), ensure_ascii=False, allow_nan=False)
 
 # %% ../../nbs/checking/48_check.ipynb #93b10e0b
 @dataclass
@@ -717,8 +761,6 @@ def check_text(
     import pandas as pd
     check_type('text', text, (str, os.PathLike), 'give one text, or the path of a file')
     is_file = isinstance(text, os.PathLike) or text=='-' or '\n' not in text and os.path.isfile(text)
-    if not is_file and re.fullmatch(r'\S+\.[A-Za-z]\w{1,4}', text):
-        raise InputError(f"there is no file {text}; give one, or a text of more than one word")
     job = CheckRequest(**{'src' if is_file else 'text': text}, model=model, threshold=threshold, precision=precision,
                        gate=gate, dev=dev, device=device, wrapped=wrapped).settle()
     columns = ['sentence', 'token', 'start', 'end', 'p', 'flagged', *['second_look']*(gate is not None)]

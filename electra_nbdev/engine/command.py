@@ -310,6 +310,10 @@ def _lost(error):
 def _quieten(f):
     "Keep what other libraries say to developers out of a terminal; of several processes the first one speaks"
     warnings.filterwarnings('ignore', '.torch.jit', FutureWarning)
+    for o in ('stdout', 'stderr'):
+        if getattr(sys, o) is None: setattr(sys, o, open(os.devnull, 'w', encoding='utf-8')) # it is closed
+        elif hasattr(getattr(sys, o), 'reconfigure'): # a character that a terminal does not know is no error
+            getattr(sys, o).reconfigure(errors='backslashreplace')
     if _rank():
         sys.stdout = open(os.devnull, 'w', encoding='utf-8')
         warnings.simplefilter('ignore')

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import ElectraConfig
 from transformers.models.electra.modeling_electra import ElectraDiscriminatorPredictions
 
-from ..engine.files import InputError, atomic_write
+from ..engine.files import InputError, atomic_write, counted
 from ..engine.rows import BadRows, ending_of, text_lines
 from .recipe import task_folder
 from .tables import COLUMN_FORMS
@@ -40,13 +40,25 @@ LABELS = 'c', 'i' # Correct, incorrect
 _EDIT = 'A START END|||KIND|||CORRECTION|||REQUIRED|||-NONE-|||ANNOTATOR'
 
 def _span(rest, n):
-    "First word that an edit marks, and the one after the last; both 0 if it marks nothing"
+    "First word that an edit marks, and the one after the last, both 0 if it marks nothing; its annotator"
     fields = rest.split('|||')
     try: start, end, annotator = *map(int, fields[0].split()), int(fields[5])
     except (ValueError, IndexError): raise ValueError(f'no edit, which has the form {_EDIT}') from None
-    if annotator or fields[1] in ('noop', 'UNK'): return 0, 0
+    if fields[1] in ('noop', 'UNK'): return 0, 0, annotator
     if not 0<=start<=end<=n: raise ValueError(f'an edit of the words from {start} to {end}, but the sentence has {n}')
-    return start, min(max(end, start+1), n)
+    return start, min(max(end, start+1), n), annotator
+
+# %% ../../nbs/finetuning/39_ged.ipynb #08071a1a
+def _labelled(sentences):
+    "Words with the labels that the edits of the annotator with the lowest number give them"
+    first = min((o for *_,edits in sentences for *_,o in edits), default=0)
+    found = []
+    for i,words,edits in sentences:
+        labels = ['c']*len(words)
+        for a,b,annotator in edits:
+            if annotator==first: labels[a:b] = 'i'*(b-a)
+        found.append(Tagged([i]*len(words), tuple(words), tuple(labels)))
+    return found
 
 # %% ../../nbs/finetuning/39_ged.ipynb #8ff36e64
 def read_m2(
@@ -54,21 +66,29 @@ def read_m2(
     skip_bad:bool=False, # Leave sentences with errors out, and count them
 )->list: # `Tagged` sentences
     "Sentences of an M2 file, words of an edit labelled `i`"
-    bad, sentences = BadRows(path, skip_bad), []
+    bad, found, inside, n_bad = BadRows(path, skip_bad), [], False, 0
+    def drop():
+        "A bad line may belong to the sentence before it, if no blank line is between them, or to the edits after it"
+        if inside: found.pop()
+        found.append(None)
     for i,line in text_lines(path, bad):
+        if bad.n>n_bad:
+            drop()
+            inside, n_bad = False, bad.n
         kind, _, rest = line.partition(' ')
-        if kind=='S':
-            words = rest.split()
-            sentences.append([i, words, ['c']*len(words)])
-        elif kind=='A' and sentences:
-            try: a, b = _span(rest, len(words))
+        if not line.strip(): inside = False
+        elif kind=='S':
+            found.append((i, rest.split(), []))
+            inside = True
+        elif kind!='A' or not found: bad(i, 'begins neither with S (a sentence) nor with A (an edit of one)')
+        elif found[-1]:
+            try: found[-1][2].append(_span(rest, len(found[-1][1])))
             except ValueError as e:
                 bad(i, str(e))
-                sentences[-1][1] = ()
-            else: sentences[-1][2][a:b] = 'i'*(b-a)
-        elif line.strip(): bad(i, 'begins neither with S (a sentence) nor with A (an edit of one)')
+                inside = True
+    if bad.n>n_bad: drop()
     bad.report()
-    return [Tagged([i]*len(words), tuple(words), tuple(labels)) for i,words,labels in sentences if words]
+    return _labelled([o for o in found if o and o[1]])
 
 # %% ../../nbs/finetuning/39_ged.ipynb #9902db2f
 def read_ged(
@@ -157,6 +177,8 @@ def dev_counts(
     whole, some = np.array([1-np.prod(1-o) for o in probs]), np.array([o.any() for o in wrong])
     bad = np.sort(whole[some])[::-1]
     limits = bad[np.ceil(np.round(steps*len(bad), 6)).astype(int)-1] if len(bad) else bad
+    lower = np.sort([0., *whole])
+    limits = (limits + lower[np.searchsorted(lower, limits)-1])/2 # half way to the next, as rounding may lower either
     return dict(flagged=[int((p>=t).sum()) for t in steps], right=[int((w & (p>=t)).sum()) for t in steps],
                 limits=limits.tolist(), shares=[float((whole>=o).mean()) for o in limits])
 
@@ -269,6 +291,16 @@ def explained(self:GEDTask, scores)->str:
     return (f"f0.5 {f:.1f} %: {p:.1f} % of the marked words are wrong, and {r:.1f} % of the wrong words are marked, "
             "in each half at the best threshold of the other")
 
+# %% ../../nbs/finetuning/39_ged.ipynb #4f4156de
+def _check_labels(split, src, sentences):
+    "Refuse a set in which no word is wrong, or to train on, right"
+    there = {t for o in sentences for t in o.tags}
+    for label,meaning in zip(LABELS, ('correct', 'incorrect')):
+        if label in there or (split, label)==('dev', 'c'): continue
+        of = src if isinstance(src, (str, Path)) else f'the set `{split}`'
+        raise InputError(f"{of} has no word with the label {label} ({meaning}), so "
+                         f"{'nothing can be learnt' if split=='train' else 'no score tells anything'}; give another")
+
 # %% ../../nbs/finetuning/39_ged.ipynb #3a39436a
 def ged_task(
     train, # Sentences to train on: a file of MultiGED, an M2 file, a .jsonl, or rows; None: there are none
@@ -282,6 +314,7 @@ def ged_task(
     for split,src in given.items():
         if src is None: continue
         found = read_ged(src, split!='test', skip_bad)
+        if split!='test': _check_labels(split, src, found)
         splits[split] = [TagExample(i, o.words, o.tags if split!='test' else None) for i,o in enumerate(found)], True
     return GEDTask(name, source=partial(split_of, name, splits))
 
@@ -359,8 +392,18 @@ def write(self:GEDTask, folder, split, features, outs):
 @patch
 def read(self:GEDTask, path, skip_bad=False, rows=None)->list:
     "Sentences to predict, whatever labels they have"
-    if ending_of(path)=='.m2': return self.unlabelled([o.words for o in read_m2(path, skip_bad)])
+    ending = ending_of(path)
+    if ending=='.m2': return self.unlabelled([o.words for o in read_m2(path, skip_bad)])
+    if ending!='.jsonl': _check_columns(path)
     return TagTask.read(self, path, skip_bad, rows)
+
+def _check_columns(path):
+    "Refuse a text, of which all but the first word of each line would be lost"
+    for i,line in text_lines(path, BadRows(path, True)):
+        words = line.split()
+        if '\t' in line or len(words)<2 or words[1] in LABELS and len(words)==2: continue
+        raise InputError(f"{path} line {i} has {counted(len(words), 'word')} and no tab; a file to predict has a word "
+                         "in each line and a blank line after each sentence; electra_check takes a text as it is")
 
 # %% ../../nbs/finetuning/39_ged.ipynb #ecfb6a23
 completed(GEDTask)

@@ -21,6 +21,7 @@ from math import ceil
 from operator import eq
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import category
 
 import numpy as np
 import pandas as pd
@@ -266,7 +267,7 @@ def read_tagged(
         "give a file with spaces or tabs there, or lists of words and tags in a .jsonl")
     is_file = isinstance(src, (str, Path))
     bad, closed = BadRows(src if is_file else 'the rows,', skip_bad), True
-    if is_file and Path(src).suffix!='.jsonl': sentences, closed = _of_columns(src, bad, word, tag, comment)
+    if is_file and ending_of(src)!='.jsonl': sentences, closed = _of_columns(src, bad, word, tag, comment)
     else: sentences = _of_rows(src, bad, word, tag)
     if scheme=='BIOES' and tag is not None: sentences = [s._replace(tags=_in_bioes(s.tags)) for s in sentences]
     good = [s for s in sentences if not (fault := _fault(s, scheme, known)) or bad(*fault)]
@@ -624,8 +625,16 @@ _WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")
 def word_spans(
     text:str, # A sentence
 )->list: # (start, end) of each
-    "Where the words and the marks of a text are"
-    return [o.span() for o in _WORD.finditer(text)]
+    "Where the words and the marks of a text are; an accent or vowel sign that is a character of its own is part of one"
+    found = []
+    for m in _WORD.finditer(text):
+        a, b = m.span()
+        joined = found and found[-1][1]==a and (_is_part(text[a]) or _is_part(text[a-1]) and m[0][0].isalnum())
+        if joined: found[-1] = found[-1][0], b
+        else: found.append((a, b))
+    return found
+
+def _is_part(o): return category(o)[0]=='M' or o in '\u00ad\u200c\u200d' # soft hyphen, joiners
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #2734b7f3
 @patch
@@ -686,7 +695,7 @@ TagTask.forms = dict.fromkeys(COLUMN_FORMS, _in_columns)
 @patch
 def read(self:TagTask, path, skip_bad=False, rows=None)->list:
     "Sentences of a file in columns, or of a .jsonl"
-    if Path(path).suffix!='.jsonl':
+    if ending_of(path)!='.jsonl':
         sentences, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)
         return self.unlabelled([o.words for o in sentences])
     name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad), []

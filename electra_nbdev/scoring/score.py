@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from unicodedata import name
+from unicodedata import combining, name
 
 import torch
 from fastcore.basics import patch
@@ -182,7 +182,16 @@ def word_groups(
     ids, words, offsets = enc.ids, enc.word_ids, enc.offsets # read once: each access copies the whole list
     groups = [list(g) for _,g in groupby(range(len(ids)), key=words.__getitem__)]
     spans = [(offsets[g[0]][0], offsets[g[-1]][1]) for g in groups]
-    return ids, groups, [(b-len(text[a:b].lstrip()), b) for a,b in spans] # in byte-level BPE a word begins with a space
+    spans = [(b-len(text[a:b].lstrip()), b) for a,b in spans] # in byte-level BPE a word begins with a space
+    there = [i for i,(a,b) in enumerate(spans) if a<b] # or is one
+    spans = [spans[i] for i in there]
+    nexts = [*(a for a,_ in spans[1:]), len(text)]
+    return ids, [groups[i] for i in there], [(a, _end(text, b, n)) for (a,b),n in zip(spans, nexts)]
+
+def _end(text, b, most):
+    "The end of a word with the accents after it, which a tokenizer may leave out"
+    while b<most and combining(text[b]): b += 1
+    return b
 
 # %% ../../nbs/scoring/42_score.ipynb #9d610764
 def words_of(
@@ -194,8 +203,9 @@ def words_of(
     except UnicodeEncodeError as e:
         raise InputError(f"the text to score is not UTF-8 (character {e.start+1}); use a terminal with UTF-8") from None
     enc = text_backend(tok).encode(text, add_special_tokens=False)
-    if not enc.ids: raise InputError("the text to score has no words; give a sentence, such as `The cat sat.`")
-    return word_groups(enc, text)
+    found = word_groups(enc, text)
+    if not found[1]: raise InputError("the text to score has no words; give a sentence, such as `The cat sat.`")
+    return found
 
 # %% ../../nbs/scoring/42_score.ipynb #1a1c64c1
 def windows(

@@ -28,7 +28,8 @@ from transformers.models.auto import modeling_auto
 # %% ../../nbs/sharing/47_convert.ipynb #10a16cf6
 from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
-from ..engine.files import InputError, atomic_file, atomic_folder, build_lock, check_new, one_line
+from ..engine.files import (SHIPPED, InputError, atomic_file, atomic_folder, build_lock, check_new,
+                                        one_line, read_json)
 from ..engine.models import max_input, quiet_loading
 from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of
 from ..finetuning.finetune import load_finetuned
@@ -453,6 +454,9 @@ def _write_pretrained(nets, folder, int8):
         _write_graph(graph, output, file, hp.max_seq_length, name=='towers')
         if int8: _quantize(file)
         facts['networks'][file.name] = output
+    config = Path(nets.where)/'config.json'
+    limit = read_json(config).get('threshold') if config.is_file() else None
+    if limit is not None: facts['threshold'] = limit # of a converted model of `ged`
     _copy_measured(Path(nets.where), folder)
     return facts
 
@@ -471,6 +475,7 @@ def write_onnx(
         with atomic_folder(out) as tmp:
             if any(o.kind=='task' for o in sources): facts = _write_tuned(sources, tmp, int8, hparams)
             else: facts = _write_pretrained(open_pretrained(sources, hparams), tmp, int8)
+            if str(src) in (*SHIPPED, *SHIPPED.values()): facts['english'] = True
             (tmp/'onnx.json').write_text(json.dumps(facts, indent=1), encoding='utf-8')
     return facts
 
