@@ -257,6 +257,15 @@ def one_hot(task, tags): return torch.eye(len(task.labels))[[task.labels.index(o
                                             ([3, 1, 3, 3], 5, [(0, 2), (2, 3), (3, 4)]), ([9], 5, [(0, 1)])])
 def test_row_cuts(lens, room, want): assert row_cuts(lens, room)==want
 
+def test_a_text_is_no_file_to_predict(tmp_path):
+    "All but the first word of each line would be lost"
+    task = TagTask('names', ('O', 'S-X'))
+    for text in ('She go to school .', 'She go home now .\n\nHe is at home .\n'):
+        with pytest.raises(InputError, match='line 1 has 5 words; each word has a line of its own.*jsonl'):
+            task.read(write(tmp_path/'a.txt', text))
+    for text in ('She PRP\n\nHe PRP\n', 'She\tPRP\tB\tX\n', 'She PRP B X\ngo VBZ B X\n'):
+        assert task.read(write(tmp_path/'a.txt', text))[0].words[0]=='She'
+
 def test_row_cuts_of_anything():
     "Every word has one row, and the words of a row fit"
     for seed in range(1, 60):

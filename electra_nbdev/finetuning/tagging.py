@@ -625,7 +625,7 @@ _WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")
 def word_spans(
     text:str, # A sentence
 )->list: # (start, end) of each
-    "Where the words and the marks of a text are; an accent or vowel sign that is a character of its own is part of one"
+    "Where words and marks are; an accent or vowel sign that is a character of its own belongs to its word"
     found = []
     for m in _WORD.finditer(text):
         a, b = m.span()
@@ -697,6 +697,7 @@ def read(self:TagTask, path, skip_bad=False, rows=None)->list:
     "Sentences of a file in columns, or of a .jsonl"
     if ending_of(path)!='.jsonl':
         sentences, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)
+        if all(len(o.words)==1 for o in sentences): _refuse_text(path, skip_bad)
         return self.unlabelled([o.words for o in sentences])
     name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad), []
     rows = rows or read_table(path, [name], skip_bad)
@@ -707,3 +708,10 @@ def read(self:TagTask, path, skip_bad=False, rows=None)->list:
         except (InputError, TypeError): bad(i, f"`{name}` is neither a text nor a list of words")
     bad.report()
     return [o._replace(eid=i) for i,o in enumerate(examples)]
+
+def _refuse_text(path, skip_bad):
+    "Of lines of text each would be a word with further columns"
+    i, line = next((i, o) for i,o in text_lines(path, BadRows(path, skip_bad)) if o.strip())
+    if '\t' in line or len(line.split())<3: return
+    raise InputError(f"{path} line {i} has {counted(len(line.split()), 'word')}; each word has a line of its own, and a "
+                     "blank line ends a sentence; for texts give a .jsonl with the text in `words` of each row")
