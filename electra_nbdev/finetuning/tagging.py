@@ -713,5 +713,5 @@ def _refuse_text(path, skip_bad):
     "Of lines of text each would be a word with further columns"
     i, line = next((i, o) for i,o in text_lines(path, BadRows(path, skip_bad)) if o.strip())
     if '\t' in line or len(line.split())<3: return
-    raise InputError(f"{path} line {i} has {counted(len(line.split()), 'word')}; each word has a line of its own, and a "
-                     "blank line ends a sentence; for texts give a .jsonl with the text in `words` of each row")
+    raise InputError(f"{path} line {i} has {counted(len(line.split()), 'word')}; each word has a line of its own, and "
+                     "a blank line ends a sentence; for texts give a .jsonl with the text in `words` of each row")
