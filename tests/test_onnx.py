@@ -53,7 +53,7 @@ def test_both_networks_of_electra(tiny):
         found = run(tiny, name, ids.numpy(), mask.numpy())
         assert np.abs(found-want)[mask.bool().numpy()].max()<1e-4
     facts = json.loads((tiny/'onnx.json').read_text())
-    assert facts==dict(opset=OPSET, int8=False, mask_prob=.15, max_length=128,
+    assert facts==dict(opset=OPSET, int8=False, mask_prob=.15, max_length=128, english=True,
                        networks={'discriminator.onnx': 'logits', 'generator.onnx': 'logits'})
     assert {o.name for o in tiny.iterdir()}>={'tokenizer.json', 'vocab.txt', *facts['networks']}
 
