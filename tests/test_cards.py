@@ -2,7 +2,7 @@
 import json, os, re, shutil
 from inspect import signature
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 import pytest
 from fastcore.docments import docments
@@ -208,6 +208,22 @@ def test_the_log_of_trials_has_the_results():
         end, = (f'{f1:.1f}' for _,share,f1 in rates(base) if share==1.)
         row, = (o for o in page.split('\n') if 'Muon' in o)
         assert f"{told}{', '.join(half[:3])} and {half[3]}" in row and f'at the end {end}' in row
+
+def test_fine_tuning_a_real_bert():
+    "Medians and extremes of three seeds of CoLA, seconds, and the first two seeds without a bias correction"
+    runs = json.loads((RESULTS/'real_weights.json').read_text())['runs']
+    runs.sort(key=lambda o: o['seed'])
+    def of(side, k='score'): return [o[k] for o in runs if (o['task'], o['side'])==('cola', side)]
+    page, log = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('evidence', 'trials'))
+    def told(side): return f"{median(of(side)):.1f} ({min(of(side)):.1f} to {max(of(side)):.1f})"
+    ours, theirs, any_ = map(told, ('ours', 'theirs', 'any lengths'))
+    assert f'{ours}, the Trainer {theirs}, here with batches of any lengths {any_}' in page
+    seconds = [median(of(o, 'seconds')) for o in ('ours', 'theirs', 'any lengths')]
+    assert '{}, {} and {} seconds of a core'.format(*seconds) in page and f'{seconds[0]/seconds[1]:.2f} of the' in page
+    first = [of('ours')[:2], of('uncorrected')]
+    assert '{:.1f} and {:.1f} with it, {:.1f} and {:.1f} without'.format(*first[0], *first[1]) in log
+    assert '{:.1f} and {:.1f}, with a standard deviation of {:.1f} each'.format(
+        mean(of('ours')), mean(of('any lengths')), stdev(of('any lengths'))) in log
 
 def test_a_budget_says_how_soon_the_stock_loop_is_reached():
     page, found = ((ROOT/'nbs/budget.qmd').read_text(encoding='utf-8'),
