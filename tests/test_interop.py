@@ -13,6 +13,12 @@ from torch import tensor
 from transformers import (AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining, BertConfig, BertModel,
                           ElectraConfig, ElectraForMaskedLM, RobertaConfig)
 
+from safetensors.torch import load_file, save_file
+from electra_nbdev.finetuning.finetune import load_finetuned
+from electra_nbdev.finetuning.ged import GEDTask
+from electra_nbdev.finetuning.qa import QATask
+from electra_nbdev.finetuning.tagging import TagTask
+from electra_nbdev.finetuning.tasks import MultiLabelTask, TextTask
 from electra_nbdev.networks.foreign import TYPES, Weights, joined, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.sharing.convert import convert_weights
@@ -22,12 +28,13 @@ from electra_nbdev.networks.build import save_networks
 from electra_nbdev.networks.folder import ModelFolder, open_pretrained
 from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
-from electra_nbdev.data.tokenizer import load_tokenizer
+from electra_nbdev.data.tokenizer import load_tokenizer, vocab_list
 from electra_nbdev.scoring.ranking import load_chooser
+from electra_nbdev.scoring.score import load_scorer
 from conftest import GOLDEN
 
 from ship import share_encoder
-from make import biased_run, made, plain_logits
+from make import biased_run, electra_folder, made, plain_logits, untrained
 from terminal import convert_cli
 
 KINDS = dict(shared=dict(untied_generator=False), towers=dict(electric_objective=True, electra_objective=False),
@@ -218,6 +225,73 @@ def test_a_lacking_or_misshapen_tensor_is_named(tmp_path):
             open_pretrained(tmp_path/'less.npz')
         np.savez(tmp_path/'odd.npz', **arrays | {name: np.zeros((*arrays[name].shape[:-1], 3), np.float32)})
         with pytest.raises(InputError, match=r'shape \[.*\]'): open_pretrained(tmp_path/'odd.npz')
+
+# Fine-tuned models
+
+TASKS = dict(regression=TextTask('price', scale=4.97), labels=MultiLabelTask('topics', ('a', 'b', 'c')),
+             classes=TextTask('mood', ('good', 'bad')), tags=TagTask('names', ('O', 'S-X')), ged=GEDTask(threshold=.25),
+             questions=QATask('squad', v2=True, weight=.7), ends=QATask('squadv1', joint=False, classifier=False))
+
+@pytest.mark.parametrize('name', TASKS)
+def test_a_fine_tuned_model_comes_back_from_official_names(name, tmp_path):
+    "Its kind, scale, names and recipe too, which official names do not tell"
+    electra_folder(tmp_path/'model')
+    untrained(TASKS[name], tmp_path/'model', tmp_path/'task')
+    (tmp_path/'npz').mkdir()
+    shutil.copy(tmp_path/'task/vocab.txt', tmp_path/'npz/vocab.txt')
+    convert_weights(tmp_path/'task', tmp_path/'npz/names.npz')
+    convert_weights(tmp_path/'npz/names.npz', tmp_path/'back')
+    want, found = (open_pretrained(o) for o in (tmp_path/'task', tmp_path/'npz/names.npz'))
+    assert found.tasks==want.tasks and found.finetuning==want.finetuning
+    heads = [sorted(o.flatten().sum().item() for h in w.heads.values() for o in h.values()) for w in (want, found)]
+    assert heads[0]==pytest.approx(heads[1]) and heads[0]
+    if name in ('regression', 'labels', 'classes', 'questions'): # a model of this library
+        a, b = (json.loads((o/'tasks.json').read_text())['tasks'] for o in (tmp_path/'task', tmp_path/'back/model'))
+        assert a==b
+        same_weights(*(load_finetuned(o, 'cpu').model for o in (tmp_path/'task', tmp_path/'back/model')))
+
+def test_a_question_head_of_this_library_is_kept(tmp_path):
+    electra_folder(tmp_path/'model')
+    untrained(TASKS['questions'], tmp_path/'model', tmp_path/'task')
+    convert_weights(tmp_path/'task', tmp_path/'out')
+    same_weights(*(load_finetuned(o, 'cpu').model for o in (tmp_path/'task', tmp_path/'out/model')))
+
+def test_hyper_parameters_of_a_fine_tuned_model_are_its_own(tmp_path):
+    electra_folder(tmp_path/'model')
+    untrained(TASKS['classes'], tmp_path/'model', tmp_path/'task')
+    with pytest.raises(InputError, match='leave `hparams` out'):
+        convert_weights(tmp_path/'task', tmp_path/'out', dict(max_seq_length=16))
+    assert not (tmp_path/'out').exists()
+
+@pytest.mark.parametrize('where', ['model.safetensors', 'heads.safetensors'])
+def test_a_fine_tuned_model_without_numbers(where, tmp_path):
+    "Every prediction would be the first class, with an empty probability"
+    electra_folder(tmp_path/'model')
+    untrained(TASKS['classes'], tmp_path/'model', tmp_path/'task')
+    tensors = load_file(tmp_path/'task'/where)
+    next(o for o in tensors.values() if o.ndim>1)[0,0] = float('nan')
+    save_file(tensors, tmp_path/'task'/where, dict(format='pt'))
+    for use in (lambda: load_finetuned(tmp_path/'task', 'cpu'), lambda: convert_weights(tmp_path/'task', tmp_path/'o')):
+        with pytest.raises(InputError, match='numbers that are not finite'): use()
+
+def test_the_longest_sequence_read_comes_back(tmp_path):
+    "Longer texts are scored in windows of it"
+    shutil.copytree(shipped('tiny')/'discriminator', tmp_path/'disc')
+    config = json.loads((tmp_path/'disc/config.json').read_text())
+    (tmp_path/'disc/config.json').write_text(json.dumps(config | dict(read_length=48)))
+    (tmp_path/'npz').mkdir()
+    (tmp_path/'npz/vocab.txt').write_text('\n'.join(vocab_list(load_tokenizer('tiny'))), encoding='utf-8')
+    convert_weights(tmp_path/'disc', tmp_path/'one')
+    convert_weights(tmp_path/'disc', tmp_path/'npz/names.npz')
+    convert_weights(tmp_path/'npz/names.npz', tmp_path/'two')
+    for o in ('one', 'two'):
+        assert json.loads((tmp_path/o/'discriminator/config.json').read_text())['read_length']==48
+        assert load_scorer(tmp_path/o, device='cpu').max_length==48
+
+def test_two_folders_keep_what_was_measured(tmp_path):
+    for o in ('discriminator', 'generator'): shutil.copytree(shipped('tiny')/o, tmp_path/o)
+    convert_weights([tmp_path/'discriminator', tmp_path/'generator'], tmp_path/'out')
+    assert load_scorer(tmp_path/'out', device='cpu').right==load_scorer('tiny', device='cpu').right!=None
 
 # The files of TensorFlow
 

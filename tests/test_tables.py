@@ -11,8 +11,7 @@ from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.recipe import task_defaults
 from electra_nbdev.finetuning.tables import PREDICTION_FORMS, few_names, labelled_texts, read_table
-from electra_nbdev.finetuning.tasks import glue_task
-from electra_nbdev.finetuning.tasks import text_task
+from electra_nbdev.finetuning.tasks import TextTask, glue_task, text_task
 from make import SHORT, electra_folder, sentence, untrained, write
 from terminal import bad, typed, worked
 
@@ -300,6 +299,33 @@ def test_an_empty_text_is_not_predicted(trained, tmp_path):
     assert said.code==0 and '3 predictions' in said.out, said.err
     learn = ft.load_finetuned(trained/'about', 'cpu')
     with pytest.raises(InputError, match='text 1 is empty'): learn.predict(['a', ' '])
+
+@pytest.mark.parametrize('value,told', [('["a", "b"]', '["a", "b"]'), ('{"a": 1}', '{"a": 1}'), ('true', 'true'),
+                                        ('NaN', 'NaN')])
+def test_what_is_no_text_is_not_predicted(value, told, tmp_path):
+    "Its form in Python would be"
+    task = TextTask('mood', ('good', 'bad'))
+    path = write(tmp_path/'a.jsonl', '{"text": "a cat"}\n{"text": %s}\n{"text": 7}\n' % value)
+    with pytest.raises(InputError) as e: task.read(path)
+    assert 'a.jsonl line 2: `text` is '+told in str(e.value)
+    assert [o.text_a for o in task.read(path, skip_bad=True)]==['a cat', '7']
+
+@pytest.mark.parametrize('name', ['a.TXT', 'a.txt.gz'])
+def test_lines_of_text_by_any_ending(name, tmp_path):
+    "A first line that names the column is a header, packed or not; else each line is a text"
+    task = TextTask('mood', ('good', 'bad'), columns=('phrase', None))
+    untrained(task, electra_folder(tmp_path/'model'), tmp_path/'t')
+    def predicted(text):
+        path = tmp_path/name
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith('.gz') else text.encode())
+        return rq.PredictRequest(tmp_path/'t', path, device='cpu').settle().run()
+    assert [*predicted('a cat\na dog\n').phrase]==['a cat', 'a dog']
+    with pytest.raises(InputError, match='names the column `phrase`'): predicted('id,phrase\n1,a cat\n')
+
+def test_columns_without_a_name_stay(tmp_path):
+    path = write(tmp_path/'a.csv', ',text,\n1,good,A\n2,bad,B\n')
+    rows = [r for _,r in read_table(path, ['text'])]
+    assert [[*o.values()] for o in rows]==[['1', 'good', 'A'], ['2', 'bad', 'B']]
 
 def test_what_is_cut_before_a_prediction_is_said(trained):
     table(trained/'long.csv', [*ROWS[:3], ('q', 'the cat sat '*200, 'pet', 1, '')])

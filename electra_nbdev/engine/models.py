@@ -7,8 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 # %% auto #0
 __all__ = ['HUB_FILES', 'PACKED_BODIES', 'ONE_WIDTH', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path',
            'check_packed', 'tensorflow_prefix', 'check_missing', 'devices', 'check_device', 'device_of',
-           'check_precision', 'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'refuse_code',
-           'load_pretrained', 'complete_network', 'max_input', 'length_read', 'check_body', 'body_of',
+           'check_precision', 'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'check_finite',
+           'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'length_read', 'check_body', 'body_of',
            'SpecialTokenIds']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
@@ -216,6 +216,15 @@ def check_folder(
     size = sum(o.stat().st_size for o in weight_files(folder))
     if size: check_sizes(read_json(folder/'config.json'), size, folder/'config.json')
 
+# %% ../../nbs/engine/91_models.ipynb #eaf5c0bd
+def check_finite(
+    where, # What holds the weights, for the message
+    tensors:dict, # {name: Tensor}
+):
+    "Refuse weights that are no numbers, with which every score is one that says nothing"
+    bad = next((n for n,p in tensors.items() if p.is_floating_point() and not p.isfinite().all()), None)
+    if bad: raise InputError(f"{where}: {bad} holds numbers that are not finite; take weights from before that")
+
 # %% ../../nbs/engine/91_models.ipynb #6883d1b2
 def refuse_code(
     where, # Folder, or a name on the hub
@@ -236,7 +245,7 @@ def load_pretrained(
     if local and where.is_dir(): check_folder(where, hasattr(cls, 'from_config') or hasattr(cls, 'base_model_prefix'))
     try:
         with quiet_loading():
-            return cls.from_pretrained(where, local_files_only=local, trust_remote_code=False, **kwargs)
+            found = cls.from_pretrained(where, local_files_only=local, trust_remote_code=False, **kwargs)
     except Exception as e:
         refuse_code(where, e)
         if 'does not recognize this architecture' in str(e):
@@ -244,6 +253,9 @@ def load_pretrained(
                              "your own, register it before (`AutoConfig.register`): in Python by an import, for "
                              "pre-training in the file that `objective` names") from None
         raise InputError(f"{where} does not open as {cls.__name__}: {one_line(e)}") from None
+    model = found[0] if isinstance(found, tuple) else found
+    if hasattr(model, 'state_dict'): check_finite(where, model.state_dict())
+    return found
 
 # %% ../../nbs/engine/91_models.ipynb #674112aa
 def complete_network(

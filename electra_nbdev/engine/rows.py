@@ -157,6 +157,17 @@ def json_lines(
         try: yield i, json_row(o)
         except ValueError as e: bad(i, str(e))
 
+# %% ../../nbs/engine/90_rows.ipynb #ab6a19bf
+def _header(where, names, delimiter):
+    "Names of columns, each only once"
+    if len(names)==1 and delimiter==',' and (';' in names[0] or '\t' in names[0]):
+        raise InputError(f"{where} has one column, {names[0]!r}; separate columns with commas (and write decimals with "
+                         "points), or with tabs in a .tsv")
+    if names.count('')>1: names = [o or f'column {i}' for i,o in enumerate(names, 1)] # none may take another's place
+    twice = [o for o in dict.fromkeys(names) if names.count(o)>1]
+    if twice: raise InputError(f"{where} has several columns `{twice[0]}`; rename them")
+    return names
+
 # %% ../../nbs/engine/90_rows.ipynb #4d5d7a73
 def delimited(
     lines, # Without their ends
@@ -179,15 +190,6 @@ def _parsed(reader, bad):
         try: yield next(reader)
         except StopIteration: return
         except csv.Error as e: bad(reader.line_num, f"{e}; is a quotation mark missing?")
-
-def _header(where, names, delimiter):
-    "Names of columns, each only once"
-    if len(names)==1 and delimiter==',' and (';' in names[0] or '\t' in names[0]):
-        raise InputError(f"{where} has one column, {names[0]!r}; separate columns with commas (and write decimals with "
-                         "points), or with tabs in a .tsv")
-    twice = [o for o in dict.fromkeys(names) if o and names.count(o)>1]
-    if twice: raise InputError(f"{where} has several columns `{twice[0]}`; rename them")
-    return names
 
 # %% ../../nbs/engine/90_rows.ipynb #301202a5
 csv.field_size_limit(2**31-1) # a text may be long

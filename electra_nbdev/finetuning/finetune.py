@@ -44,7 +44,7 @@ from torch.utils.data import get_worker_info
 from ..data.tokenizer import warn_unknown, watched, write_tokenizer
 from ..engine.checkpoint import read_tensors
 from ..engine.files import InputError, check_number, one_line
-from ..engine.models import device_of, max_input, quiet_loading
+from ..engine.models import check_finite, device_of, max_input, quiet_loading
 from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summed
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,
                                            finder_of, print_line, progress_bars)
@@ -779,7 +779,9 @@ def load_finetuned(
     tok, none = found.tokenizer(any_kind=True), {n: [] for n in tasks}
     learn = finetune_learner(finetune_dls(tasks, none, none, tok, hp, device_of(device)), encoder, hp)
     path = src/'heads.safetensors'
-    try: learn.model.heads.load_state_dict(read_tensors(path))
+    heads = read_tensors(path)
+    check_finite(path, heads)
+    try: learn.model.heads.load_state_dict(heads)
     except RuntimeError as e: raise InputError(f"{path} does not fit tasks.json beside it: {one_line(e)}") from None
     return learn
 

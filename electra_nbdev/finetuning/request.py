@@ -20,6 +20,7 @@ from fastcore.basics import listify, patch
 from ..engine.files import (InputError, atomic_write, changed_repr, check_choice, check_free, check_out,
                                         check_type, counted)
 from ..engine.models import check_precision
+from ..engine.rows import BadRows, ending_of, text_lines
 from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
                                              few_names, labelled_texts, read_table)
@@ -293,7 +294,7 @@ def settle(self:PredictRequest): # `PredictJob`
 # %% ../../nbs/finetuning/35_request.ipynb #4079218a
 def _rows_of(kind, settings, path, skip_bad):
     "Rows of a table to predict; None of a file that the task alone can read"
-    form, word = Path(path).suffix, settings.get('word')
+    form, word = ending_of(path), settings.get('word')
     if kind=='QATask': return read_table(path, QUESTIONS, skip_bad, QUESTIONS) if is_question_table(path) else None
     if kind in _OF_WORDS and form=='.jsonl':
         return read_table(path, [word if isinstance(word, str) else 'words'], skip_bad)
@@ -307,7 +308,7 @@ def _rows_of(kind, settings, path, skip_bad):
 # %% ../../nbs/finetuning/35_request.ipynb #4079218b
 def _check_no_header(path, columns):
     "Refuse lines of text of which the first names the column that a model reads: they are a table"
-    with open(path, encoding='utf-8-sig', errors='replace') as f: first = f.readline().strip()
+    first = next((o.strip() for _,o in text_lines(path, BadRows(path, True))), '')
     if named := {o.strip(' "') for o in re.split('[;,\t]', first)} & {*columns}:
         raise InputError(f"the first line of {path} names the column `{named.pop()}`, so this is a table; give it as a "
                          ".csv or .tsv, or leave that line out")

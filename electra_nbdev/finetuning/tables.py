@@ -52,8 +52,8 @@ def is_question_table(
     path, # File of questions
 )->bool:
     "Whether it is a table, and not in the form of SQuAD (`.json`) or MRQA (`.jsonl`), gzipped or not"
-    if {'.json', '.jsonl'} & set(Path(path).suffixes[-2:]): return False
-    if Path(path).suffix in ('.csv', '.tsv'): return True
+    if ending_of(path) in ('.json', '.jsonl'): return False
+    if ending_of(path) in ('.csv', '.tsv'): return True
     raise InputError(f"{path} holds no questions; allowed are .json, .jsonl (also gzipped), .csv and .tsv")
 
 # %% ../../nbs/finetuning/31_tables.ipynb #310823b3

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from ..data.tokenizer import text_backend
 from ..engine.fast import PackedDropout
 from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, counted, suggest
-from ..engine.rows import BadRows, text_lines
+from ..engine.rows import BadRows, ending_of, text_lines
 from .recipe import FinetuneHParams, check_task, find_task, task_folder, task_name
 from .tables import (PREDICTION_FORMS, SHARE, TextExample, few_names, from_hub, labelled_texts,
                                              part_of, read_table, refuse_columns)
@@ -463,6 +463,17 @@ def write_indexed(
     lines = [f'{f.example.eid}\t{p}' for f,p in zip(features, predicted)]
     atomic_write(path, '\n'.join(['index\tprediction', *lines, '']))
 
+# %% ../../nbs/finetuning/32_tasks.ipynb #7ade6103
+def _with_texts(path, rows, used, skip_bad):
+    "Rows whose texts are texts or numbers; JSON may have lists, true, or no number at all"
+    bad, found = BadRows(path, skip_bad), []
+    for i,r in rows:
+        odd = next((o for o in used if isinstance(r[o], (list, dict, bool)) or r[o]!=r[o]), None)
+        if odd: bad(i, f"`{odd}` is {json.dumps(r[odd])[:60]}, which is no text")
+        else: found.append(r)
+    bad.report()
+    return found
+
 # %% ../../nbs/finetuning/32_tasks.ipynb #b4c6b73d
 @patch
 def read(self:TextTask, path, skip_bad=False,
@@ -472,9 +483,9 @@ def read(self:TextTask, path, skip_bad=False,
 )->list:
     "Texts to predict"
     columns = columns or self.columns
-    plain = Path(path).suffix=='.txt' and not columns[1]
+    plain = ending_of(path)=='.txt' and not columns[1]
     used = ['text'] if plain else [o for o in columns if o]
-    rows = [r for _,r in rows or read_table(path, used, skip_bad, used[:1], names)]
+    rows = _with_texts(path, rows or read_table(path, used, skip_bad, used[:1], names), used, skip_bad)
     refuse_columns(path, rows, ['prediction', *(f'p_{o}' for o in self.labels or ())])
     texts = [tuple(str(r[o]) for o in used) for r in rows]
     examples = self.unlabelled([o if len(o)==2 else o[0] for o in texts])
@@ -745,7 +756,7 @@ class GlueTask(TextTask):
     def read(self, path, skip_bad=False, rows=None)->list:
         "Texts of GLUE's own train, dev or test file (.tsv), or of a table with the names of the hub"
         o = LAYOUTS[self.name]
-        if Path(path).suffix!='.tsv': return super().read(path, skip_bad, rows=rows)
+        if ending_of(path)!='.tsv': return super().read(path, skip_bad, rows=rows)
         first = next((line.split('\t') for _,line in text_lines(path, BadRows(path, True))), [])
         is_row = len(first)==len(o.names) and not _row_problem(o, o.train, first)
         columns = o.own if set(o.own)<=set(first) else o.columns

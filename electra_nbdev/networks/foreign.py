@@ -29,7 +29,7 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
 from ..data.tokenizer import check_pieces, load_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of
 from ..engine.files import InputError, file_name
-from ..engine.models import check_missing, check_sizes, complete_network, load_pretrained
+from ..engine.models import check_finite, check_missing, check_sizes, complete_network, load_pretrained
 from ..method.objective import Objective
 from .build import body_config, build_networks
 from .recipe import SIZES, PretrainHParams, given_hparams, preset
@@ -71,14 +71,15 @@ def with_tokenizer(
 
 # %% ../../nbs/networks/18_foreign.ipynb #ad42ee72
 _SETTINGS = ('num_attention_heads', 'hidden_act', 'layer_norm_eps', 'hidden_dropout_prob',
-             'attention_probs_dropout_prob', 'pad_token_id') # What shapes do not tell
-SETTINGS = 'electra_nbdev/settings' # Their name in an .npz: JSON, {`discriminator` or `generator`: settings}
+             'attention_probs_dropout_prob', 'pad_token_id', 'read_length') # What shapes do not tell
+SETTINGS = 'electra_nbdev/settings' # Their name in an .npz: JSON, {`discriminator` or `generator`: settings}, and
+# of a fine-tuned model `tasks` and `finetuning` as in `Weights`
 
 def settings_of(
     config, # Of a body, from `body_config`
 )->dict:
     "What shapes do not tell of a network"
-    return {k: getattr(config, k) for k in _SETTINGS}
+    return {k: getattr(config, k, None) for k in _SETTINGS}
 
 # %% ../../nbs/networks/18_foreign.ipynb #5be7a001
 def read_bert(
@@ -213,12 +214,14 @@ def recipe_of(
         w.notes.append(f"{dims['num_attention_heads']} attention heads are assumed, since the weights do not tell; for "
                        'another number give `hparams` \'{"model_hparam_overrides": {"num_attention_heads": N}}\'')
     facts, positions = {o: dims.pop(o) for o in ('vocab_size', 'embedding_size')}, dims['max_position_embeddings']
+    read = dims.pop('read_length', None)
     def same_size(o): return all(o[d]==dims[d] for d in ('hidden_size', 'num_hidden_layers'))
     size = said.get('model_size') or next((k for k,o in SIZES.items() if same_size(o)), 'small')
     if 'model_size' in said and not w.settings: dims['num_attention_heads'] = SIZES[size]['num_attention_heads']
     usual = ElectraConfig().to_dict() | dict(intermediate_size=4*dims['hidden_size']) | SIZES[size]
     changes = {k: v for k,v in dims.items() if usual[k]!=v} | asked
-    if preset(size).max_seq_length>positions: facts |= dict(max_seq_length=positions, length_schedule=())
+    if read or preset(size).max_seq_length>positions:
+        facts |= dict(max_seq_length=read or positions, length_schedule=())
     if w.recipe.get('electra_objective') is not False: facts |= generator_facts(w.tensors, dims)
     return preset(size, **facts | w.recipe | said | dict(model_hparam_overrides=changes))
 
@@ -243,8 +246,7 @@ def fill(
         elif unit_of(o) in begun:
             raise InputError(f"{w.where} lacks {o} of shape {wanted}, though others of {unit_of(o)} are there")
     for o in taken:
-        if not w.tensors[o].isfinite().all():
-            raise InputError(f"{w.where}: {o} holds numbers that are not finite; take weights from before that")
+        check_finite(w.where, {o: w.tensors[o]})
     with torch.no_grad():
         for o in taken: params[o].copy_(w.tensors[o])
     return taken, made
@@ -457,11 +459,13 @@ def read_npz(
         size = sum(o.file_size for o in zipfile.ZipFile(path).infolist())
         if size>9*path.stat().st_size: raise ValueError(f"it would unpack to {size:,} bytes, weights hardly shrink")
         arrays = dict(np.load(path, allow_pickle=False).items())
-        settings = {k: {o: v[o] for o in _SETTINGS} for k,v in json.loads(str(arrays.pop(SETTINGS, '{}'))).items()}
+        told = json.loads(str(arrays.pop(SETTINGS, '{}')))
+        tuned = {k: told.pop(k, {}) for k in ('tasks', 'finetuning')}
+        settings = {k: {o: v.get(o) if o=='read_length' else v[o] for o in _SETTINGS} for k,v in told.items()}
         found = {k: torch.from_numpy(np.asarray(v)) for k,v in arrays.items()}
     except Exception as e: # whatever a strange file makes of the readers
         raise InputError(f"{path} is no numpy archive of numbers, or a damaged one: {e}") from None
-    return with_tokenizer(replace(from_official(found, path), settings=settings), path.parent)
+    return with_tokenizer(replace(from_official(found, path), settings=settings, **tuned), path.parent)
 
 # %% ../../nbs/networks/18_foreign.ipynb #fa2cbc0a
 def read_towers(
@@ -503,6 +507,7 @@ def read_task(
     "A fine-tuned model of this library"
     w = read_network(folder)
     found = read_tensors(folder/'heads.safetensors')
+    check_finite(folder/'heads.safetensors', found)
     def of(name): return {k.removeprefix(name): x for k,x in found.items() if k.startswith(name)}
     heads = {t: of(f'{head_name(t)}.') for t in tasks}
     return replace(w, heads=heads, tasks=tasks, finetuning=hparams)

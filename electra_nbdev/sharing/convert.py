@@ -42,7 +42,8 @@ from ..method.towers import shift
 from ..networks.folder import ModelFolder, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
 from ..networks.build import body_config, has_towers, kept_folder, save_networks
-from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
+from ..networks.recipe import (differences, longest_read, longest_so_far, preset, read_hparams,
+                                           save_hparams, tie_of)
 from ..pretraining.runs import FORMAT, write_cards
 
 # %% ../../nbs/sharing/47_convert.ipynb #6957a134
@@ -61,11 +62,16 @@ def convert_weights(
         check_new(out)
         if push: make_repository(push, private) # before the long work: an error is told now
         nets = open_pretrained(src, hparams, missing)
+        if hparams and nets.finetuning:
+            raise InputError(f"{nets.where} is fine-tuned and knows its hyper-parameters; leave `hparams` out")
         nets.tasks = glue_facts() | nets.tasks # names of classes, which no checkpoint holds
         if out.suffix!='.npz': write_folder(nets, out, **card)
         else:
             arrays, half = official_arrays(nets), 'generator' if nets.model.discriminator is None else 'discriminator'
-            arrays[SETTINGS] = np.str_(json.dumps({half: settings_of(body_config(nets.hp))}))
+            told = {half: settings_of(body_config(nets.hp)) | dict(read_length=longest_read(nets.hp))}
+            if nets.finetuning:
+                told |= dict(tasks={k: nets.tasks[k] for k in nets.heads}, finetuning=nets.finetuning)
+            arrays[SETTINGS] = np.str_(json.dumps(told))
             with atomic_file(out) as f: np.savez(f, **arrays)
     if push: push_folder(out, push)
     return nets
@@ -276,7 +282,10 @@ def write_tasks(
             _save(model, nets.tokenizer, folder/plain)
             if own: nets.notes.append(f'{plain}/ is for plain transformers, model/ for this library')
         elif own: nets.notes.append(f'{task} has too many classes for a head of transformers; model/ has it')
-        elif found := question_head(task, head): texts[task], facts[task] = found
+        elif facts[task]['kind']=='QATask' and 'start.weight' in head: texts[task] = head
+        elif found := question_head(task, head):
+            texts[task], guessed = found
+            if facts[task]['kind']!='QATask': facts[task] = guessed
         else:
             _save(nets.model.discriminator.electra, nets.tokenizer, folder/'discriminator')
             nets.notes.append(f'the head of {task} cannot be converted; its encoder is in discriminator/')
@@ -338,9 +347,10 @@ def push_folder(
 
 # %% ../../nbs/sharing/47_convert.ipynb #fa04fd33
 def _copy_measured(src, dst):
-    "What was measured of the weights of a discriminator goes with them"
-    for o in (src/'discriminator', src):
-        if (path := o/'right_sentences.json').is_file(): return shutil.copy(path, dst/path.name)
+    "What was measured of the weights of a discriminator goes with them; `src` may name two folders"
+    for o in map(Path, str(src).split(' and ')):
+        for path in (o/'discriminator'/'right_sentences.json', o/'right_sentences.json'):
+            if path.is_file(): return shutil.copy(path, dst/path.name)
 
 # %% ../../nbs/sharing/47_convert.ipynb #fa04fd34
 def write_folder(
