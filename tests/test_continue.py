@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, bits_per_byte,
-                                                            carried, graft, held_out_texts, new_parts, of_vocabulary,
-                                                            old_rows, open_origin, questions, spell,
-                                                            vocabulary_report)
+from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, begin_with,
+                                                            bits_per_byte, carried, graft, held_out_texts,
+                                                            new_parts, of_vocabulary, old_rows, open_origin,
+                                                            questions, spell, vocabulary_report)
 from electra_nbdev.networks.recipe import restarted
 from electra_nbdev.pretraining.request import continue_pretraining
 from electra_nbdev.engine.files import InputError
@@ -36,6 +36,16 @@ def vocabulary(*names): return pieces(names)
 def weights(run):
     tensors, _ = load_checkpoint(latest_checkpoint(run))
     return {k: v for k,v in tensors.items() if k.split('/')[0] in ('model', 'optimizer')}
+
+def test_one_network_takes_the_encoder_of_a_discriminator(capsys):
+    "Its generator is no new one, but for its head"
+    origin = open_origin(shipped('tiny')/'discriminator')
+    model, _ = begin_with(origin, replace(origin.hp, untied_generator=False), origin.tokenizer)
+    kept = origin.model.discriminator.electra.state_dict()
+    for side in (model.discriminator, model.generator):
+        for k,v in side.electra.state_dict().items(): assert torch.equal(v, kept[k]), k
+    said = capsys.readouterr().out
+    assert "The generator has the discriminator's encoder and a new head" in said and 'is another than' not in said
 
 @pytest.fixture(scope='module')
 def began(home):

@@ -436,7 +436,10 @@ def _report_parts(origin, hp, model, carry_optimizer):
     if new and carry_optimizer:
         raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
                          "leave `carry_optimizer` out")
-    for o in new: print_line(f"The {o} is another than that of {folder} and begins with new weights")
+    for o in new:
+        shared = o=='generator' and not hp.untied_generator
+        print_line("The generator has the discriminator's encoder and a new head" if shared else
+                   f"The {o} is another than that of {folder} and begins with new weights")
     if hp.residual_energies!=origin.hp.residual_energies:
         print_line(f"The last layer of the energies begins anew, since `residual_energies` is another than in {folder}")
     there, here = _heads(origin.model), _heads(model)
