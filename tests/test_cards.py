@@ -209,6 +209,18 @@ def test_the_log_of_trials_has_the_results():
         row, = (o for o in page.split('\n') if 'Muon' in o)
         assert f"{told}{', '.join(half[:3])} and {half[3]}" in row and f'at the end {end}' in row
 
+def test_pages_on_a_bert_that_finds_wrong_words():
+    "Means and spreads by marked sentences, before, and after updates as an ELECTRA and as a masked language model"
+    electra, mlm = (json.loads((RESULTS/f'{o}.json').read_text())['found'] for o in ('domain_ged', 'domain_ged_mlm'))
+    assert [o['before'] for o in electra.values()]==[o['before'] for o in mlm.values()]
+    rows = [[o[k] for o in found.values()] for found,k in ((electra, 'before'), (mlm, 'after'), (electra, 'after'))]
+    page, evidence, log = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in
+                           ('tutorials/55_wrong_words', 'evidence', 'trials'))
+    for row in rows: assert f"| {' | '.join(f'{mean(o):.1f} ± {stdev(o):.1f}' for o in row)} |" in page
+    (b, b5, b2), (m, m5, m2), (e, e5, e2) = ([f'{mean(o):.1f}' for o in row] for row in rows)
+    assert f'from 500 sentences {b5}, {e5} and {m5}; from 2,000 {b2}, {e2} and {m2}' in evidence
+    assert f'{e}, {e5} and {e2}; the masked language model {m}, {m5} and {m2}; without either {b}, {b5} and {b2}' in log
+
 def test_fine_tuning_a_real_bert():
     "Medians and extremes of three seeds of CoLA, seconds, and the first two seeds without a bias correction"
     runs = json.loads((RESULTS/'real_weights.json').read_text())['runs']
