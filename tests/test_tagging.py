@@ -263,6 +263,7 @@ def test_a_text_is_no_file_to_predict(tmp_path):
     for text in ('She go to school .', 'She go home now .\n\nHe is at home .\n'):
         with pytest.raises(InputError, match='line 1 has 5 words; each word has a line of its own.*jsonl'):
             task.read(write(tmp_path/'a.txt', text))
+    task.read(write(tmp_path/'a.conllu', '# text = She goes home\n1\tShe\tPRP\n'))
     for text in ('She PRP\n\nHe PRP\n', 'She\tPRP\tB\tX\n', 'She PRP B X\ngo VBZ B X\n'):
         assert task.read(write(tmp_path/'a.txt', text))[0].words[0]=='She'
 

@@ -130,6 +130,7 @@ def _as_utf8(text):
 def check(self:PlainText):
     "Refuse a text without words, what is plainly no prose, and a file with a line that is no text"
     there = False
+    if self.src=='-' and sys.stdin is None: raise InputError("standard input is closed; give a file as `src`")
     if self.src=='-':
         while not there and (block := sys.stdin.buffer.read1(2**20)):
             self.head.append(block)
@@ -762,7 +763,7 @@ def check_text(
     check_type('text', text, (str, os.PathLike), 'give one text, or the path of a file')
     is_file = isinstance(text, os.PathLike) or text=='-' or '\n' not in text and os.path.isfile(text)
     job = CheckRequest(**{'src' if is_file else 'text': text}, model=model, threshold=threshold, precision=precision,
-                       gate=gate, dev=dev, device=device, wrapped=wrapped).settle()
+                       gate=gate, dev=dev, json=True, device=device, wrapped=wrapped).settle() # rows have both
     columns = ['sentence', 'token', 'start', 'end', 'p', 'flagged', *['second_look']*(gate is not None)]
     rows = [dict(sentence=i, second_look=second) | t for i,(o,second) in enumerate(job.checked()) for t in o.tokens()]
     return pd.DataFrame(rows, columns=columns)

@@ -178,7 +178,8 @@ def dev_counts(
     bad = np.sort(whole[some])[::-1]
     limits = bad[np.ceil(np.round(steps*len(bad), 6)).astype(int)-1] if len(bad) else bad
     lower = np.sort([0., *whole])
-    limits = (limits + lower[np.searchsorted(lower, limits)-1])/2 # half way to the next, as rounding may lower either
+    below = np.maximum(np.searchsorted(lower, limits)-1, 0)
+    limits = (limits + lower[below])/2 # half way to the next, as rounding may lower either
     return dict(flagged=[int((p>=t).sum()) for t in steps], right=[int((w & (p>=t)).sum()) for t in steps],
                 limits=limits.tolist(), shares=[float((whole>=o).mean()) for o in limits])
 
@@ -401,9 +402,10 @@ def _check_columns(path):
     "Refuse a text, of which all but the first word of each line would be lost"
     for i,line in text_lines(path, BadRows(path, True)):
         words = line.split()
-        if '\t' in line or len(words)<2 or words[1] in LABELS and len(words)==2: continue
+        if '\t' in line or len(words)<2 or words[0]=='-DOCSTART-' or words[1] in LABELS and len(words)==2: continue
         raise InputError(f"{path} line {i} has {counted(len(words), 'word')} and no tab; a file to predict has a word "
-                         "in each line and a blank line after each sentence; electra_check takes a text as it is")
+                         "in each line, further columns after tabs, and a blank line after each sentence; "
+                         "electra_check takes a text as it is")
 
 # %% ../../nbs/finetuning/39_ged.ipynb #ecfb6a23
 completed(GEDTask)

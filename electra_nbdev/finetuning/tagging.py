@@ -263,9 +263,9 @@ def read_tagged(
     scheme = SAME_AS.get(scheme, scheme)
     if scheme: check_choice('scheme', scheme, LETTERS)
     if comment is None and is_conllu(src): comment = '#'
-    if str(src).endswith('.csv'): raise InputError(f"{src} has commas between its columns; "
-        "give a file with spaces or tabs there, or lists of words and tags in a .jsonl")
     is_file = isinstance(src, (str, Path))
+    if is_file and ending_of(src)=='.csv': raise InputError(f"{src} has commas between its columns; "
+        "give a file with spaces or tabs there, or lists of words and tags in a .jsonl")
     bad, closed = BadRows(src if is_file else 'the rows,', skip_bad), True
     if is_file and ending_of(src)!='.jsonl': sentences, closed = _of_columns(src, bad, word, tag, comment)
     else: sentences = _of_rows(src, bad, word, tag)
@@ -626,13 +626,8 @@ def word_spans(
     text:str, # A sentence
 )->list: # (start, end) of each
     "Where words and marks are; an accent or vowel sign that is a character of its own belongs to its word"
-    found = []
-    for m in _WORD.finditer(text):
-        a, b = m.span()
-        joined = found and found[-1][1]==a and (_is_part(text[a]) or _is_part(text[a-1]) and m[0][0].isalnum())
-        if joined: found[-1] = found[-1][0], b
-        else: found.append((a, b))
-    return found
+    letters = text if text.isascii() else ''.join('x' if _is_part(o) else o for o in text)
+    return [o.span() for o in _WORD.finditer(letters)]
 
 def _is_part(o): return category(o)[0]=='M' or o in '\u00ad\u200c\u200d' # soft hyphen, joiners
 
@@ -697,7 +692,8 @@ def read(self:TagTask, path, skip_bad=False, rows=None)->list:
     "Sentences of a file in columns, or of a .jsonl"
     if ending_of(path)!='.jsonl':
         sentences, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)
-        if all(len(o.words)==1 for o in sentences): _refuse_text(path, skip_bad)
+        plain = not self.comment and not is_conllu(path)
+        if plain and all(len(o.words)==1 for o in sentences): _refuse_text(path, skip_bad)
         return self.unlabelled([o.words for o in sentences])
     name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad), []
     rows = rows or read_table(path, [name], skip_bad)
@@ -711,7 +707,9 @@ def read(self:TagTask, path, skip_bad=False, rows=None)->list:
 
 def _refuse_text(path, skip_bad):
     "Of lines of text each would be a word with further columns"
-    i, line = next((i, o) for i,o in text_lines(path, BadRows(path, skip_bad)) if o.strip())
+    lines = text_lines(path, BadRows(path, skip_bad))
+    i, line = next((i, o) for i,o in lines if o.strip() and not o.startswith('-DOCSTART-'))
     if '\t' in line or len(line.split())<3: return
-    raise InputError(f"{path} line {i} has {counted(len(line.split()), 'word')}; each word has a line of its own, and "
-                     "a blank line ends a sentence; for texts give a .jsonl with the text in `words` of each row")
+    words = counted(len(line.split()), 'word')
+    raise InputError(f"{path} line {i} has {words}; each word has a line of its own, further columns after tabs, and a "
+                     "blank line ends a sentence; for texts give a .jsonl with the text in `words` of each row")

@@ -18,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -29,7 +30,8 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
 from ..data.tokenizer import check_pieces, load_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of
 from ..engine.files import InputError, file_name
-from ..engine.models import check_finite, check_missing, check_sizes, complete_network, load_pretrained
+from ..engine.models import (check_finite, check_missing, check_sizes, complete_network, length_read,
+                                         load_pretrained)
 from ..method.objective import Objective
 from .build import body_config, build_networks
 from .recipe import SIZES, PretrainHParams, given_hparams, preset
@@ -214,14 +216,14 @@ def recipe_of(
         w.notes.append(f"{dims['num_attention_heads']} attention heads are assumed, since the weights do not tell; for "
                        'another number give `hparams` \'{"model_hparam_overrides": {"num_attention_heads": N}}\'')
     facts, positions = {o: dims.pop(o) for o in ('vocab_size', 'embedding_size')}, dims['max_position_embeddings']
-    read = dims.pop('read_length', None)
+    read = length_read(SimpleNamespace(read_length=dims.pop('read_length', None)))
     def same_size(o): return all(o[d]==dims[d] for d in ('hidden_size', 'num_hidden_layers'))
     size = said.get('model_size') or next((k for k,o in SIZES.items() if same_size(o)), 'small')
     if 'model_size' in said and not w.settings: dims['num_attention_heads'] = SIZES[size]['num_attention_heads']
     usual = ElectraConfig().to_dict() | dict(intermediate_size=4*dims['hidden_size']) | SIZES[size]
     changes = {k: v for k,v in dims.items() if usual[k]!=v} | asked
     if read or preset(size).max_seq_length>positions:
-        facts |= dict(max_seq_length=read or positions, length_schedule=())
+        facts |= dict(max_seq_length=min(read or positions, positions), length_schedule=())
     if w.recipe.get('electra_objective') is not False: facts |= generator_facts(w.tensors, dims)
     return preset(size, **facts | w.recipe | said | dict(model_hparam_overrides=changes))
 

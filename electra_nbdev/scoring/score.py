@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from unicodedata import combining, name
+from unicodedata import category, name
 
 import torch
 from fastcore.basics import patch
@@ -189,8 +189,8 @@ def word_groups(
     return ids, [groups[i] for i in there], [(a, _end(text, b, n)) for (a,b),n in zip(spans, nexts)]
 
 def _end(text, b, most):
-    "The end of a word with the accents after it, which a tokenizer may leave out"
-    while b<most and combining(text[b]): b += 1
+    "The end of a word with the accents and vowel signs after it, which a tokenizer may leave out"
+    while b<most and category(text[b])[0]=='M': b += 1
     return b
 
 # %% ../../nbs/scoring/42_score.ipynb #9d610764

@@ -348,7 +348,7 @@ def push_folder(
 # %% ../../nbs/sharing/47_convert.ipynb #fa04fd33
 def _copy_measured(src, dst):
     "What was measured of the weights of a discriminator goes with them; `src` may name two folders"
-    for o in map(Path, str(src).split(' and ')):
+    for o in map(Path, dict.fromkeys([str(src), *str(src).split(' and ')])):
         for path in (o/'discriminator'/'right_sentences.json', o/'right_sentences.json'):
             if path.is_file(): return shutil.copy(path, dst/path.name)
 
