@@ -54,7 +54,8 @@ def tasks_in(d, args):
     "The folder of the tasks"
     out = Path(d)/'tasks'
     if not out.is_dir():
-        with tarfile.open(args.data/'tasks.tar.xz') as tar: tar.extractall(out, filter='data')
+        safe = dict(filter='data') if hasattr(tarfile, 'data_filter') else {} # 3.11.2 of Debian has none
+        with tarfile.open(args.data/'tasks.tar.xz') as tar: tar.extractall(out, **safe)
     return out
 
 def run(args):

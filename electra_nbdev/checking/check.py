@@ -90,7 +90,7 @@ def sentences_of(
             yield Sentence(text[a:b], at+a, n, a-begin+1)
 
 # %% ../../nbs/checking/48_check.ipynb #80b66baa
-_TABLES = '.tsv', '.csv', '.jsonl', '.m2', '.conll', '.conllu', '.parquet', '.arrow'
+_TABLES = '.tsv', '.csv', '.m2', '.conll', '.conllu', '.parquet', '.arrow'
 
 class PlainText:
     "A text in a file, in memory, or on standard input, of which lines are read with their places"
