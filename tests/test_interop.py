@@ -19,7 +19,7 @@ from electra_nbdev.finetuning.ged import GEDTask
 from electra_nbdev.finetuning.qa import QATask
 from electra_nbdev.finetuning.tagging import TagTask
 from electra_nbdev.finetuning.tasks import MultiLabelTask, TextTask
-from electra_nbdev.networks.foreign import TYPES, Weights, joined, masked_crc, read_bundle, varint
+from electra_nbdev.networks.foreign import SETTINGS, TYPES, Weights, joined, masked_crc, read_bundle, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
@@ -249,6 +249,13 @@ def test_a_fine_tuned_model_comes_back_from_official_names(name, tmp_path):
         a, b = (json.loads((o/'tasks.json').read_text())['tasks'] for o in (tmp_path/'task', tmp_path/'back/model'))
         assert a==b
         same_weights(*(load_finetuned(o, 'cpu').model for o in (tmp_path/'task', tmp_path/'back/model')))
+
+@pytest.mark.parametrize('told', [dict(tasks=[1]), dict(tasks=dict(mood=1)), dict(tasks=dict(mood=dict(kind=1))),
+                                  dict(finetuning='x')])
+def test_a_lying_description_in_an_npz(told, tmp_path):
+    np.savez(tmp_path/'a.npz', **{SETTINGS: np.str_(json.dumps(told))}, a=np.zeros(3, np.float32))
+    with pytest.raises(InputError, match='a.npz is no numpy archive of numbers, or a damaged one'):
+        open_pretrained(tmp_path/'a.npz')
 
 def test_a_question_head_of_this_library_is_kept(tmp_path):
     electra_folder(tmp_path/'model')

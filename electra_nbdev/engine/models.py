@@ -254,7 +254,7 @@ def load_pretrained(
                              "pre-training in the file that `objective` names") from None
         raise InputError(f"{where} does not open as {cls.__name__}: {one_line(e)}") from None
     model = found[0] if isinstance(found, tuple) else found
-    if hasattr(model, 'state_dict'): check_finite(where, model.state_dict())
+    if hasattr(model, 'named_parameters'): check_finite(where, dict(model.named_parameters()))
     return found
 
 # %% ../../nbs/engine/91_models.ipynb #674112aa

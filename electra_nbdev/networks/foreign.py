@@ -462,7 +462,9 @@ def read_npz(
         if size>9*path.stat().st_size: raise ValueError(f"it would unpack to {size:,} bytes, weights hardly shrink")
         arrays = dict(np.load(path, allow_pickle=False).items())
         told = json.loads(str(arrays.pop(SETTINGS, '{}')))
-        tuned = {k: told.pop(k, {}) for k in ('tasks', 'finetuning')}
+        tuned = {k: dict(told.pop(k, {})) for k in ('tasks', 'finetuning')}
+        if not all(isinstance(o['kind'], str) and isinstance(o['settings'], dict) for o in tuned['tasks'].values()):
+            raise ValueError('each task has a `kind` and `settings`')
         settings = {k: {o: v.get(o) if o=='read_length' else v[o] for o in _SETTINGS} for k,v in told.items()}
         found = {k: torch.from_numpy(np.asarray(v)) for k,v in arrays.items()}
     except Exception as e: # whatever a strange file makes of the readers
