@@ -162,6 +162,11 @@ def test_a_public_repository_is_not_taken_for_a_private_one(hub, run, tmp_path, 
     convert_cli(src=[run], dst='out', push='me/mine')
     assert 'README.md' in hub.repos['me/mine']
 
+def test_no_repository_is_made_for_what_does_not_open(hub, tmp_path, capsys):
+    (tmp_path/'bad.npz').write_bytes(b'no archive')
+    assert 'damaged' in said_of(capsys, src=['bad.npz'], dst='out', push='me/mine')
+    assert not hub.repos
+
 def test_an_upload_that_fails_loses_nothing(hub, run, tmp_path, capsys):
     hub.full = True
     err = said_of(capsys, src=[run], dst='out', push='me/mine')

@@ -60,10 +60,10 @@ def convert_weights(
     out = Path(out)
     with build_lock(out):
         check_new(out)
-        if push: make_repository(push, private) # before the long work: an error is told now
         nets = open_pretrained(src, hparams, missing)
         if hparams and nets.finetuning:
             raise InputError(f"{nets.where} is fine-tuned and knows its hyper-parameters; leave `hparams` out")
+        if push: make_repository(push, private) # before anything is written: an error is told now
         nets.tasks = glue_facts() | nets.tasks # names of classes, which no checkpoint holds
         if out.suffix!='.npz': write_folder(nets, out, **card)
         else:
