@@ -151,7 +151,7 @@ def test_bad_rows_are_left_out_if_asked_for(tmp_path):
     with pytest.warns(UserWarning, match='2 unreadable lines left out'):
         build_examples(tmp_path/'a.jsonl', VOCAB, tmp_path/'rows', 32, skip_bad_rows=True)
 
-def test_a_call_may_name_the_field(tmp_path, monkeypatch):
+def test_a_call_may_name_the_field(tmp_path, monkeypatch, capsys):
     "As the commands do; a `Corpus` says it itself"
     (tmp_path/'a.data').write_text(''.join(json.dumps(dict(body=' '.join(DOCS)))+'\n' for _ in range(9)))
     of, how = Corpus(tmp_path/'a.data', 'body', 'jsonl'), dict(field='body', format='jsonl')
@@ -161,6 +161,8 @@ def test_a_call_may_name_the_field(tmp_path, monkeypatch):
     folders = [build_examples(o, VOCAB, tmp_path/n, 16, **kw) for o,n,kw in ((of, 'c', {}), (of.files, 'd', how))]
     dls = PretrainDataLoaders.from_text(tmp_path/'a.data', 100, 16, 0., tmp_path/'e', bs=2, device='cpu', **how)
     sources = [o.recipe['sources'] for o in (*map(load_examples, folders), dls.train.dataset)]
+    PretrainDataLoaders.from_text(tmp_path/'a.data', 200, 16, 0., tmp_path/'e', bs=2, device='cpu', **how)
+    assert 'has 100 pieces, and stays; for 200 choose another `out`' in capsys.readouterr().out
     assert sources[0]==sources[1]==sources[2] and sources[0][0]['field']=='body'
 
 def test_the_line_where_damage_begins(tmp_path):

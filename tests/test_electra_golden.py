@@ -121,6 +121,5 @@ def same_distribution(ours, theirs):
 
 def test_candidates_golden():
     "The official proposal is -inf exactly where we have no candidate"
-    for variant in VARIANTS:
-        want = load(f'pretrain/{variant}.io')
-        if 'mask_sample_logits' in want: close(candidates(inputs(), SPECIAL_IDS), want['mask_sample_logits']>-1e3)
+    want = load('pretrain/electra_base.io')['mask_sample_logits']
+    close(candidates(inputs(), SPECIAL_IDS), want>-1e3)

@@ -446,3 +446,12 @@ def test_a_box_names_the_network_that_shares_tasks():
     fig = plot_trials([trials('cola'), trials('cola', 'rte')])
     plt.close(fig)
     assert [o.get_text() for o in fig.axes[0].get_xticklabels()]==['cola', 'cola in\ncola+rte', 'rte in\ncola+rte']
+
+def test_an_ensemble_has_the_classes_of_its_models(home, tmp_path):
+    "The test texts may come with other training rows, whose classes are others"
+    def rows(labels): return [dict(text=sentence(i), label=labels[i%3]) for i in range(24)]
+    def task(labels): return tk.text_task('t', rows(labels), dev=rows(labels), test=rows(labels)[:6])
+    rq.run_trials(home/'model', [task('abc')], tmp_path/'out', device='cpu', **SHORT)
+    tr.predict_test(tmp_path/'out', [task('bcd')], device='cpu')
+    one, ensemble = ([p.read_text() for p in (tmp_path/'out/predictions'/o).iterdir()] for o in ('trial-0', 'ensemble'))
+    assert one==ensemble!=[]

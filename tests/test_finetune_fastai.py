@@ -486,3 +486,10 @@ def test_one_task_need_not_be_a_list(table, tmp_path, monkeypatch):
     monkeypatch.setattr(FinetuneJob, 'run', lambda self: [self.networks])
     task = text_task('about', table, text='question', label='about')
     assert run_trials('tiny', task, tmp_path)==run_trials('tiny', [task], tmp_path)=={tmp_path: [task]}
+
+def test_inputs_stand_beside_their_predictions(learn):
+    with pytest.raises(InputError, match='leave `reorder` at True'): learn.get_preds(with_input=True, reorder=False)
+
+def test_batches_of_a_task_that_is_not_there(dls):
+    with pytest.raises(InputError, match="no task 'zz'"): dls.test_dl(['a'], task='zz')
+    with pytest.raises(InputError, match='`bs` is 0'): dls.test_dl(['a'], bs=0)

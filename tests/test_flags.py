@@ -79,7 +79,7 @@ def test_passes(home, tmp_path):
     ('electra_pretrain --data examples --vocab-size 4000 --out r2', ['--vocab-size', '4000']),
     ('electra_pretrain --data examples --passes 1 --steps 3', ['--steps and --passes were both given']),
     ('electra_pretrain --data examples --passes 1 --minutes 3', ['--minutes and --passes were both given']),
-    ('electra_pretrain --data examples --passes 0', ['--passes is 0', 'more than 0']),
+    ('electra_pretrain --data examples --passes 0', ['--passes is 0', 'at least 0.001']),
     ('electra_pretrain --passes 1', ['name their folder with --data']),
     ('electra_plan --batch-size 0', ['--batch-size is 0; allowed: at least 1']),
     ('electra_plan --device a100 --budget "3 h" --lr 1e-3', ['leave --preset']),

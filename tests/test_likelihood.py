@@ -495,3 +495,4 @@ def test_a_string_is_one_text(toy):
     one, listed = (likelihood.pseudo_log_likelihood(toy, o) for o in ('The cat sat.', ['The cat sat.']))
     assert one==listed and one[0]['text']=='The cat sat.'
     assert nbest.rank_choices(toy, 'the ___ sat.', 'cat')==nbest.rank_choices(toy, 'the ___ sat.', ['cat'])
+    assert len(nbest.rank_choices(toy, 'the ___ sat.', iter(['cat', 'mat'])))==2

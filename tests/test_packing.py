@@ -26,6 +26,7 @@ from electra_nbdev.method.generator import context_of, generator_config, hidden_
 from electra_nbdev.method.masking import MaskCollator, MaskedBatch, SpecialTokenIds, mask_examples
 from electra_nbdev.pretrain import electra_learner, match_examples, preset
 from electra_nbdev.pretraining.learner import pretrain_dls
+from electra_nbdev.pretraining.request import PretrainRequest
 from fake_device import GPU, learner as fake_learner, pretended_gpu, put, train
 from terminal import files_of, typed
 
@@ -242,6 +243,11 @@ def test_packed_rows_hold_the_same_examples(home, part):
     assert packed.padding==pytest.approx(left)==pytest.approx(1-packed.lengths().mean()/32)
     assert packed.recipe==alone.recipe | dict(pack=True)
     assert sorted(packed.decode(0))!=[''] and len(packed.decode(0))==2*(packed[0][2]>0).sum()
+
+@pytest.mark.parametrize('of', ['alone', 'packed'])
+def test_a_pass_is_all_rows_once(home, tmp_path, of):
+    asked = PretrainRequest(home/of, tmp_path/'run', 'tiny', dict(train_batch_size=4), passes=2)
+    assert asked.settle().hp.num_train_steps==2*(len(load_examples(home/of))//4)
 
 def test_rows_are_filled_within_windows(home, monkeypatch):
     monkeypatch.setattr(data, '_WINDOW', 50)

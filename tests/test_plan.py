@@ -13,6 +13,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import MemoryCounter, operations_counter
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
+from electra_nbdev.pretraining.request import PretrainRequest
 from terminal import alone, processor_seconds
 
 @pytest.mark.parametrize('name,change,row', [
@@ -167,6 +168,14 @@ def test_measured(capsys):
     said = capsys.readouterr().out
     assert found.device.measured and 0<found.seconds<600 and 'measured' in said
     assert said.startswith('Timing steps of tiny'), 'who waits knows for what'
+
+def test_a_plan_refuses_what_a_run_refuses(tmp_path):
+    "A body of its own has a generator of its width"
+    given = dict(body=dict(model_type='bert', hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                           intermediate_size=64, vocab_size=99), generator_hidden_size=.5)
+    with pytest.raises(InputError) as run: PretrainRequest(preset='tiny', hparams=given).new_recipe()
+    with pytest.raises(InputError) as planned: plan.make_plan('tiny', given)
+    assert str(run.value)==str(planned.value)
 
 @pytest.fixture
 def tiny_alone(monkeypatch): monkeypatch.setattr(plan, 'PRESETS', {'tiny': plan.PRESETS['tiny']})

@@ -8,10 +8,11 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 from fastai.callback.core import Callback
+from fastai.torch_core import no_random
 
 from electra_nbdev.pretraining import learner as pretrain, runs
 from electra_nbdev.pretraining.continue_pretraining import open_origin
-from electra_nbdev.pretraining.request import continue_pretraining, evaluate_run, run_pretraining
+from electra_nbdev.pretraining.request import PretrainRequest, continue_pretraining, evaluate_run, run_pretraining
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.pretraining.learner import match_examples, pretrain_dls, untried
 from electra_nbdev.data.examples import build_examples, load_examples
@@ -497,7 +498,7 @@ def test_auto_takes_the_faster_precision(made, tmp_path, monkeypatch, capsys, se
     "bf16 if it is 5 % faster; the choice is said, times `--minutes`, and stays with the run, whatever is faster later"
     names, timed = {0: 'fp32', 1: 'bf16'}, []
     monkeypatch.setattr(pretrain, '_brief_fit', lambda n, hp, dls, cbs, objective: ((secs if cbs else 1.), 9.))
-    def within(minutes, hp, dls, cbs, objective): return timed.append(names[len(cbs)]) or 4
+    def within(minutes, hp, dls, cbs, objective, of_length): return timed.append(names[len(cbs)]) or 4
     monkeypatch.setattr(runs, 'steps_within', within)
     learn = run(made, tmp_path/'run', dict(minutes=1, precision='auto'))
     line = f"A step takes 1,000 ms in fp32 and {1000*secs:,.0f} ms in bf16: training in {chosen}\n"
@@ -722,3 +723,21 @@ def test_networks_are_saved_with_their_own_tokenizer_only(made, tmp_path):
         with pytest.raises(InputError, match=words): save_networks(model, hp, tmp_path/'run', tok)
     assert not (tmp_path/'run').exists()
     with pytest.raises(InputError, match='there is no folder'): load_networks(tmp_path/'run', hp)
+
+def test_minutes_leave_what_the_user_gave(made, tmp_path, monkeypatch):
+    "As `steps` do: a warmup and an interval of one's own, where the steps are measured"
+    monkeypatch.setattr(runs, 'steps_within', lambda *args: 20)
+    given = dict(model_hparam_overrides=NARROW, num_warmup_steps=7)
+    asked = PretrainRequest(made[0]/'examples', tmp_path/'run', 'tiny', given, minutes=1, device='cpu')
+    learn = asked.settle().run()
+    assert learn.n_updates==20 and learn.hp.num_warmup_steps==7 and learn.hp.save_checkpoints_steps==2
+
+def test_two_learners_read_the_same_batches(made):
+    "Whatever the first has read of the batches that they share: the pair is a comparison"
+    d, hp = made
+    dls = pretrain_dls(*(load_examples(d/o, hp) for o in ('examples', 'examples/held_out')), hp, 'cpu')
+    def weights():
+        with no_random(0): learn = electra_learner(dls, hp)
+        with learn.no_bar(), learn.no_logging(), no_random(1): learn.fit_steps(4)
+        return torch.cat([o.detach().flatten() for o in learn.model.parameters()])
+    assert torch.equal(weights(), weights())

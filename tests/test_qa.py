@@ -481,3 +481,8 @@ def test_columns_of_an_answer(name, columns):
     task = qa.QATask(name, v2=name=='squad')
     new, = task.unlabelled([('Who?', 'A dog walks.')])
     assert list(task.answer(new, qa.Answer('dog', .8, (2, 5), -1., new)))==columns
+
+def test_a_task_is_known_by_the_name_of_its_folder(home):
+    for name in ('SQuAD', 'squad2.0'):
+        task = qa.qa_task(name, home/'data')
+        assert (task.name, task.v2)==('squad', True)

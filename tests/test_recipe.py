@@ -1,7 +1,7 @@
 "Recipes: the official sizes, and what follows from examples, lengths and other starts"
 import pytest
 
-from electra_nbdev.networks.recipe import for_examples, for_length, for_restart, preset
+from electra_nbdev.networks.recipe import for_examples, for_length, for_restart, preset, restarted, with_steps
 
 # Table 6 of the paper and configure_pretraining.py, which share these
 OFFICIAL = {'base': dict(max_seq_length=512, train_batch_size=256, learning_rate=2e-4, mask_prob=.15,
@@ -36,3 +36,10 @@ def test_a_schedule_that_was_switched_off_stays_off():
 @pytest.mark.parametrize('steps, warmup', [(1, 1), (5, 1), (20, 2), (300, 30)])
 def test_a_new_start_warms_up_for_a_tenth(steps, warmup):
     assert for_restart(vars(preset('small')), steps)['num_warmup_steps']==warmup
+
+@pytest.mark.parametrize('rule', [with_steps, restarted])
+@pytest.mark.parametrize('size', ['tiny', 'small'])
+def test_another_length_leaves_what_the_user_gave(rule, size):
+    given = dict(num_warmup_steps=50, save_checkpoints_steps=100)
+    hp = rule(preset(size, **given), 300, given)
+    assert hp==preset(size, **given, num_train_steps=300)

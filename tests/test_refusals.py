@@ -23,15 +23,16 @@ from electra_nbdev.finetuning.ged import GEDTask
 from electra_nbdev.finetuning.qa import QATask
 from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.finetuning.tagging import TagTask, tag_task
-from electra_nbdev.finetuning.request import predict_file, run_trials
+from electra_nbdev.finetuning.request import FinetuneRequest, predict_file, run_trials
 from electra_nbdev.finetuning.tasks import TextTask, text_task
 from electra_nbdev.finetuning.trials import Trials, plot_results, results_table
 from electra_nbdev.networks.build import load_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams
 from electra_nbdev.pretraining.monitor import plot_history, read_history
-from electra_nbdev.pretraining.request import run_pretraining
+from electra_nbdev.pretraining.request import PretrainRequest, run_pretraining
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_surprisal, score_text
-from electra_nbdev.scoring.ranking import accuracies, choose, compare_on_pairs, likely_words, rank_choices, score_nbest
+from electra_nbdev.scoring.ranking import (accuracies, choose, compare_on_pairs, likely_words, load_chooser,
+                                           rank_choices, score_nbest)
 from electra_nbdev.scoring.score import load_scorer, score_tokens
 from electra_nbdev.scoring.score_files import TextFile, read_nbest, read_pairs
 from make import (PIECES, electra_folder, electric_runs, home, mrqa, odd_data, pieces, run_folder, squad, tales,
@@ -164,7 +165,7 @@ SOON = rows("""
 --hparams '{"mask_prob": 15}' => at most 0.9
 --hparams nowhere.json => where there is nothing
 --steps 5 --minutes 1 => one of them
---steps 0 => positive
+--steps 0 => --steps is 0; allowed: a whole number of at least 1
 --precision fp8 => bf16
 --log tensorbord => tensorboard
 --device quantum => quantum
@@ -557,11 +558,11 @@ BAD_FILES = { # what is wrong: file, task, content, needles
     'a list': (*TRAIN_JSON, [1], 'train.json', '`data` is missing'),
     'no paragraphs': (*TRAIN_JSON, dict(data=[dict(title='x')]), 'train.json', '`paragraphs` is missing'),
     'no context': (*TRAIN_JSON, dict(data=[dict(paragraphs=[dict(qas=[])])]), 'train.json', '`context` is missing'),
-    'latin': (*TRAIN_JSON, '{"data": "caf\u00e9"}'.encode('latin-1'), 'train.json', 'not JSON'),
+    'latin': (*TRAIN_JSON, '{"data": "caf\u00e9"}'.encode('latin-1'), 'train.json', 'not UTF-8'),
     'cut line': ('NewsQA/train.jsonl', 'newsqa', mrqa(3)+'\n{"context": \n', 'train.jsonl', 'line 5', 'not JSON',
                  '--skip-bad-rows'),
     'cut archive': ('NewsQA/dev.jsonl.gz', 'newsqa', gzip.compress(mrqa(3).encode())[:-20], 'dev.jsonl.gz',
-                    'cannot be unpacked')}
+                    'is damaged')}
 
 @pytest.mark.parametrize('name', BAD_FILES)
 def test_a_file_of_a_task_is_refused(tuner, name):
@@ -789,6 +790,14 @@ WRONG = [
     ('does not fit the recipe', lambda o: load_networks(shipped('tiny'), 'tiny')),
     ('`out` is of type PretrainHParams', lambda o: run_pretraining(None, preset('tiny'))),
     ("is a table; give the column of the texts", lambda o: pseudo_log_likelihood(o.pll, o.frame)),
+    ("text 1 is ('a', 'b'); it has to be a string", lambda o: pseudo_log_likelihood(o.pll, ['a day', ('a', 'b')])),
+    ('`bs` is 0; allowed: a whole number of at least 1', lambda o: pseudo_log_likelihood(o.pll, 'a day', bs=0)),
+    ('`given` has 1 number for 2 texts', lambda o: pseudo_log_likelihood(o.pll, ['a day', 'a night'], given=[1])),
+    ('`model` fills blanks', lambda o: pseudo_log_likelihood(load_chooser('tiny', device='cpu'), 'a day')),
+    ('`n` is -1', lambda o: likely_words(o.pll, 'a ___ day', -1)),
+    ('`n` is 2.5', lambda o: o.scorer('The cat sat.', n=2.5)),
+    ("`minutes` is '5'; allowed: a number of at least 0.01", lambda o: PretrainRequest(minutes='5').check()),
+    ('`task` has x twice', lambda o: FinetuneRequest([TextTask('x'), TextTask('x')])._networks()),
     ('corpus is a text of 25 characters; write it', lambda o: train_vocab('The cat sat.\nThe dog ran.', o.d/'v')),
     ('`pack` is of type str; give True or False', lambda o: build_examples(o.text, 'tiny', o.d/'e', pack='no')),
     ('`seed` is of type str', lambda o: build_examples(o.text, 'tiny', o.d/'e', seed='a')),

@@ -28,7 +28,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import quiet_loading
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.networks.build import body_config
-from electra_nbdev.networks.recipe import preset, resolve_hparams
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, restore
 from electra_nbdev.pretraining.request import PretrainRequest
@@ -819,13 +819,15 @@ NAMES = st.sampled_from([*preset().__dataclass_fields__])
 ALMOST = ['tiny', 'distinct', 10**400, -1, [[8, 1.0]], [0.5], {'hidden_size': 0}, {'num_attention_heads': 0}]
 NUMBERS = st.integers(-1, 1100) | st.floats(0, 1) | st.booleans()
 
+def asked_of(text): return PretrainRequest(preset='tiny', hparams=text).new_recipe()
+
 @settings(max_examples=120, **FUZZ)
 @given(st.dictionaries(NAMES, JSON | NUMBERS | st.sampled_from(ALMOST), max_size=3) | JSON)
 def test_fuzzed_hparams(said):
     text = json.dumps(said)
-    try: body_config(hp := resolve_hparams('tiny', text))
+    try: body_config(hp := asked_of(text))
     except InputError as e: assert 'hparam' in str(e) or '`' in str(e)
-    else: assert resolve_hparams('tiny', json.dumps(asdict(hp)))==hp
+    else: assert asked_of(json.dumps(asdict(hp)))==hp
 
 @settings(max_examples=40, **FUZZ)
 @given(st.data())
@@ -848,4 +850,4 @@ def test_fuzzed_recipe_of_a_run(made, tmp_path, data):
     '{"model_hparam_overrides": {"hidden_act": 3}}',
 ])
 def test_hparams_that_break_parsers(text):
-    with pytest.raises(InputError): body_config(resolve_hparams('tiny', text))
+    with pytest.raises(InputError): body_config(asked_of(text))

@@ -89,6 +89,8 @@ def test_predict(home):
     learn = ft.load_finetuned(home/'used/chunk', 'cpu')
     one = learn.predict('the dog walks')
     assert list(one.tags)==read[0][1] and learn.predict(['the', 'dog', 'walks'])==one
+    assert [o.tags for o in learn.predict([['the', 'dog', 'walks'], ['red']])]==[one.tags, learn.predict('red').tags]
+    with pytest.raises(InputError, match='of several sentences a list of such lists'): learn.predict(['the dog', 'red'])
 
 def test_one_network_for_words_and_texts(home):
     worked(f'{TRAIN} --task chunk+cola --out both', home)
@@ -432,3 +434,8 @@ def test_plain_transformers_tags_without_segments(home, tmp_path):
     f, = task.features(task.unlabelled(['the dog walks']), learn.tok, learn.hp)
     found = plain(torch.tensor([f.input_ids])).logits[0][f.target['positions']]
     assert torch.allclose(found, learn.outputs('words', [f])[0], atol=1e-5)
+
+def test_an_iterator_without_tags_is_read_whole():
+    rows = [dict(words=['a', 'dog'], tags=['O', 'B-NP'])]*9
+    task = tag_task('n', rows, rows, iter([dict(words=['dogs', str(i)]) for i in range(3)]))
+    assert [o.words[1] for o in task.source('test', FinetuneHParams())]==['0', '1', '2']

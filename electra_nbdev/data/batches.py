@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 
 from .examples import Examples, build_examples, load_examples
 from .text import as_corpus, source_facts
-from .tokenizer import special_token_ids, train_vocab
+from .tokenizer import load_tokenizer, special_token_ids, train_vocab
 from ..engine.files import InputError, cache_dir, check_choice, check_number, check_type, digest
 from ..engine.models import device_of
 from ..engine.ranks import n_processes, placed_as, rank, summed, whole
@@ -228,6 +228,8 @@ def from_text(cls:PretrainDataLoaders,
     name = digest(source_facts(corpus), vocab_size, max_length, held_out, long_lines, default=str)
     out = Path(out or cache_dir()/f'text-{name}')
     if not (out/'vocab').is_dir(): train_vocab(corpus, out/'vocab', vocab_size)
+    elif vocab_size not in (None, n := len(load_tokenizer(out/'vocab'))):
+        print(f"NOTE: the vocabulary in {out} has {n:,} pieces, and stays; for {vocab_size:,} choose another `out`")
     folder = build_examples(corpus, out/'vocab', out/'examples', max_length, held_out=held_out,
                             long_lines=long_lines)
     held = folder/'held_out'

@@ -323,6 +323,12 @@ class ExampleFacts:
     recipe:dict # What they were made of
     counts:dict|None # How many there are, of training and held out
 
+    @property
+    def n_rows(self)->int|None: # None: `data.json` does not say
+        "Rows that batches are made of; packed examples share them"
+        counts = self.counts or {}
+        return counts.get('rows', counts.get('examples'))
+
 # %% ../../nbs/data/13_examples.ipynb #b9373ad9
 def example_facts(
     path, # Folder that `build_examples` wrote
@@ -715,7 +721,7 @@ def load_examples(
         examples = Examples(path, facts)
         examples.dataset.data.validate()
         packed,size = examples.packed,examples.recipe['vocab_size']
-        n,columns = examples.counts['rows' if packed else 'examples'],_features(size, packed)
+        n,columns = examples.made.n_rows,_features(size, packed)
         if len(examples)!=n: raise ValueError(f"{len(examples)} of {n} examples")
         if examples.dataset.features!=columns: raise ValueError(f"columns {examples.dataset.features}")
         if fingerprint(examples.tokenizer)!=examples.recipe['tokenizer']:

@@ -286,7 +286,7 @@ def _check_places(f, given, places):
             if not hint and 'hf:' in takes and re.fullmatch(r'([\w-]+/)?[\w.]+-[\w.-]+', name):
                 hint = f' If it is on the Hugging Face hub, write hf:{name}.'
             raise InputError(f"`{flag}` is {name}, where there is nothing.{hint} It takes: {takes}",
-                             argument=flag, came=name)
+                             argument=flag)
 
 # %% ../../nbs/engine/98_command.ipynb #66af658c
 def _out_of_memory(error):
@@ -467,7 +467,7 @@ def known_hparams(
             found[name] = value
         elif name not in elsewhere:
             near = f" Did you mean `{SHORT_NAMES[name]}`?" if SHORT_NAMES.get(name) in known else suggest(name, known)
-            raise InputError(f"there is no hparam `{name}`.{near}", argument='hparams', came=name)
+            raise InputError(f"there is no hparam `{name}`.{near}", argument='hparams')
         elif value!=elsewhere[name][0]: raise InputError(f"hparam `{name}` is {value!r}, but {elsewhere[name][1]}")
     return found
 

@@ -27,21 +27,12 @@ from filelock import FileLock, Timeout
 class InputError(ValueError):
     "Something that the user can fix; arguments stand in backticks, which the command line shows as flags"
     def __init__(self,
-        message:str|None=None, # The whole of it; made of the rest if None
+        message:str, # One line: what is wrong, what is allowed, and the cure
         *,
         argument:str|None=None, # Name of the argument that is at fault
-        came=None, # Its value
-        allowed=None, # Values that it may have, or a sentence on them
-        cure:str='', # What to do, as a sentence without its end
     ):
-        self.argument, self.came, self.allowed, self.cure = argument, came, allowed, cure
-        super().__init__(message or _worded(argument, came, allowed, cure))
-
-def _worded(argument, came, allowed, cure):
-    "One line of what an error carries"
-    if allowed is not None and not isinstance(allowed, str): allowed = ', '.join(map(str, allowed))
-    told = [o for o in (f'allowed: {allowed}' if allowed else '', cure) if o]
-    return '; '.join([f"{_named(argument)} is {came!r}", *told])
+        self.argument = argument
+        super().__init__(message)
 
 def _named(argument): return f'`{argument}`' if argument.isidentifier() else argument
 
@@ -63,7 +54,7 @@ def check_choice(
     "Refuse what is not one of a few names"
     if value in known: return
     told = f"{_named(argument)} is {value!r}; allowed: {', '.join(known)}.{suggest(str(value), known)}"
-    raise InputError(told, argument=argument, came=value, allowed=known)
+    raise InputError(told, argument=argument)
 
 # %% ../../nbs/engine/86_files.ipynb #b2765b80
 def check_type(
@@ -74,7 +65,7 @@ def check_type(
 ):
     "Refuse a value of another type"
     if isinstance(value, kinds): return
-    raise InputError(f"{_named(argument)} is of type {type(value).__name__}; {cure}", argument=argument, came=value)
+    raise InputError(f"{_named(argument)} is of type {type(value).__name__}; {cure}", argument=argument)
 
 # %% ../../nbs/engine/86_files.ipynb #d75266a4
 def check_number(
@@ -88,7 +79,7 @@ def check_number(
     kind = Integral if whole else Real
     if isinstance(value, kind) and not isinstance(value, bool) and low<=value<=high: return
     allowed = f"a {'whole ' if whole else ''}number of at least {low}" + (f", at most {high}" if high<math.inf else '')
-    raise InputError(argument=argument, came=value, allowed=allowed)
+    raise InputError(f"{_named(argument)} is {value!r}; allowed: {allowed}", argument=argument)
 
 # %% ../../nbs/engine/86_files.ipynb #ab38cfe8
 def check_out(
@@ -97,10 +88,10 @@ def check_out(
 ):
     "Refuse a folder, and a file that is read"
     if os.path.isdir(out):
-        raise InputError(f"`out` is {out}, a folder; give the name of a file", argument='out', came=out)
+        raise InputError(f"`out` is {out}, a folder; give the name of a file", argument='out')
     for name,o in read.items():
         if o and os.path.exists(o) and os.path.exists(out) and os.path.samefile(o, out):
-            raise InputError(f"`out` is {out}, which `{name}` reads; give another file", argument='out', came=out)
+            raise InputError(f"`out` is {out}, which `{name}` reads; give another file", argument='out')
 
 # %% ../../nbs/engine/86_files.ipynb #e0b88262
 def one_line(

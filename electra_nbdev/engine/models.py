@@ -118,13 +118,13 @@ def check_device(
     if name.partition(':')[0] not in DEVICES:
         meant = ' Leave it out: a GPU is taken if there is one.' if name=='gpu' else suggest(name, DEVICES)
         raise InputError(f"`device` is {name!r}; allowed: {', '.join(DEVICES)}.{meant}",
-                         argument='device', came=name, allowed=DEVICES)
+                         argument='device')
     if 'torch' not in sys.modules and _is_absent(*name.partition(':')[::2]):
         raise InputError(f"`device` is {name!r}, which this machine does not have; `device` cpu is always there",
-                         argument='device', came=name)
+                         argument='device')
     if name=='cpu' or name in devices(): return
     raise InputError(f"`device` is {name!r}, which this machine does not have; it has {', '.join(devices())}",
-                     argument='device', came=name, allowed=devices())
+                     argument='device')
 
 def _is_absent(kind, number):
     "Whether torch need not be asked: a second processor, another system's GPU, or no driver"

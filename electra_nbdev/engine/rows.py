@@ -121,7 +121,10 @@ def whole_text(
     path, # A file, plain or compressed
 )->str:
     "Text of a file that is no list of lines, such as JSON; bytes that are no UTF-8 are an error"
-    raw, lines = b''.join(file_blocks(path, None)), []
+    try: raw, lines = b''.join(file_blocks(path)), []
+    except OSError as e:
+        if e.errno is None: raise InputError(f"{path} is damaged: {e}; fetch it again") from e
+        raise
     for i,o in enumerate(raw.split(b'\n'), 1):
         try: lines.append(decoded(o, len(raw)))
         except ValueError as e: BadRows(path, None)(i, str(e))

@@ -20,6 +20,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+import fastai.callback.hook # gives learners `summary`
 import fastai.text.learner # shows the texts with the highest losses
 import matplotlib.pyplot as plt
 import numpy as np
@@ -221,7 +222,8 @@ class TaskDataLoaders(DataLoaders):
         if isinstance(test_items, str): raise InputError("test_dl takes a list of texts, one text came; use predict")
         if isinstance(test_items, pd.DataFrame): raise InputError("test_dl takes texts, a table came; give its column")
         dl, items = self.valid, list(test_items)
-        task = dl.tasks[task or next(iter(dl.tasks))]
+        task = task_named(task, dl.tasks)
+        if bs is not None: check_number('bs', bs, 1, whole=True)
         if not all(isinstance(o, Feature) for o in items): items = task.features(task.unlabelled(items), dl.tok, dl.hp)
         kwargs['bs'] = bs or dl.hp.predict_batch_size
         return dl.new(Rows({task.name: items}), labelled=with_labels, similar=not with_labels, **kwargs)
@@ -676,7 +678,7 @@ def predict(self:FinetuneLearner,
 ): # For a `TextTask` a `TextPrediction`; a list of them for a list
     "The prediction for a text, or for each text of a list"
     task, one = task_named(task, self.tasks), text[0] if len(text)==1 else text
-    batch = isinstance(one, list) and task.list_is_batch
+    batch = task.is_batch(one)
     if batch and not one: return []
     features = task.features(task.unlabelled(one if batch else [one]), self.tok, self.hp)
     warn_unknown(self.tok, (f.input_ids for f in features), 'the input')
@@ -688,6 +690,8 @@ def predict(self:FinetuneLearner,
 def get_preds(self:FinetuneLearner, ds_idx=1, dl=None, with_input=False, inner=False, **kwargs)->tuple:
     "Predictions and targets of a loader"
     if not inner: self.dls.valid.task # one task of texts, or an error
+    if with_input and not kwargs.get('reorder', True):
+        raise InputError("`with_input` gives texts in their own order; leave `reorder` at True")
     preds, targets, *more = super(FinetuneLearner, self).get_preds(ds_idx, dl, inner=inner, **kwargs)
     task = next(iter(self.tasks.values()))
     numbers = isinstance(task, TextTask) and not task.labels and targets is not None

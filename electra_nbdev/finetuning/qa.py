@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..engine.files import InputError, atomic_write
-from .recipe import task_folder
+from .recipe import task_folder, task_name
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
 from .tables import QUESTIONS, is_question_table, read_table, refuse_columns
@@ -478,12 +478,13 @@ def comparison(self:QATask, example, pred)->dict:
 SUBSETS = dict(squadv1='SQuAD', newsqa='NewsQA', naturalqs='NaturalQuestionsShort',
                triviaqa='TriviaQA-web', searchqa='SearchQA')
 def qa_task(
-    name:str, # Official name of a task
+    name:str, # Of a task, or of its folder
     data_dir, # Folder with a folder for each task, or `hf:name`
     skip_bad:bool=False, # Leave out questions that cannot be used, and report which
 )->QATask:
     "A task of question answering with its data"
-    v2, hub = name=='squad', str(data_dir).startswith('hf:')
+    name, hub = task_name(name), str(data_dir).startswith('hf:')
+    v2 = name=='squad'
     folder = None if hub else task_folder(data_dir, name)
     def source(split, hp):
         if hub: return questions_of_hub(str(data_dir)[3:], split, SUBSETS.get(name), v2, skip_bad)

@@ -11,7 +11,7 @@ __all__ = ['GROUP', 'WORD', 'PASSAGES', 'QAExample', 'Questions', 'word_spans', 
            'Windows', 'build_windows', 'final_text']
 
 # %% ../../nbs/finetuning/36_questions.ipynb #9107c218
-import gzip, json, re, tempfile, zlib
+import json, re, tempfile
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from fastcore.basics import chunked, noop, patch
 from ..data.text import is_held_out
 from ..data.tokenizer import text_backend
 from ..engine.files import InputError, counted
-from ..engine.rows import check_columns
+from ..engine.rows import check_columns, text_lines, whole_text
 from .recipe import FinetuneHParams
 from .tables import SHARE, from_hub, say_share
 from .tasks import Feature
@@ -227,9 +227,10 @@ def reasons(self:BadQuestions,
     return '; '.join(f'{kind} ({len(o)}: {_few(o, n)})' for kind,o in kinds.items())
 
 # %% ../../nbs/finetuning/36_questions.ipynb #08dfb8e8
-def _lines(f, bad):
+def _lines(path, bad):
     "Paragraphs of MRQA's JSON lines"
-    for i,line in enumerate(f, 1):
+    def unreadable(i, why): bad(f'line {i}', why)
+    for i,line in text_lines(path, unreadable):
         if not line.strip(): continue
         try: row = json.loads(line)
         except (ValueError, RecursionError) as e:
@@ -237,9 +238,9 @@ def _lines(f, bad):
             continue
         if not isinstance(row, dict) or 'header' not in row: yield f'line {i}', row
 
-def _articles(f, path):
+def _articles(path):
     "Paragraphs of SQuAD's JSON"
-    try: data = json.load(f)
+    try: data = json.loads(whole_text(path))
     except (ValueError, RecursionError) as e:
         raise InputError(f"{path} is not JSON ({e}); SQuAD's files are one object with `data`") from None
     try: articles = [_list(o, 'paragraphs') for o in _list(data, 'data')]
@@ -251,18 +252,14 @@ def _articles(f, path):
 
 # %% ../../nbs/finetuning/36_questions.ipynb #cd53a67e
 def paragraphs(
-    path, # `.json` (SQuAD) or `.jsonl` (MRQA), gzipped or not
+    path, # `.json` (SQuAD) or `.jsonl` (MRQA), compressed or not
     bad:BadQuestions, # For lines that cannot be read
 ): # Yields (where, paragraph)
     "Paragraphs of a file, with their questions"
     path = Path(path)
     if not path.is_file(): raise InputError(f"there is no file {path}")
     if not path.stat().st_size: raise InputError(f"{path} is empty: it has no questions")
-    unpack = gzip.open if path.suffix=='.gz' else open
-    try:
-        with unpack(path, 'rb') as f: yield from _lines(f, bad) if '.jsonl' in path.suffixes else _articles(f, path)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
-        raise InputError(f"{path} cannot be unpacked ({e}); was it copied completely?") from None
+    yield from _lines(path, bad) if '.jsonl' in path.suffixes else _articles(path)
 
 # %% ../../nbs/finetuning/36_questions.ipynb #30756640
 def _usable(pages, bad, part, v2, held_out=None):
@@ -285,7 +282,7 @@ def _usable(pages, bad, part, v2, held_out=None):
 
 # %% ../../nbs/finetuning/36_questions.ipynb #cba480fb
 def read_questions(
-    path, # `.json` (SQuAD) or `.jsonl` (MRQA), gzipped or not
+    path, # `.json` (SQuAD) or `.jsonl` (MRQA), compressed or not
     part:str|None='train', # `train`, a split to evaluate on, or None: to predict
     v2:bool=False, # Some questions have no answer
     skip_bad:bool=False, # Leave out questions that cannot be used, and report which

@@ -69,7 +69,7 @@ def settle(self:FinetuneRequest): # `FinetuneJob`
 @patch
 def _check_arguments(self:FinetuneRequest):
     "Refuse arguments that contradict each other"
-    if isfile(self.out): raise InputError(f"`out` is {self.out}, a file; give a folder", argument='out', came=self.out)
+    if isfile(self.out): raise InputError(f"`out` is {self.out}, a file; give a folder", argument='out')
     if self.eval_only and self.compile:
         raise InputError("`compile` is about training, which `eval_only` leaves out; give one of them")
     if self.eval_only and self.predict_test:
@@ -98,8 +98,12 @@ def _networks(self:FinetuneRequest)->dict:
     if self.csv: return {tasks[0] if tasks else Path(self.csv).stem: []}
     if not tasks: raise InputError(NO_TASK)
     def named(o): return [check_task(n, self.data_dir) for n in o.split('+')] if isinstance(o, str) else [o]
-    groups = [named(o) for o in tasks]
-    return {'+'.join(getattr(o, 'name', o) for o in g): g for g in groups}
+    found = {}
+    for group in map(named, tasks):
+        name = '+'.join(getattr(o, 'name', o) for o in group)
+        if name in found: raise InputError(f"`task` has {name} twice; leave one out, or give it another name")
+        found[name] = group
+    return found
 
 # %% ../../nbs/finetuning/35_request.ipynb #144dea8d
 @patch
@@ -276,7 +280,8 @@ def settle(self:PredictRequest): # `PredictJob`
     "Refuse, without torch, what cannot be done"
     model = ModelFolder(self.model)
     if self.src is not None: check_type('src', self.src, (str, PathLike), _IN_MEMORY)
-    kind, settings = task_named(self.task, model.read_tasks()[0]).values()
+    found = task_named(self.task, model.read_tasks()[0])
+    kind, settings = found['kind'], found['settings']
     if self.out:
         check_out(self.out, src=self.src)
         known = *PREDICTION_FORMS, *(COLUMN_FORMS if kind in _OF_WORDS else ())

@@ -11,6 +11,7 @@ __all__ = ['TABLE_ENDINGS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SH
 
 # %% ../../nbs/finetuning/31_tables.ipynb #955fe0e5
 import csv, json, math, re
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -175,7 +176,9 @@ def _is_number(text):
     try: return math.isfinite(float(text))
     except ValueError: return False
 
-def _value(label): return float(label) if _is_number(label) else label
+_PLAIN = re.compile(r'\s*-?(0|[1-9]\d*)(\.\d*)?\s*') # Not 007 or 1e3, which may be codes
+
+def _value(label): return Decimal(label) if _PLAIN.fullmatch(label) else label
 
 def _classes(labels):
     "{value: name} of the classes, numbers by value under their shortest name; near names are told"

@@ -14,6 +14,7 @@ __all__ = ['LETTERS', 'SAME_AS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans',
 # %% ../../nbs/finetuning/38_tagging.ipynb #39bcc533
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +37,7 @@ from ..data.tokenizer import text_backend
 from ..engine.files import InputError, atomic_write, check_choice, counted
 from ..engine.rows import BadRows, ending_of, text_lines
 from .questions import row_ends
-from .recipe import task_folder
+from .recipe import task_folder, task_name
 from .tables import COLUMN_FORMS, from_hub, listed, part_of, read_table, refuse_columns
 from .tasks import Baseline, Feature, Task, compared, completed, dense
 from ..method.generator import gather_positions
@@ -368,8 +369,12 @@ class TagTask(Task):
     word:int|str=0 # Column of the word in a file
     comment:str|None=None # What a line of comment begins with
     source:object=None # From (split, hp) to a list of `TagExample`
-    list_is_batch, writes_dev = False, True # a list of words is one sentence
+    writes_dev = True
     segment = 1 # Of all its tokens, as in the official code
+
+    def is_batch(self, given)->bool:
+        "A list of words is one sentence, a list of lists several"
+        return isinstance(given, list) and bool(given) and all(isinstance(o, list|tuple) for o in given)
 
     def head(self, width): return TagHead(width, len(self.labels))
     def losses(self, out, target):
@@ -569,6 +574,7 @@ def tag_task(
 # %% ../../nbs/finetuning/38_tagging.ipynb #80529f6d
 def _with_tags_if_any(read, path):
     "Sentences of a test set"
+    if isinstance(path, Iterator): path = [*path] # it may be read twice
     try: return read(path)
     except InputError as e: why = e
     sentences = read(path, tag=None)
@@ -597,6 +603,7 @@ def chunk_task(
     skip_bad:bool=False, # Leave sentences with errors out, and count them
 )->TagTask:
     "Chunking as in CoNLL-2000, with its data"
+    name = task_name(name)
     if str(data_dir).startswith('hf:'): return _of_hub(name, str(data_dir)[3:], skip_bad)
     folder = task_folder(data_dir, name)
     train, *others = (folder/f'{o}.txt' for o in ('train', 'dev', 'test'))
@@ -638,8 +645,9 @@ def unlabelled(self:TagTask, texts)->list:
     examples = []
     for i,text in enumerate(texts):
         words = tuple([text[a:b] for a,b in word_spans(text)] if isinstance(text, str) else text)
-        if not words or not all(isinstance(o, str) and o for o in words):
-            raise InputError(f"{text!r} is no sentence to tag; give a text, or a list of words without empty ones")
+        if not words or not all(isinstance(o, str) and o and not re.search('[ \t\r\n]', o) for o in words):
+            raise InputError(f"{text!r} is no sentence to tag; give a text, or a list of words, which have no spaces; "
+                             "of several sentences a list of such lists")
         examples.append(TagExample(i, words))
     return examples
 

@@ -55,7 +55,6 @@ class Task(ABC):
     kinds = {} # {name: class} of all kinds that were imported
     dev, test = ('dev',), ('test',) # Splits to evaluate on, of which the first counts; splits to predict
     headline = 1 # How many of its measures a table shows
-    list_is_batch = True # Whether a list given to `predict` holds several inputs; False where a list is one input
     writes_dev = False # Whether a trial writes its predictions of the dev set too
     forms = {} # {ending: function from a list of `answer`s to text}, beyond .jsonl, .tsv and .csv
     def __init_subclass__(cls): Task.kinds[cls.__name__] = cls
@@ -63,6 +62,10 @@ class Task(ABC):
     def __getattr__(self, name): # Python asks here for what is nowhere else
         if name not in PREDICTING: raise AttributeError(f"a {type(self).__name__} has no {name}")
         raise InputError(f"{self.name} cannot do that: a {type(self).__name__} has no `{name}`")
+
+    def is_batch(self, given)->bool:
+        "Whether what `predict` was given holds several inputs"
+        return isinstance(given, list)
 
     @abstractmethod
     def features(self, examples, tok, hp): "Examples as `Feature`s"

@@ -438,7 +438,8 @@ def _predict_split(task, split, models, folder, device):
         learn = load_finetuned(o, device)
         features = features or read_split(task, split, learn.tok, learn.hp)
         outputs[name], tasks[name] = learn.outputs(task.name, features), learn.tasks[task.name]
-    tasks['ensemble'], outputs['ensemble'] = task.ensemble([*tasks.values()]), task.merge([*outputs.values()])
+    learnt = [*tasks.values()]
+    tasks['ensemble'], outputs['ensemble'] = learnt[0].ensemble(learnt), task.merge([*outputs.values()])
     for name,outs in outputs.items(): tasks[name].write(folder/name, split, features, outs)
 
 # %% ../../nbs/finetuning/34_trials.ipynb #c27df646

@@ -257,7 +257,6 @@ def in_parts(
 class Prediction(NamedTuple):
     "What a generator predicts for a masked batch"
     total:Tensor # Sum of the losses that count, nats, []
-    count:Tensor # How many do, []
     nll:Tensor # Loss of each prediction, without gradient, (bs, n)
     sampled:Tensor # Sampled ids, (bs, n)
     top:Tensor|None=None # Most probable id of each, (bs, n); only when evaluating
@@ -282,17 +281,17 @@ def predict_masked(
     "What a generator of any kind predicts for a masked batch"
     own = getattr(generator, 'predict_masked', None)
     if own: return own(mb, training, step, **sampling)
-    hidden, count = hidden_states(generator, mb.masked_ids, *context_of(mb)), mb.weights.sum()
+    hidden = hidden_states(generator, mb.masked_ids, *context_of(mb))
     if training:
         total, nll, sampled = (step or mlm_step)(generator, hidden, mb, **sampling)
-        return Prediction(total, count, nll, sampled)
+        return Prediction(total, nll, sampled)
     def part(hidden, positions, targets, u):
         logits = masked_logits(generator, hidden, positions)
         sampled = sample_tokens(logits, targets, u, **sampling)
         return mlm_nll(logits, targets), sampled, *top_and_entropy(logits)
     n = mb.positions.shape[1]*generator.config.vocab_size
     nll, *rest = in_parts(part, n, hidden, mb.positions, mb.targets, mb.u)
-    return Prediction((nll*mb.weights).sum(), count, nll, *rest)
+    return Prediction((nll*mb.weights).sum(), nll, *rest)
 
 # %% ../../nbs/method/02_generator.ipynb #26a80cfa
 class UniformGenerator:
@@ -312,4 +311,4 @@ def predict_masked(self:UniformGenerator, mb, training, step=None, disallow_corr
     log_v = torch.full_like(mb.weights, math.log(self.vocab_size))
     sampled = self.sample(mb.targets, mb.u, disallow_correct)
     extra = () if training else (mb.targets*0, log_v)
-    return Prediction((log_v*mb.weights).sum(), mb.weights.sum(), log_v, sampled, *extra)
+    return Prediction((log_v*mb.weights).sum(), log_v, sampled, *extra)

@@ -175,7 +175,7 @@ def predict(self:TwoTowers,
     at, n = gather_positions(state, mb.positions), mb.positions.shape[1]*head.out_features
     extra = () if training else in_parts(part, n, at)
     own = nll.gather(1, mb.positions)
-    return Prediction(total, mb.candidates.sum(), own, sampled, *extra), state, nll
+    return Prediction(total, own, sampled, *extra), state, nll
 
 # %% ../../nbs/method/04_towers.ipynb #3c3eb9fa
 @patch

@@ -6,8 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/networks/recipe.html.md"""
 
 # %% auto #0
 __all__ = ['SHORT_RUN', 'LONG_RUN', 'PRESETS', 'FEW', 'SHAPES', 'BUILT', 'preset', 'as_recipe', 'known_values', 'recipe_values',
-           'lengths_for', 'stretched', 'for_length', 'with_length', 'for_examples', 'for_steps', 'for_restart',
-           'with_steps', 'restarted', 'kept_steps', 'held_out_batches', 'evaluation_batches', 'most_steps', 'shortened',
+           'lengths_for', 'stretched', 'for_length', 'for_examples', 'for_steps', 'for_restart', 'with_steps',
+           'restarted', 'kept_steps', 'held_out_batches', 'evaluation_batches', 'most_steps', 'shortened',
            'longest_read', 'shorter_than_examples', 'longest_so_far', 'length_changes', 'check_width',
            'with_special_ids', 'scoring_ways', 'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams',
            'with_flags', 'resolve_hparams', 'save_hparams', 'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
@@ -142,15 +142,6 @@ def for_length(
     elif not tiny or schedule!=lengths_for(values['max_seq_length']): change['length_schedule'] = stretched(schedule, n)
     return {k: v for k,v in change.items() if k not in given} | dict(max_seq_length=n)
 
-# %% ../../nbs/networks/16_recipe.ipynb #f5b19761
-def with_length(
-    hp:PretrainHParams, # Recipe
-    n:int, # Tokens of an example
-    given=(), # Names of the hyper-parameters that the user has set
-)->PretrainHParams:
-    "A recipe for examples of another length"
-    return replace(hp, **for_length(vars(hp), n, given))
-
 # %% ../../nbs/networks/16_recipe.ipynb #d94b92d5
 def for_examples(
     values:dict, # {name: value} of a recipe
@@ -171,39 +162,45 @@ def for_examples(
     return change
 
 # %% ../../nbs/networks/16_recipe.ipynb #9b677026
+def _tenths(steps): return dict(num_warmup_steps=max(1, steps//10), save_checkpoints_steps=math.ceil(steps/10))
+
 def for_steps(
     values:dict, # {name: value} of a recipe
     steps:int, # Steps of the whole run
+    given=(), # Names of the hyper-parameters that the user has set
 )->dict: # {name: value} of what changes
     "What is another for a run of another length"
-    if values['model_size']!='tiny': return dict(num_train_steps=steps)
-    return dict(num_train_steps=steps, num_warmup_steps=max(1, steps//10), save_checkpoints_steps=math.ceil(steps/10))
+    change = _tenths(steps) if values['model_size']=='tiny' else {}
+    return {k: v for k,v in change.items() if k not in given} | dict(num_train_steps=steps)
 
 # %% ../../nbs/networks/16_recipe.ipynb #f3c71776
 def for_restart(
     values:dict, # {name: value} of a recipe
     steps:int, # Steps of a run that begins with trained weights
+    given=(), # Names of the hyper-parameters that the user has set
 )->dict: # {name: value} of what changes
     "What is another for a run that begins again: warmup and evaluation intervals of at most a tenth of it"
     found = values | for_steps(values, steps)
-    return dict(num_train_steps=steps, num_warmup_steps=min(found['num_warmup_steps'], max(1, steps//10)),
-                save_checkpoints_steps=min(found['save_checkpoints_steps'], math.ceil(steps/10)))
+    change = {k: min(v, found[k]) for k,v in _tenths(steps).items() if k not in given}
+    return change | dict(num_train_steps=steps)
 
 # %% ../../nbs/networks/16_recipe.ipynb #30fca137
 def with_steps(
     hp:PretrainHParams, # Recipe
     steps:int, # Steps of the whole run
+    given=(), # Names of the hyper-parameters that the user has set
 )->PretrainHParams:
     "A recipe of another length"
-    return replace(hp, **for_steps(vars(hp), steps))
+    return replace(hp, **for_steps(vars(hp), steps, given))
 
 # %% ../../nbs/networks/16_recipe.ipynb #3d2c2c52
 def restarted(
     hp:PretrainHParams, # Recipe
     steps:int, # Steps of the new run
+    given=(), # Names of the hyper-parameters that the user has set
 )->PretrainHParams:
     "A recipe of another length, with a warmup and evaluation intervals of at most a tenth of it"
-    return replace(hp, **for_restart(vars(hp), steps))
+    return replace(hp, **for_restart(vars(hp), steps, given))
 
 # %% ../../nbs/networks/16_recipe.ipynb #46e01ecf
 def kept_steps(
@@ -239,9 +236,10 @@ def most_steps(
     step:float, # Seconds of an update
     evaluated:float, # Seconds of a held-out batch
     available:float=math.inf, # Held-out batches that there are
+    of_length=with_steps, # A recipe of another length, from a recipe and its steps
 )->int: # 0 if not even one step fits
     "How many steps fit with their evaluations"
-    def cost(n): return n*step + evaluated*evaluation_batches(with_steps(hp, n), available)
+    def cost(n): return n*step + evaluated*evaluation_batches(of_length(hp, n), available)
     return bisect_right(range(1, 2**40), seconds, key=cost)
 
 # %% ../../nbs/networks/16_recipe.ipynb #90158e46

@@ -52,7 +52,7 @@ from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, p
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from ..networks.build import build_networks, masking_of, save_networks
 from ..networks.recipe import (PretrainHParams, as_recipe, for_examples, held_out_batches, most_steps,
-                                           with_special_ids)
+                                           with_special_ids, with_steps)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
 def sample_examples(
@@ -136,7 +136,8 @@ class EvaluationInterval(Callback):
     ): self.every, self.total, self.n_batches = every, n_updates, n_batches
 
     def before_fit(self):
-        "Where the fit ends"
+        "Where the fit ends; a learner begins at the beginning of the data, whoever has read them before"
+        if not self.n_updates: self.dls.train.position = 0
         self.position = self.dls.train.position
         self.end = math.inf if has_own_schedule(self.learn.cbs) else min(self.last_update, self.total)
 
@@ -509,9 +510,11 @@ def steps_within(
     dls:DataLoaders, # Its batches
     cbs=(), # Callbacks that change the speed, such as mixed precision
     objective=None, # As for `electra_learner`
+    of_length=with_steps, # As for `most_steps`
 )->int: # At least 20
     "How many steps fit on this machine, by measurement"
-    steps = most_steps(hp, 60*minutes, *time_steps(hp, dls, cbs, objective=objective), dls.valid.per_epoch)
+    step, evaluated = time_steps(hp, dls, cbs, objective=objective)
+    steps = most_steps(hp, 60*minutes, step, evaluated, dls.valid.per_epoch, of_length)
     return max(20, int(largest(steps)))
 
 # %% ../../nbs/pretraining/21_learner.ipynb #352c96e1

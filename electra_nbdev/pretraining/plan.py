@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_precision, device_of
-from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, differences,
+from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, check_width, differences,
                                            evaluation_batches, for_examples, given_hparams, is_plain, most_steps,
                                            preset, read_hparams, recipe_values, tie_of, with_steps)
 
@@ -456,8 +456,7 @@ def recipe_within(
         if steps>=LEAST*hp.num_train_steps and plan.parts or name=='tiny': break
     if steps<20: raise InputError("`budget` is too short for 20 steps of `tiny` and ten evaluations; raise it")
     hp = with_steps(hp, min(steps, hp.num_train_steps))
-    hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)),
-                 grad_accumulation=max(1, plan.parts))
+    hp = replace(hp, grad_accumulation=max(1, plan.parts))
     return replace(plan_run(hp, plan.device, **how), proposed=True)
 
 def _most_steps(hp, seconds, plan):
@@ -506,7 +505,10 @@ def facts_of(
 def _recipe(name, given, facts):
     "A preset with what the user gave, and the vocabulary and the length of the examples"
     values = recipe_values('small' if 'run' in given else name, given_hparams(given))
-    if facts: values |= for_examples(values, facts.recipe, given)
+    check_width(values['body'], given)
+    if facts:
+        values |= for_examples(values, facts.recipe, given)
+        facts.check(values)
     hp = PretrainHParams(**values)
     if not has_formula(hp): _configuration(hp)
     return hp

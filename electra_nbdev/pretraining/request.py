@@ -59,16 +59,14 @@ class PretrainRequest:
 def check(self:PretrainRequest):
     "Refuse arguments that contradict each other, or that make no sense"
     for o in ('data', 'out'): check_type(o, getattr(self, o), (str, PathLike, NoneType), 'give the path of a folder')
-    for o,whole in dict(steps=True, minutes=False, passes=False, seed=True).items():
-        if (n := getattr(self, o)) is not None: check_number(o, n, -math.inf, whole=whole)
+    for o,(low, high) in dict(steps=(1, math.inf), minutes=(.01, 1e6), passes=(.001, 1e6), seed=(0, math.inf)).items():
+        if (n := getattr(self, o)) is not None: check_number(o, n, low, high, whole=o in ('steps', 'seed'))
     steps, minutes = self.steps, self.minutes
     lengths = [o for o in ('steps', 'minutes', 'passes') if getattr(self, o) is not None]
     if len(lengths)>1: raise InputError(f"`{lengths[0]}` and `{lengths[1]}` were both given; give one of them")
     if self.extend and steps is None and not self.is_complete:
         why = "; with `minutes` the run would be lengthened again whenever the command is repeated" if minutes else ""
         raise InputError(f"`extend` needs the new number of steps; give it with `steps`{why}")
-    if steps is not None and steps<1 or minutes is not None and not 0<minutes<1e6:
-        raise InputError("`steps` and `minutes` have to be positive")
     if self.passes is not None: self._check_passes()
     if self.carry_optimizer and not self.init:
         raise InputError("`carry_optimizer` takes over the optimizer of a run; name that run with `init`")
@@ -83,14 +81,13 @@ def check(self:PretrainRequest):
 @patch
 def _check_passes(self:PretrainRequest):
     "Refuse passes that cannot be counted in steps"
-    if not 0<self.passes<1e6: raise InputError(f"`passes` is {self.passes}; allowed: more than 0, less than a million")
     if not self.data: raise InputError("`passes` counts examples; name their folder with `data`, or give `steps`")
     if self.is_complete: raise InputError("`passes` is about a recipe without its steps; give `num_train_steps` in it")
 
 @patch
 def _steps_of(self:PretrainRequest, values, examples):
     "Steps of the passes that are asked for, of whole batches"
-    n = (examples.counts or {}).get('examples')
+    n = examples.n_rows
     if n is None: raise InputError(f"{examples.path} does not say how many examples it has; give `steps`")
     return max(1, round(self.passes*(n//values['train_batch_size'])))
 
@@ -260,8 +257,7 @@ def recipe(self:PretrainRequest,
     if examples and not own: values |= for_examples(values, examples.recipe, said)
     steps = self.steps if self.passes is None else self._steps_of(values, examples)
     if steps is None or own and steps==own.values['num_train_steps']: return values
-    change = (for_restart if origin else for_steps)(values, steps)
-    return values | {k: v for k,v in change.items() if k=='num_train_steps' or k not in said}
+    return values | (for_restart if origin else for_steps)(values, steps, said)
 
 # %% ../../nbs/pretraining/28_request.ipynb #c5f15717
 @patch

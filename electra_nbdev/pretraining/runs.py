@@ -11,7 +11,7 @@ __all__ = ['FORMAT', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state',
 # %% ../../nbs/pretraining/23_runs.ipynb #84fe4660
 import inspect, math, signal, sys, threading, time, warnings
 from contextlib import nullcontext
-from dataclasses import replace
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -44,7 +44,7 @@ from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_networks, load_newest,
                                           load_weights, save_networks)
 from ..networks.recipe import (PretrainHParams, evaluation_batches, kept_steps, save_hparams, shortened,
-                                           with_special_ids, with_steps)
+                                           restarted, with_special_ids, with_steps)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335
 class StopOnSignal(Callback):
@@ -260,9 +260,9 @@ def data_files(
     "The files of examples that a run reads"
     files = {}
     for part,examples in dict(train=train, held_out=held).items():
-        for folder in (examples.path, *getattr(examples, 'tables', ())):
-            paths = sorted([*folder.glob('*.arrow'), *folder.glob('*.safetensors')], key=lambda o: (o.suffix, o.name))
-            files |= {f'{part}/{o.relative_to(examples.path)}': o for o in paths}
+        folder = examples.path
+        paths = sorted([*folder.glob('*.arrow'), *folder.glob('*.safetensors')], key=lambda o: (o.suffix, o.name))
+        files |= {f'{part}/{o.name}': o for o in paths}
     return files
 
 # %% ../../nbs/pretraining/23_runs.ipynb #cb3ab943
@@ -330,8 +330,8 @@ def _agree(job, hp, dls, compiled, objective):
     amp, chosen = choose_precision(asked.precision, there.get('precision'), hp, dls, objective)
     amp += compiled
     if asked.minutes and not there:
-        hp = _within(asked.minutes, hp, dls, amp, job.given, objective)
-        if job.init: hp = replace(hp, num_warmup_steps=min(hp.num_warmup_steps, max(1, hp.num_train_steps//10)))
+        of_length = partial(restarted if job.init else with_steps, given=job.given)
+        hp = _within(asked.minutes, hp, dls, amp, job.given, of_length, objective)
     _say_length(job, hp.num_train_steps)
     files = data_files(dls.train.dataset, dls.valid.dataset)
     files = {} if rank() else check_files(files, there.get('files')) # reads them all
@@ -367,10 +367,10 @@ def _own_objective(objective, hp, there):
     return dict(objective=objective.__name__, objective_source=source)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c5431421
-def _within(minutes, hp, dls, amp, given, objective):
+def _within(minutes, hp, dls, amp, given, of_length, objective):
     "A recipe of as many steps as fit; if these are few, with shorter sequences"
     print_line("Timing a few steps on this machine")
-    hp = with_steps(hp, steps_within(minutes, hp, dls, amp, objective))
+    hp = of_length(hp, steps_within(minutes, hp, dls, amp, objective, of_length))
     short = hp if 'length_schedule' in given or 'max_seq_length' in given else shortened(hp)
     if short==hp: return hp
     tokens = hp.num_train_steps*hp.train_batch_size*hp.max_seq_length/1e6
@@ -378,7 +378,7 @@ def _within(minutes, hp, dls, amp, given, objective):
                f"{hp.max_seq_length}: sequences have 8 tokens, from half of the steps on 16, at last 32. "
                "Held-out text has 32 from the beginning, so its numbers move late; below_unigram is negative at first. "
                f"{_flag('max_seq_length', hp.max_seq_length)} takes whole examples in the end")
-    return with_steps(short, steps_within(minutes, short, dls, amp, objective))
+    return of_length(short, steps_within(minutes, short, dls, amp, objective, of_length))
 
 # %% ../../nbs/pretraining/23_runs.ipynb #c4a7d5e1
 _ENCODER = ("An encoder to fine-tune, which `AutoModel` opens. It fills no masks: under `pipeline('fill-mask')` it "

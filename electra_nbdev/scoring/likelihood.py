@@ -29,7 +29,8 @@ from torch import Tensor, nn
 # %% ../../nbs/scoring/43_likelihood.ipynb #52433e87
 from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, watched
 from ..engine.fast import with_unread_masks
-from ..engine.files import InputError, atomic_file, build_lock, check_choice, check_type
+from ..engine.files import (InputError, atomic_file, build_lock, check_choice, check_number, check_type,
+                                        counted)
 from ..engine.models import device_of, max_input
 from ..method.discriminator import token_logits
 from ..method.objective import Objective
@@ -83,7 +84,14 @@ def _strings(texts):
     if isinstance(texts, str): return [texts]
     if hasattr(texts, 'columns'):
         raise InputError("`texts` is a table; give the column of the texts, such as df['text']")
-    return list(texts)
+    return _all_strings('text', texts)
+
+def _all_strings(what, found):
+    "A list of strings, or an error that names the first that is none"
+    found = list(found)
+    for i,o in enumerate(found):
+        if not isinstance(o, str): raise InputError(f"{what} {i} is {o!r}; it has to be a string")
+    return found
 
 # %% ../../nbs/scoring/43_likelihood.ipynb #279a1dd6
 def tower_scores(
@@ -195,11 +203,21 @@ def left_windows(
     return [step*i for i in range(best[-1]+1 if best else 1)], best
 
 # %% ../../nbs/scoring/43_likelihood.ipynb #895c503f
+def _check_asked(model, texts, bs, given):
+    check_type('model', model, Likelihood, OPEN)
+    check_number('bs', bs, 1, whole=True)
+    if given and len(given)!=len(texts):
+        raise InputError(f"`given` has {counted(len(given), 'number')} for {counted(len(texts), 'text')}")
+    if model.by=='generator':
+        raise InputError("`model` fills blanks, with all tokens of a candidate masked at once; for whole texts open it "
+                         "with `load_likelihood`")
+
 def _words(enc, given):
     "Word of each token of an encoding; -1 where it ends within the given characters"
     words = [o or 0 for o in enc.word_ids]
     return [w if end>given else -1 for w,(_,end) in zip(words, enc.offsets)] if given else words
 
+# %% ../../nbs/scoring/43_likelihood.ipynb #ced6c1d0
 @torch.no_grad()
 def token_scores(
     model:Likelihood, # From `load_likelihood`
@@ -208,7 +226,7 @@ def token_scores(
     given:list|None=None, # How many characters at the beginning of each are not scored
 )->list: # For each text its `tokenizers.Encoding`, the positions of the scored tokens, and their scores in nats
     "Log-probabilities of the tokens of texts of any length"
-    check_type('model', model, Likelihood, OPEN)
+    _check_asked(model, texts, bs, given)
     size = model.max_length-sum(map(len, model.frame))
     encs = text_backend(model.tokenizer).encode_batch(texts, add_special_tokens=False)
     ids, words = [o.ids for o in encs], [_words(o, n) for o,n in zip(encs, given or [0]*len(texts))]
@@ -285,11 +303,8 @@ def _surprisals(i, text, tokens, scores, unknown, unit, per):
 def _before(contexts, texts):
     "What stands before each text, checked"
     each = [contexts]*len(texts) if isinstance(contexts, str|None) else [*contexts]
-    each = ['' if o is None else o for o in each]
+    each = _all_strings('context', ['' if o is None else o for o in each])
     if len(each)!=len(texts): raise InputError(f"{len(each):,} contexts for {len(texts):,} texts; give one to each")
-    for what,found in (('text', texts), ('context', each)):
-        wrong = [(i, o) for i,o in enumerate(found) if not isinstance(o, str)]
-        if wrong: raise InputError(f"{what} {wrong[0][0]} is {wrong[0][1]!r}; it has to be a string")
     return each
 
 def _joined(context, text):

@@ -27,13 +27,14 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, spearmanr
 from torch import Tensor, nn
 
-from ..data.tokenizer import fingerprint, text_backend, word_starts
-from ..engine.files import (InputError, atomic_file, atomic_write, check_choice, check_type, counted,
-                                        digest_of)
+from ..data.tokenizer import fingerprint, text_backend
+from ..engine.files import (InputError, atomic_file, atomic_write, check_choice, check_number, check_type,
+                                        counted, digest_of)
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..networks.folder import ModelFolder
 from .likelihood import (OPEN, Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
                                               window_scores)
+from .score import whole_words
 from .score_files import (BLANK, TunedWeights, check_references, check_tuned, choice_ways,
                                                texts_of, weights_path)
 
@@ -249,7 +250,7 @@ def rank_choices(
     candidates, # Strings
 )->list: # (candidate, nats for a token) pairs, the best first
     "Candidates for the blank of a text"
-    candidates = [candidates] if isinstance(candidates, str) else candidates
+    candidates = [candidates] if isinstance(candidates, str) else list(candidates)
     scores = choice_scores(model, [(text, o) for o in candidates])
     return sorted(zip(candidates, scores), key=lambda o: -o[1])
 
@@ -327,11 +328,11 @@ def likely_words(
 )->list: # (word, probability) pairs, the best first
     "What a generator expects in the blank of a text, of the words that are one token"
     check_type('model', model, Likelihood, OPEN)
+    check_number('n', n, 1, whole=True)
     if model.by not in ('generator', 'pll', 'word-l2r'):
         raise InputError(f"`model` scores by {model.by}, and here a generator is asked; open it with "
                          "load_chooser(path, 'generator')")
-    tok, (before, after), special = model.tokenizer, model.frame, {*model.tokenizer.all_special_ids}
-    begins = [i for i,o in enumerate(word_starts(tok)) if o and i not in special]
+    tok, (before, after), begins = model.tokenizer, model.frame, whole_words(model.tokenizer)
     ids, at = _blank_of(tok, text, begins, model.max_length-len(before)-len(after))
     row = torch.tensor([[*before, *ids[:at], tok.mask_token_id, *ids[at+1:], *after]], device=model.device)
     hidden = hidden_states(model.network, row, None, torch.zeros_like(row))

@@ -145,6 +145,7 @@ def score_tokens(
     "P(replaced) of every word of a text"
     check_type('scorer', scorer, Scorer, 'open it with `load_scorer`')
     check_type('text', text, str, 'give one text at a time')
+    check_number('n', n, 0, whole=True)
     if threshold is not None: check_number('threshold', threshold, 0, 1)
     ids, groups, spans = words_of(scorer.tokenizer, text)
     words = [text[a:b] for a,b in spans]
