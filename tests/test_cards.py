@@ -201,13 +201,14 @@ def test_the_log_of_trials_has_the_results():
     assert f'The mean of five tasks is {means[0]}, {means[2]} and {means[1]}' in page
     assert (f'A second seed of ELECTRA, on 28 November: F1 {chunk[3]}, and {means[3]}; '
             f'of the first masked language model {chunk[4]}, and {means[4]}') in page
-    first = [r for r in ladder['runs'] if r['change']=='MLM first, 40 %']
-    plain = [r['parts'][-1] for r in equal['rows'] if r['objective']=='ELECTRA, two networks']
-    def pair(of, n): return [f'{mean(v):.{n}f} ± {stdev(v):.{n}f}' for v in ([*map(of, o)] for o in (first, plain))]
-    assert 'F1 {}, ELECTRA from the beginning {}:'.format(*pair(lambda r: r['scores']['chunk'], 1)) in page
-    for name,n,words in (('below_unigram', 2, '{} nats below the unigram baseline, and {};'),
-                         ('disc_auc', 3, 'which are harder then, {} and {} |')):
-        assert words.format(*pair(lambda r: r['held_out'][name], n)) in page
+    changes = 'base', 'MLM first, 40 %', 'MLM first, 70 %'
+    runs = [[r for r in ladder['runs'] if (r['base'], r['change'])==('RTD', o)] for o in changes]
+    def told(of, n): return [f'{mean(v):.{n}f} ± {stdev(v):.{n}f}' for v in ([*map(of, o)] for o in runs)]
+    assert 'F1 {}, {} and {};'.format(*told(lambda r: r['scores']['chunk'], 1)) in page
+    assert 'the mean of the five tasks {}, {} and {}.'.format(*told(lambda r: r['mean'], 1)) in page
+    for name,n,words in (('below_unigram', 2, 'the generator is {}, {} and {} nats below the unigram baseline'),
+                         ('disc_auc', 3, 'which are harder then, {}, {} and {}')):
+        assert words.format(*told(lambda r: r['held_out'][name], n)) in page
     def rates(base): return sorted((r['rate'], r['share'], r['scores']['chunk']) for r in ladder['runs']
                                    if (r['base'], r['change'])==(base, 'Muon'))
     for base,told in dict(RTD="ELECTRA's F1 ", MLM='A masked language model: ').items():

@@ -6,7 +6,7 @@ import pytest, torch
 from safetensors.torch import save_file
 
 from electra_nbdev.engine import files
-from electra_nbdev.engine.files import atomic_folder, file_facts, known_facts, remove_leftovers
+from electra_nbdev.engine.files import atomic_folder, atomic_write, file_facts, known_facts, remove_leftovers
 
 def test_a_reader_finds_all_of_a_folder_or_nothing_while_it_is_replaced(tmp_path):
     path, seen = tmp_path/'vocab', set()
@@ -65,3 +65,8 @@ def test_a_large_file_is_hashed_once(tmp_path, monkeypatch):
     monkeypatch.setattr(files, 'atomic_write', lambda *_: (_ for _ in ()).throw(PermissionError()))
     os.utime(large, ns=(2, 2))
     assert known_facts(large)==file_facts(large)
+
+def test_a_link_leads_to_its_file(tmp_path):
+    (tmp_path/'link').symlink_to(tmp_path/'file')
+    atomic_write(tmp_path/'link', 'a')
+    assert (tmp_path/'link').is_symlink() and (tmp_path/'file').read_text()=='a'

@@ -455,3 +455,68 @@ def test_an_ensemble_has_the_classes_of_its_models(home, tmp_path):
     tr.predict_test(tmp_path/'out', [task('bcd')], device='cpu')
     one, ensemble = ([p.read_text() for p in (tmp_path/'out/predictions'/o).iterdir()] for o in ('trial-0', 'ensemble'))
     assert one==ensemble!=[]
+
+def numbers(path, factor=1, names=('low', 'high'), column='text'):
+    "A table of 24 rows with a number and a class"
+    rows = [dict(size=factor*(i%3), kind=names[i%2]) | {column: sentence(i)} for i in range(24)]
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+@pytest.mark.parametrize('label,change,what', [
+    ('size', dict(factor=20), 'scale of t is 2.0, asked for 40.0'),
+    ('kind', dict(names=('few', 'many')), r"labels of t is \['high', 'low'\], asked for \['few', 'many'\]"),
+    ('kind', dict(column='review'), "columns of t is"),
+])
+def test_finished_trials_are_of_these_classes_and_scales(home, tmp_path, label, change, what):
+    "The targets, which are numbers, may be the same"
+    def train(**how):
+        numbers(tmp_path/'t.csv', **how)
+        asked = dict(text_column=how.get('column', 'text'), label_column=label, regression=label=='size', task='t')
+        return rq.FinetuneRequest(model=home/'model', csv=tmp_path/'t.csv', out=tmp_path/'out', device='cpu',
+                                  hparams=SHORT, **asked).settle().run()
+    train()
+    with pytest.raises(InputError, match=what): train(**change)
+
+def test_the_best_model_is_in_the_ensemble_where_it_alone_was_kept(home, tmp_path, capsys):
+    rows = [dict(text=sentence(i), label='ab'[i%2]) for i in range(24)]
+    task = tk.text_task('t', rows, dev=rows, test=rows[:6])
+    def train(n, **how): return rq.run_trials(home/'model', [task], tmp_path, device='cpu', num_trials=n, **SHORT | how)
+    train(2, keep_all_models=False, write_test_outputs=True)
+    names = {o.name for o in (tmp_path/'predictions').iterdir()}
+    assert names=={'trial-0', 'trial-1', 'ensemble'}, "all have predicted before they go"
+    found, record = train(3), tmp_path/'trial-2/result.json'
+    worse = json.loads(record.read_text())
+    worse['metrics']['t']['accuracy'] = -1.
+    record.write_text(json.dumps(worse))
+    found = tr.Trials(tmp_path)
+    assert found.models=={f'trial-{found.best}': tmp_path/'model', 'trial-2': tmp_path/'trial-2/model'}
+    capsys.readouterr()
+    tr.predict_test(tmp_path, [task], 'cpu')
+    assert 'NOTE: 3 trials were trained, and the models of 2 are there' in capsys.readouterr().out
+
+def test_all_networks_of_a_folder_are_in_its_results(home, tmp_path):
+    rows = [dict(text=sentence(i), label='ab'[i%2]) for i in range(24)]
+    for name in 'st': tr.train_networks(home/'model', {tmp_path/name: [tk.text_task(name, rows, dev=rows)]}, tmp_path,
+                                        device='cpu', **SHORT)
+    assert [*json.loads((tmp_path/'results.json').read_text())]==['s', 't']
+
+def test_one_of_two_things_is_evaluated(home, tmp_path):
+    "Trials of a folder, or another fine-tuned model; not one in place of the other"
+    rows = [dict(text=sentence(i), label='ab'[i%2]) for i in range(24)]
+    task = tk.text_task('t', rows, dev=rows)
+    for o in 'ab': rq.run_trials(home/'model', [task], tmp_path/o, device='cpu', **SHORT)
+    with pytest.raises(InputError, match='is another fine-tuned model'):
+        tr.evaluate_trials(tmp_path/'b', [task], tmp_path/'a')
+    assert [*tr.evaluate_trials(tmp_path/'a', [task], tmp_path/'a', 'cpu')]==['trial-0']
+    assert json.loads((tmp_path/'a/trial-0/result.json').read_text())['facts']['precision']=='fp32'
+
+def test_a_constant_is_no_regression(tmp_path):
+    with pytest.raises(InputError, match='have the number 2.5; give at least two'):
+        tk.text_task('t', [dict(text=sentence(i), label=2.5) for i in range(9)], regression=True)
+
+def test_a_cell_keeps_the_ends_of_its_lines(home, tmp_path):
+    "As a spreadsheet of Windows writes them"
+    rows = [dict(text=sentence(i), label='ab'[i%2]) for i in range(24)]
+    rq.run_trials(home/'model', [tk.text_task('t', rows, dev=rows)], tmp_path/'out', device='cpu', **SHORT)
+    (tmp_path/'rows.csv').write_bytes(b'text\r\n"one\r\ntwo"\r\nthree\r\n')
+    rq.predict_file(tmp_path/'out', tmp_path/'rows.csv', tmp_path/'said.csv', device='cpu')
+    assert b'"one\r\ntwo"' in (tmp_path/'said.csv').read_bytes()

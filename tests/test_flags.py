@@ -104,3 +104,12 @@ def test_a_keyword_is_refused_by_its_name():
 def test_only_all_help_lists_them(home, name, some):
     short, long = (alone(f'electra_{name} {o}', home).out for o in ('--help', '--help-all'))
     assert all(o in long and o+' ' not in short for o in some), short
+
+@pytest.mark.parametrize('line,words', [
+    ('electra_finetune --task cola --task rte', ['--task is given twice', 'its values follow one flag']),
+    ('electra_data --corpus a --corpus b --vocab v --out o', ['--corpus is given twice', 'leave one out']),
+    ('electra_pretrain --lr 1e-3 --learning-rate 1e-4', ['--lr and --learning-rate are the same']),
+])
+def test_a_flag_given_twice_is_refused(home, line, words):
+    "The last one counted, without a word on the others"
+    bad(home, line, *words)

@@ -242,9 +242,13 @@ def test_measures_are_those_of_the_kind():
         text_task('a', [dict(text=f'a {i}', label='xy'[i%2]) for i in range(9)], measures=('micro_f1',))
 
 def test_codes_are_no_numbers():
-    "1 and 1.0 are one class; 007 and 7 are two, and so are numbers that a float cannot tell apart"
+    "1 and 1.0 are one class; 007 and 7 are two, so are versions, and numbers that a float cannot tell apart"
     def classes(*labels):
         return text_task('z', [dict(text=f'text {i}', label=o) for i,o in enumerate(labels*9)]).labels
     assert classes('1', '1.0', 2)==('1', '2')
     assert classes('007', '7', '1e1', '10')==('007', '10', '1e1', '7')
     assert len(classes(12345678901234567, 12345678901234568, 3))==3
+    versions = [dict(text=f'text {i}', label=o) for i,o in enumerate(['1.1', '1.10', '1.2']*9)]
+    assert text_task('z', versions, regression=False).labels==('1.1', '1.10', '1.2')
+    with pytest.raises(InputError, match="label '1_5' is not a number"):
+        text_task('z', versions + [dict(text='a', label='1_5')], regression=True)

@@ -21,8 +21,8 @@ from electra_nbdev.method.masking import Inputs
 from electra_nbdev.scoring.ranking import (accuracies, apply_weights, choice_scores, load_chooser, rerank, score_nbest,
                                            score_pairs)
 from electra_nbdev.scoring.score import load_scorer
-from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_nbest, read_pairs, read_weights,
-                                               weights_path)
+from electra_nbdev.scoring.score_files import (SCORES, NBest, TextFile, read_choices, read_nbest, read_pairs,
+                                               read_weights, weights_path)
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.data.tokenizer import save_tokenizer
@@ -103,6 +103,10 @@ def test_pairs(home, model):
     shown = dict(o.rsplit(None, 4)[::2][:2] for o in said.out.splitlines()[2:5])
     want = {f'order {k}': '100.0' if score[g]>score[b] else '0.0' for k,(g,b) in WORD_ORDER.items()}
     assert shown==want | {'all pairs': '50.0'}
+
+def test_what_stands_beside_choices_stays(tmp_path):
+    (tmp_path/'a.jsonl').write_text('{"text": "A ___ .", "choices": ["cat", "sat"], "id": 7}')
+    assert read_choices(tmp_path/'a.jsonl')==[dict(text='A ___ .', choices=['cat', 'sat'], id=7, answer=None)]
 
 def test_choices(home):
     "A text from the command line, and a file with answers; by towers here, by the discriminator of an ELECTRA-TT"

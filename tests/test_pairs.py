@@ -337,3 +337,7 @@ def test_the_notebook_has_the_measured_numbers():
     for o in blimp: assert line((blimp[o], zorro[o])) in text
     for o in grams: assert line(v['5-gram'] for v in o['found'].values()) in text
     for o in facts['seconds'].values(): assert f'{o:.1f} s' in text
+
+def test_a_name_of_the_table_is_no_phenomenon():
+    row = dict(good='a', bad='b', right=True, ties=0, set='s')
+    with pytest.raises(InputError, match="is called 'all pairs'"): accuracies([row | dict(phenomenon='all pairs')])

@@ -486,3 +486,16 @@ def test_a_task_is_known_by_the_name_of_its_folder(home):
     for name in ('SQuAD', 'squad2.0'):
         task = qa.qa_task(name, home/'data')
         assert (task.name, task.v2)==('squad', True)
+
+def test_finished_trials_had_these_answers(home, tmp_path):
+    "A question has one to train on, and others that count"
+    data = squad(24, True)
+    def train():
+        (tmp_path/'squad').mkdir(exist_ok=True)
+        for o in ('train', 'dev'): write(tmp_path/f'squad/{o}.json', json.dumps(data))
+        return rq.run_trials(home/'model', [qa.qa_task('squad', tmp_path)], tmp_path/'out', device='cpu',
+                             max_seq_length=32, train_batch_size=8, num_train_epochs=1)
+    train()
+    answers = next(q for p in data['data'][0]['paragraphs'] for q in p['qas'] if q['answers'])['answers']
+    answers.append(answers[0] | dict(text=answers[0]['text'].split()[0]))
+    with pytest.raises(InputError, match='the rows have changed'): train()

@@ -143,6 +143,7 @@ def _parsed(f, few, renamed, recipe=None, short={}, jobs={}):
     hyper = [o for o in fields(recipe) if o.name not in (*own, *renamed)] if recipe else []
     if recipe: _add_fields(parser, recipe, hyper, short, '--help-all' in argv)
     found, rest = parser.parse_known_args([o for o in argv if o in _HELPS] or argv)
+    _check_once(parser, argv)
     if rest: parser.exit(2, f'{f.__name__}: {_unknown(f, rest[0], [*(o.name for o in hyper), *short])}\n')
     found = vars(found)
     typed = {o.name: found[o.name] for o in hyper if o.name in found}
@@ -176,6 +177,17 @@ _ARGPARSE = {r'argument (\S+): expected .*': r'\1 needs a value',
              r'argument (\S+): ignored explicit argument (.*)': r'\1 takes no value, \2 came',
              r'argument (\S+): invalid (\w+?)(_arg)? value: (.*)': r'\1 is \4; it has to be of type \2',
              'the following arguments are required: ': 'give '} # Its messages, and those of the commands
+
+def _check_once(parser, argv):
+    "Refuse a flag that is given twice, of which the last value would count"
+    seen = {}
+    for flag in (o.partition('=')[0] for o in argv):
+        action = parser._option_string_actions.get(flag)
+        if action is None or action.nargs==0: continue
+        if before := seen.get(action.dest):
+            twice = f'{flag} is given twice' if before==flag else f'{before} and {flag} are the same'
+            parser.error(f"{twice}; {'its values follow one flag' if action.nargs=='+' else 'leave one out'}")
+        seen[action.dest] = flag
 
 def _refuse(parser, name, why):
     "One line in place of a message of argparse below a list of all flags"

@@ -159,12 +159,14 @@ def _neighbour(path, kind):
     "A name beside `path` that no other process has, on no machine"
     return path.with_name(f'.{path.name}.{secrets.token_hex(6)}.{kind}')
 
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+
 @contextmanager
 def atomic_file(
     path, # Where the file will be
 ): # Yields the temporary file, open for bytes
-    "Fill a file that is complete or absent"
-    path = Path(path)
+    "Fill a file that is complete or absent; of a link the file that it leads to"
+    path = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     tmp = _neighbour(path, 'tmp')
     try:
@@ -172,6 +174,9 @@ def atomic_file(
         _flush(tmp)
         os.replace(tmp, path)
         _flush(path.parent)
+    except OSError as e:
+        if e.errno in _FULL and e.filename is None: e.filename = str(path)
+        raise
     finally: tmp.unlink(missing_ok=True)
 
 # %% ../../nbs/engine/86_files.ipynb #179c53c5

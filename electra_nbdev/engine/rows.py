@@ -395,12 +395,13 @@ def table_rows(
     names=None, # Of all columns of a .csv or .tsv without a header
 ): # Yields (number of the line, dict)
     "Rows of a file; those of a text have the column `text`"
-    kind, lines = format_of(path), text_lines(path, bad)
+    kind = format_of(path)
     if kind=='jsonl': return json_lines(path, bad)
     if kind in TABLES:
         how = fields_of(kind, (o for _,o in text_lines(path, BadRows(path, True))))
-        return delimited((o for _,o in lines), path, bad, names, **how)
-    return ((i, dict(text=o)) for i,o in lines)
+        lines = text_lines(path, bad, whole=True) # a quoted field keeps the ends of its lines
+        return delimited((o.removeprefix('\ufeff'*(i==1)) for i,o in lines), path, bad, names, **how)
+    return ((i, dict(text=o)) for i,o in text_lines(path, bad))
 
 # %% ../../nbs/engine/90_rows.ipynb #8b21e6c4
 def text_rows(

@@ -690,15 +690,15 @@ def predict(self:FinetuneLearner,
 def get_preds(self:FinetuneLearner, ds_idx=1, dl=None, with_input=False, inner=False, **kwargs)->tuple:
     "Predictions and targets of a loader"
     if not inner: self.dls.valid.task # one task of texts, or an error
-    if with_input and not kwargs.get('reorder', True):
-        raise InputError("`with_input` gives texts in their own order; leave `reorder` at True")
     preds, targets, *more = super(FinetuneLearner, self).get_preds(ds_idx, dl, inner=inner, **kwargs)
     task = next(iter(self.tasks.values()))
     numbers = isinstance(task, TextTask) and not task.labels and targets is not None
     if numbers: targets = task.scale*targets # on the scale of the labels, as predictions are
     if not with_input: return preds, targets, *more
-    rows = (self.dls[ds_idx] if dl is None else dl).dataset
-    ids = pad_sequence([torch.tensor(f.input_ids) for f in rows.items], True, self.tok.pad_token_id)
+    dl = self.dls[ds_idx] if dl is None else dl
+    rows = dl.dataset.items
+    order = range(len(rows)) if kwargs.get('reorder', True) else dl.get_idxs()
+    ids = pad_sequence([torch.tensor(rows[i].input_ids) for i in order], True, self.tok.pad_token_id)
     return ids, preds, targets, *more
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #f9067727

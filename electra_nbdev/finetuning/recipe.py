@@ -11,7 +11,7 @@ __all__ = ['REFUSED', 'OPENERS', 'KINDS', 'NO_TASK', 'TASK_DEFAULTS', 'FINETUNE_
            'trial_records', 'check_facts', 'check_trials']
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #8be9fdf2
-import json
+import json, reprlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -346,6 +346,18 @@ def trial_records(
     return {int(k): _record(files[k]) for k in sorted(filter(str.isdecimal, files), key=int)}
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #dede741d
+def _others(there, asked):
+    "Facts that differ, in words; what an older record lacks is not compared"
+    for k,now in asked.items():
+        was = there.get(k, now)
+        if k=='tasks':
+            for name,settings in now.items():
+                for o,v in settings.items():
+                    if (old := was.get(name, {}).get(o, v))!=v:
+                        yield f'{o} of {name} is {reprlib.repr(old)}, asked for {reprlib.repr(v)}'
+        elif was!=now and k in ('rows', 'answers'): yield 'the rows have changed'
+        elif was!=now: yield f'{k} is {was!r}, asked for {now!r}'
+
 def check_facts(
     out, # Folder of the task
     records:dict, # From `trial_records`
@@ -356,8 +368,7 @@ def check_facts(
     del asked['recipe']
     for o in records.values():
         known = defaults | o['facts']['recipe'] | o['facts']
-        def told(k, v): return 'the rows have changed' if k=='rows' else f'{k} is {known[k]!r}, asked for {v!r}'
-        why = '; '.join(told(k, v) for k,v in asked.items() if known[k]!=v)
+        why = '; '.join(dict.fromkeys(_others(known, asked)))
         if why: raise InputError(f"{out} holds trials of something else: {why}; choose another `out`")
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #b759ada6

@@ -11,7 +11,6 @@ __all__ = ['TABLE_ENDINGS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SH
 
 # %% ../../nbs/finetuning/31_tables.ipynb #955fe0e5
 import csv, json, math, re
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -173,15 +172,18 @@ def _check_name(name):
 
 # %% ../../nbs/finetuning/31_tables.ipynb #2fbbfc05
 def _is_number(text):
-    try: return math.isfinite(float(text))
+    try: return math.isfinite(float(text)) and '_' not in text
     except ValueError: return False
 
-_PLAIN = re.compile(r'\s*-?(0|[1-9]\d*)(\.\d*)?\s*') # Not 007 or 1e3, which may be codes
+_WHOLE = re.compile(r'\s*(-?(?:0|[1-9]\d*))(?:\.0*)?\s*') # Not 007, 1e3 and 1.10, which may be codes or versions
 
-def _value(label): return Decimal(label) if _PLAIN.fullmatch(label) else label
+def _value(label):
+    "A label, or the whole number that it is: 1 and 1.0 are one"
+    found = _WHOLE.fullmatch(label)
+    return int(found[1]) if found else label
 
 def _classes(labels):
-    "{value: name} of the classes, numbers by value under their shortest name; near names are told"
+    "{value: name} of the classes, whole numbers by value under their shortest name; near names are told"
     names = {}
     for o in sorted(labels, key=lambda o: (len(o), o)): names.setdefault(_value(o), o)
     near = {}
@@ -237,6 +239,8 @@ def _one_label(name, train, of_text, column, regression):
     _tell_joined(column, labels or ())
     if labels and len(labels)<2:
         raise InputError(f"all training rows of {name} have the label {few_names(labels)!r}; give at least two classes")
+    if regression and values and len({float(o) for o in values if _is_number(o)})==1:
+        raise InputError(f"all training rows of {name} have the number {min(values)}; give at least two")
     def found(where, row):
         y = _cell(where, row, column)
         if classes: return _known(where, y, classes)

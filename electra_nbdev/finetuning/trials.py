@@ -6,8 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/trials.html.md"""
 
 # %% auto #0
 __all__ = ['LITTLE', 'HALF', 'FALLING', 'MOST_CLASSES', 'TrialCurve', 'undertrained', 'meaning_of', 'run_trial', 'statistics_of',
-           'Trials', 'recipe_facts', 'rows_facts', 'save_trial', 'settle_trials', 'PreparedTrials', 'train_networks',
-           'evaluate_trials', 'predict_test', 'results_table', 'plot_trials', 'plot_trial', 'plot_results']
+           'Trials', 'recipe_facts', 'rows_facts', 'tasks_facts', 'answers_facts', 'save_trial', 'settle_trials',
+           'PreparedTrials', 'train_networks', 'evaluate_trials', 'predict_test', 'results_table', 'plot_trials',
+           'plot_trial', 'plot_results']
 
 # %% ../../nbs/finetuning/34_trials.ipynb #014fbef8
 import json, math, os, shutil, time
@@ -30,9 +31,9 @@ from torch import nn
 # %% ../../nbs/finetuning/34_trials.ipynb #014fbef9
 from ..engine.checkpoint import only_writer
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock, check_type,
-                                        counted, digest_of, remove_leftovers, versions)
+                                        counted, digest, digest_of, remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
-from ..engine.training import compile_callbacks, precision_callbacks, print_metrics
+from ..engine.training import compile_callbacks, default_precision, precision_callbacks, print_metrics
 from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_weights,
                                                check_head_init, draw_confusion, finetune_dls, finetune_learner,
                                                load_finetuned, n_steps, read_examples, read_rows, read_split,
@@ -192,7 +193,10 @@ class Trials:
 def models(self:Trials)->dict: # {name: folder}
     "The models of the trials, or that of the best one if it alone was kept"
     folders = {f'trial-{k}': self.out/f'trial-{k}'/'model' for k in self.records}
-    return {k: o for k,o in folders.items() if o.is_dir()} or dict(model=self.out/'model')
+    found = {k: o for k,o in folders.items() if o.is_dir()}
+    if not found: return dict(model=self.out/'model')
+    best = f'trial-{self.best}' # of those before it may alone be kept
+    return found if best in found else {best: self.out/'model'} | found
 
 # %% ../../nbs/finetuning/34_trials.ipynb #cd1d72ca
 @patch(as_prop=True)
@@ -239,6 +243,20 @@ def rows_facts(
         yield b']'
     return {s: {n: dict(rows=len(fs), sha256=digest_of(parts(fs))) for n,fs in o.items()} for s,o in rows.items()}
 
+# %% ../../nbs/finetuning/34_trials.ipynb #a6555724
+def tasks_facts(
+    tasks:dict, # {name: `Task`}, before training
+)->dict: # {name: settings}, as JSON has them
+    "What targets leave open: names of classes and columns, scales; which trials of one folder share"
+    return json.loads(json.dumps({n: t.settings() for n,t in tasks.items()}))
+
+def answers_facts(
+    rows:dict, # {split: {task: features}}
+)->dict: # {split: {task: digest}}
+    "Digest of all right answers of questions, of which a target has one"
+    def of(questions): return digest([o.answers for o in questions])
+    return {s: {n: of(o.examples) for n,o in of_tasks.items() if hasattr(o, 'examples')} for s,of_tasks in rows.items()}
+
 # %% ../../nbs/finetuning/34_trials.ipynb #a88e8b99
 def save_trial(
     learn:FinetuneLearner, # Trained, with its `trial`
@@ -264,7 +282,8 @@ def settle_trials(
     keep_all:bool=True, # Whether models of other trials than the best stay
 ):
     "Write results.json, and make `model` the model of the best trial"
-    if best := trials.models.get(f'trial-{trials.best}'):
+    best = trials.out/f'trial-{trials.best}'/'model'
+    if best.is_dir():
         with atomic_folder(trials.out/'model') as tmp:
             shutil.copytree(best, tmp, dirs_exist_ok=True, copy_function=_copy)
     if not keep_all:
@@ -292,6 +311,7 @@ class PreparedTrials:
         **hparams, # Changes to the recipe
     ):
         self.encoder, self.tok, self.out, self.device = encoder, tok, Path(out), join_processes(device)
+        self.precision = default_precision(self.device) if precision in (None, 'auto') else precision
         self.new_callbacks = partial(precision_callbacks, precision, self.device)
         self.new_callbacks()
         self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
@@ -299,7 +319,7 @@ class PreparedTrials:
         check_class_weights(self.tasks, self.hp)
         check_head_init(self.tasks, self.hp)
         task_groups(TaskNetwork(encoder, self.tasks), self.hp)
-        self.facts = recipe_facts(encoder, self.hp)
+        self.facts = recipe_facts(encoder, self.hp) | dict(tasks=tasks_facts(self.tasks))
         check_facts(out, trial_records(out), self.facts)
         self.compiled = compile_callbacks(compile, self.device, dynamic=True) # every batch has its own length
         self.examples = read_examples(self.tasks, self.hp)
@@ -331,7 +351,7 @@ def trial(self:PreparedTrials,
     learn = run_trial(self.encoder, self.tasks, rows, self.tok, hp, hp.seed+k, self.device, cbs)
     for o in learn.trial['meaning']: print(f'  {o}', flush=True)
     if not rank():
-        save_trial(learn, self.out, k, self.facts)
+        save_trial(learn, self.out, k, self.facts | dict(precision=self.precision))
         settle_trials(Trials(self.out))
     wait_for_all()
 
@@ -343,15 +363,15 @@ def run(self:PreparedTrials)->Trials:
     self.examples = None # free their memory
     with nullcontext() if rank() else only_writer(self.out):
         if not rank(): remove_leftovers(self.out)
-        self.facts['rows'] = rows_facts(rows)
+        self.facts |= dict(rows=rows_facts(rows), answers=answers_facts(rows))
         check_facts(self.out, trial_records(self.out), self.facts)
         if self.hp.log_examples:
             finetune_dls(self.tasks, rows['train'], rows['dev'], self.tok, self.hp).train.show_batch()
         wait_for_all() # every process has seen what is there
         for k in range(self.hp.num_trials): self.trial(k, rows)
-        if not rank(): settle_trials(Trials(self.out), self.hp.keep_all_models)
         if not rank() and self.hp.write_test_outputs:
             predict_test(self.out, self.tasks.values(), self.device, self.hp.n_writes_test)
+        if not rank(): settle_trials(Trials(self.out), self.hp.keep_all_models)
         wait_for_all()
     return Trials(self.out)
 
@@ -371,9 +391,12 @@ def train_networks(
     return results
 
 def _write_together(results, out):
-    "One file with all numbers, and one picture"
+    "One file with all numbers, and one picture; networks that other calls have trained there are in both"
     with build_lock(out):
         remove_leftovers(out, 'results.*')
+        own = {o.out for o in results}
+        others = (Trials(o) for o in sorted(out.iterdir()) if o.is_dir() and o not in own)
+        results = [*(o for o in others if o.records), *results]
         atomic_write(out/'results.json', json.dumps({'+'.join(o.tasks): o.summary() for o in results}, indent=1))
         with plt.style.context('electra_nbdev.electra'): plt.close(plot_results(results, out/'results.png'))
 
@@ -388,7 +411,8 @@ def evaluate_trials(
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
     out, trials, metrics, device = Path(out), Trials(out), {}, join_processes(device)
     tasks = listify(tasks)
-    if not trials.records and ModelFolder(model).task is None:
+    if trials.records: _check_one(model, out)
+    elif ModelFolder(model).task is None:
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task as `model`")
     for name,o in (trials.models if trials.records else dict(model=model)).items():
@@ -399,6 +423,13 @@ def evaluate_trials(
     return metrics
 
 # %% ../../nbs/finetuning/34_trials.ipynb #3d79e9dc
+def _check_one(model, out):
+    "Refuse a fine-tuned model beside finished trials, which are what is evaluated"
+    own = None if str(model).startswith('hf:') else ModelFolder(model).task
+    if own and out.resolve() not in (own.resolve(), *own.resolve().parents):
+        raise InputError(f"{out} has finished trials, and `model` {model} is another fine-tuned model; leave `model` "
+                         "out to evaluate the trials, or give another `out`")
+
 def _checked(task, learn):
     "A task that the network has learnt"
     if task.name not in learn.tasks:
@@ -424,7 +455,10 @@ def predict_test(
     most:int=FinetuneHParams.n_writes_test, # Trials to predict with
 )->Path: # Folder of the predictions: one for each trial, and `ensemble`
     "Predict the test sets with each trial, and with their ensemble"
-    folder, models = Path(out)/'predictions', dict(islice(Trials(out).models.items(), most))
+    folder, trials = Path(out)/'predictions', Trials(out)
+    models, n = dict(islice(trials.models.items(), most)), min(most, len(trials.records))
+    if len(models)<n: print(f"NOTE: {counted(n, 'trial')} were trained, and the models of {len(models)} are there; the "
+                            "ensemble has no others", flush=True)
     with atomic_folder(folder) as tmp:
         for task in listify(tasks):
             for split in task.test: _predict_split(task, split, models, tmp, device)

@@ -127,7 +127,10 @@ def accuracies(
     found = {k: (len(g), *_accuracy(g)) for k,g in _grouped(judged, by).items()}
     if judged:
         sets = [_accuracy(g) for g in _grouped(judged, 'set').values()]
-        found |= {'all pairs': (len(judged), *_accuracy(judged)), 'mean over sets': (len(judged), *_mean_over(sets))}
+        whole = {'all pairs': (len(judged), *_accuracy(judged)), 'mean over sets': (len(judged), *_mean_over(sets))}
+        for o in found.keys() & whole.keys():
+            raise InputError(f"a `{by}` is called {o!r}, as a row of the table; rename it")
+        found |= whole
     found |= {f'{k}, correlation': (len(g), *_correlation(g)) for k,g in _grouped(rated, by).items()}
     return pd.DataFrame.from_dict(found, 'index', columns=['pairs', 'accuracy', 'low', 'high']).round(1)
 

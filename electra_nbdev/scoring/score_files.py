@@ -261,7 +261,7 @@ BLANK = re.compile('_{3,}')
 
 def read_choices(
     path, # A .jsonl file
-)->list: # dicts: `text`, `choices`, and `answer`, None where it is not known
+)->list: # dicts: `text`, `choices`, `answer`, None where it is not known, and what else stands beside them
     "Texts with a blank and candidates"
     found = []
     for n,o in json_lines(Path(path)):
@@ -273,7 +273,7 @@ def read_choices(
             raise InputError(f"{where} needs a field `choices`, a list of two or more texts")
         if answer is not None and answer not in choices:
             raise InputError(f"{where} has the answer {answer!r}, which is none of its choices")
-        found.append(dict(text=text, choices=choices, answer=answer))
+        found.append(o | dict(answer=answer))
     if not found: raise InputError(f"{path} is empty; give a JSON object with `text` and `choices` on each line")
     return found
 
