@@ -402,7 +402,7 @@ def _write_together(results, out):
 
 # %% ../../nbs/finetuning/34_trials.ipynb #544a39e3
 def evaluate_trials(
-    model, # Folder of a task, for when `out` has no trials
+    model, # Folder of a task, where `out` has no trials; None: it has
     tasks:list, # `Task`s
     out, # Folder of the task
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
@@ -425,7 +425,7 @@ def evaluate_trials(
 # %% ../../nbs/finetuning/34_trials.ipynb #3d79e9dc
 def _check_one(model, out):
     "Refuse a fine-tuned model beside finished trials, which are what is evaluated"
-    own = None if str(model).startswith('hf:') else ModelFolder(model).task
+    own = None if model is None or str(model).startswith('hf:') else ModelFolder(model).task
     if own and out.resolve() not in (own.resolve(), *own.resolve().parents):
         raise InputError(f"{out} has finished trials, and `model` {model} is another fine-tuned model; leave `model` "
                          "out to evaluate the trials, or give another `out`")
