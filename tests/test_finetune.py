@@ -1,5 +1,5 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
-import io, inspect, json, zipfile
+import inspect, json, zipfile
 from dataclasses import replace
 
 import numpy as np

@@ -18,7 +18,7 @@ from electra_nbdev.finetuning.tagging import TagExample, TagTask
 from electra_nbdev.finetuning.trials import Trials
 from electra_nbdev.sharing.convert import convert_weights
 from make import SHORT, electra_folder, judged, roberta_folder, task_files, word_lists, write, wrong_words
-from terminal import bad, typed, worked
+from terminal import bad, worked
 
 def as_m2(rows):
     "The same, with edits in which nothing but the place matters"

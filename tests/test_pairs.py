@@ -17,7 +17,7 @@ from electra_nbdev.scoring.ranking import (accuracies, compare_on_pairs, compare
                                          told_differences, told_ties, wilson)
 from electra_nbdev.scoring.score_files import read_pairs, texts_of
 from make import TOY, electric_runs, pieces
-from terminal import bad, typed
+from terminal import typed
 
 TOK = pieces(TOY)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastcore.basics import patch
-from fastcore.script import is_cli
 
 from ..engine.files import (InputError, atomic_file, changed_repr, check_number, check_out, check_type,
                                         counted, read_json)

@@ -10,7 +10,7 @@ __all__ = ['TABLE_ENDINGS', 'QUESTIONS', 'PREDICTION_FORMS', 'COLUMN_FORMS', 'SH
            'labelled_texts']
 
 # %% ../../nbs/finetuning/31_tables.ipynb #955fe0e5
-import csv, json, math, re
+import json, math, re
 from functools import partial
 from pathlib import Path
 from types import NoneType

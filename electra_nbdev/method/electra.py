@@ -18,7 +18,7 @@ from .discriminator import is_replaced
 from .generator import Prediction, UniformGenerator
 from .generator import context_of, predict_masked, sample_inverse_cdf
 from .masking import MaskedBatch
-from .objective import Objective, ObjectiveConfig, ObjectiveStep, StepOutput
+from .objective import Objective, ObjectiveStep, StepOutput
 
 # %% ../../nbs/method/06_electra.ipynb #63aa9ac0
 class ReplacedTokenDetection(Objective):

@@ -9,7 +9,6 @@ __all__ = ['nce_logits', 'NoiseContrastiveEstimation', 'mixture_log_prob', 'nois
 
 # %% ../../nbs/method/07_electric.ipynb #f7dfff09
 import torch
-import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
 

@@ -11,7 +11,7 @@ __all__ = ['sample_examples', 'open_examples', 'match_examples', 'check_case', '
            'faster_precision', 'choose_precision']
 
 # %% ../../nbs/pretraining/21_learner.ipynb #aca5e193
-import gc, math, os, re, time
+import gc, math, os, time
 from dataclasses import fields, replace
 from functools import partial
 from itertools import takewhile
@@ -40,7 +40,7 @@ from ..engine.fast import (WorkingWeights, fused_cloze_step, fused_mlm_step, wit
 from ..engine.files import InputError, build_lock, cache_dir, check_number, check_type
 from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, n_processes, rank
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
-                                           count_updates, finder_of, has_own_schedule, precision_callbacks, print_line,
+                                           finder_of, has_own_schedule, precision_callbacks, print_line,
                                            print_metrics, progress_bars)
 from ..method.discriminator import corrupt
 from ..method.objective import Objective, ObjectiveStep, step_loss

@@ -452,7 +452,7 @@ def _to_save(learn):
 # %% ../../nbs/pretraining/23_runs.ipynb #5b24d839
 def _announce(learn, last):
     "Print where a run begins, and how long a long one takes on a CPU"
-    hp, step, n = learn.hp, learn.n_updates, learn.hp.num_train_steps
+    step, n = learn.n_updates, learn.hp.num_train_steps
     if last and learn.changed:
         print_line(f"From here on not bit-exact with a run that never stopped: {'; '.join(learn.changed)}. "
                    "The place in the data is the same.")
