@@ -201,14 +201,23 @@ def test_the_log_of_trials_has_the_results():
     assert f'The mean of five tasks is {means[0]}, {means[2]} and {means[1]}' in page
     assert (f'A second seed of ELECTRA, on 28 November: F1 {chunk[3]}, and {means[3]}; '
             f'of the first masked language model {chunk[4]}, and {means[4]}') in page
-    changes = 'base', 'MLM first, 40 %', 'MLM first, 70 %'
-    runs = [[r for r in ladder['runs'] if (r['base'], r['change'])==('RTD', o)] for o in changes]
-    def told(of, n): return [f'{mean(v):.{n}f} ± {stdev(v):.{n}f}' for v in ([*map(of, o)] for o in runs)]
-    assert 'F1 {}, {} and {};'.format(*told(lambda r: r['scores']['chunk'], 1)) in page
-    assert 'the mean of the five tasks {}, {} and {}.'.format(*told(lambda r: r['mean'], 1)) in page
-    for name,n,words in (('below_unigram', 2, 'the generator is {}, {} and {} nats below the unigram baseline'),
-                         ('disc_auc', 3, 'which are harder then, {}, {} and {}')):
-        assert words.format(*told(lambda r: r['held_out'][name], n)) in page
+    def of(base, change):
+        found = [r for r in ladder['runs'] if (r['base'], r['change'], r['share'])==(base, change, 1.)]
+        return sorted(found, key=lambda r: r['seed'])
+    rows = [of('RTD', 'MLM first, 40 %'), of('RTD', 'base'), of('MLM', 'base')]
+    def spread(values): return mean(values), stdev(values)
+    def told(what, n, rows=rows): return ['{:.{}f} ± {:.{}f}'.format(m, n, s, n) for m,s in
+                                          (spread([*map(what, o)]) for o in rows)]
+    assert 'F1 {}, from the beginning {}, the masked language model alone {};'.format(
+        *told(lambda r: r['scores']['chunk'], 1)) in page
+    assert 'the mean of five tasks {}, {} and {}.'.format(*told(lambda r: r['mean'], 1)) in page
+    for name,n,words in (('below_unigram', 2, '{} nats below the unigram baseline, and {};'),
+                         ('disc_auc', 3, 'which are harder then, {} and {}.')):
+        assert words.format(*told(lambda r: r['held_out'][name], n, rows[:2])) in page
+    gains = [a['scores']['chunk']-b['scores']['chunk'] for a,b in zip(*rows[:2])]
+    assert 'is {:.1f}, {:.1f} and {:.1f}'.format(*gains) in page
+    later, = of('RTD', 'MLM first, 70 %')
+    assert f"With 70 % (one run) {later['scores']['chunk']:.1f} and {later['mean']:.1f}" in page
     def rates(base): return sorted((r['rate'], r['share'], r['scores']['chunk']) for r in ladder['runs']
                                    if (r['base'], r['change'])==(base, 'Muon'))
     for base,told in dict(RTD="ELECTRA's F1 ", MLM='A masked language model: ').items():

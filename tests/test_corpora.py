@@ -162,7 +162,7 @@ def test_a_call_may_name_the_field(tmp_path, monkeypatch, capsys):
     dls = PretrainDataLoaders.from_text(tmp_path/'a.data', 100, 16, 0., tmp_path/'e', bs=2, device='cpu', **how)
     sources = [o.recipe['sources'] for o in (*map(load_examples, folders), dls.train.dataset)]
     PretrainDataLoaders.from_text(tmp_path/'a.data', 200, 16, 0., tmp_path/'e', bs=2, device='cpu', **how)
-    assert 'has 100 pieces, and stays; for 200 choose another `out`' in capsys.readouterr().out
+    assert 'has 100 pieces, and stays; another size needs another `out`' in capsys.readouterr().out
     assert sources[0]==sources[1]==sources[2] and sources[0][0]['field']=='body'
 
 def test_the_line_where_damage_begins(tmp_path):

@@ -1,5 +1,5 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
-import inspect, json, zipfile
+import inspect, json, shutil, zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -483,6 +483,8 @@ def test_the_best_model_is_in_the_ensemble_where_it_alone_was_kept(home, tmp_pat
     train(2, keep_all_models=False, write_test_outputs=True)
     names = {o.name for o in (tmp_path/'predictions').iterdir()}
     assert names=={'trial-0', 'trial-1', 'ensemble'}, "all have predicted before they go"
+    train(2, keep_all_models=False, write_test_outputs=True)
+    assert names=={o.name for o in (tmp_path/'predictions').iterdir()}, "and their files stay"
     found, record = train(3), tmp_path/'trial-2/result.json'
     worse = json.loads(record.read_text())
     worse['metrics']['t']['accuracy'] = -1.
@@ -491,22 +493,29 @@ def test_the_best_model_is_in_the_ensemble_where_it_alone_was_kept(home, tmp_pat
     assert found.models=={f'trial-{found.best}': tmp_path/'model', 'trial-2': tmp_path/'trial-2/model'}
     capsys.readouterr()
     tr.predict_test(tmp_path, [task], 'cpu')
-    assert 'NOTE: 3 trials were trained, and the models of 2 are there' in capsys.readouterr().out
+    assert 'NOTE: of 1 trial no model was kept' in capsys.readouterr().out
+    assert {o.name for o in (tmp_path/'predictions').iterdir()}=={f'trial-{found.best}', 'trial-2', 'ensemble'}
 
 def test_all_networks_of_a_folder_are_in_its_results(home, tmp_path):
     rows = [dict(text=sentence(i), label='ab'[i%2]) for i in range(24)]
     for name in 'st': tr.train_networks(home/'model', {tmp_path/name: [tk.text_task(name, rows, dev=rows)]}, tmp_path,
                                         device='cpu', **SHORT)
     assert [*json.loads((tmp_path/'results.json').read_text())]==['s', 't']
+    shutil.copytree(tmp_path/'s', tmp_path/'s-old')
+    (tmp_path/'t/trial-0/result.json').write_text('{')
+    tr.train_networks(home/'model', {tmp_path/'u': [tk.text_task('u', rows, dev=rows)]}, tmp_path,
+                      device='cpu', **SHORT)
+    assert [*json.loads((tmp_path/'results.json').read_text())]==['s', 'u'], "a copy and a damaged one are none of them"
 
-def test_one_of_two_things_is_evaluated(home, tmp_path):
-    "Trials of a folder, or another fine-tuned model; not one in place of the other"
+def test_one_of_two_things_is_evaluated(home, tmp_path, capsys):
+    "Trials of a folder, and not a fine-tuned model that is named beside them; it is said"
     rows = [dict(text=sentence(i), label='ab'[i%2]) for i in range(24)]
     task = tk.text_task('t', rows, dev=rows)
     for o in 'ab': rq.run_trials(home/'model', [task], tmp_path/o, device='cpu', **SHORT)
-    with pytest.raises(InputError, match='is another fine-tuned model'):
-        tr.evaluate_trials(tmp_path/'b', [task], tmp_path/'a')
-    assert [*tr.evaluate_trials(tmp_path/'a', [task], tmp_path/'a', 'cpu')]==['trial-0']
+    capsys.readouterr()
+    for model in (tmp_path/'b/model', 'gone'):
+        assert [*tr.evaluate_trials(model, [task], tmp_path/'a', 'cpu')]==['trial-0']
+        assert ('the finished trials of' in capsys.readouterr().out)==(model!='gone')
     assert json.loads((tmp_path/'a/trial-0/result.json').read_text())['facts']['precision']=='fp32'
 
 def test_a_constant_is_no_regression(tmp_path):

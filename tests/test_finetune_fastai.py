@@ -489,11 +489,13 @@ def test_one_task_need_not_be_a_list(table, tmp_path, monkeypatch):
 
 def test_inputs_stand_beside_their_predictions(learn, table):
     "In the order of the texts, and in that of the loader, which is by length"
+    def probs(ids): return [*learn.predict(learn.tok.decode(ids, skip_special_tokens=True)).probs.values()]
     dl = learn.dls.test_dl([*table.question])
     for reorder in (True, False):
         ids, preds, _ = learn.get_preds(dl=dl, with_input=True, reorder=reorder)
-        said = [learn.predict(learn.tok.decode(o, skip_special_tokens=True)).probs.values() for o in ids]
-        assert torch.tensor([*map(list, said)]).allclose(preds, atol=1e-5), reorder
+        assert torch.tensor([*map(probs, ids)]).allclose(preds, atol=1e-5), reorder
+    ids, preds, _ = learn.get_preds(ds_idx=0, with_input=True, reorder=False)
+    assert torch.tensor([*map(probs, ids)]).allclose(preds, atol=1e-5), "training batches, which are shuffled"
 
 def test_batches_of_a_task_that_is_not_there(dls):
     with pytest.raises(InputError, match="no task 'zz'"): dls.test_dl(['a'], task='zz')

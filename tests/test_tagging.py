@@ -90,7 +90,7 @@ def test_predict(home):
     one = learn.predict('the dog walks')
     assert list(one.tags)==read[0][1] and learn.predict(['the', 'dog', 'walks'])==one
     assert [o.tags for o in learn.predict([['the', 'dog', 'walks'], ['red']])]==[one.tags, learn.predict('red').tags]
-    with pytest.raises(InputError, match='of several sentences a list of such lists'): learn.predict(['the dog', 'red'])
+    with pytest.raises(InputError, match='may be words or texts'): learn.predict(['the dog', 'red'])
 
 def test_one_network_for_words_and_texts(home):
     worked(f'{TRAIN} --task chunk+cola --out both', home)
@@ -434,6 +434,12 @@ def test_plain_transformers_tags_without_segments(home, tmp_path):
     f, = task.features(task.unlabelled(['the dog walks']), learn.tok, learn.hp)
     found = plain(torch.tensor([f.input_ids])).logits[0][f.target['positions']]
     assert torch.allclose(found, learn.outputs('words', [f])[0], atol=1e-5)
+
+def test_words_with_spaces_are_words(tok):
+    "As French numbers are; a list of lists says that they are no texts"
+    task = TagTask('n', ('B-NP', 'O'))
+    assert task.is_batch([['10 000', 'francs']]) and not task.is_batch(['red', 'dogs']) and not task.is_batch('a dog')
+    assert task.unlabelled([['10 000', 'francs']])[0].words==('10 000', 'francs')
 
 def test_an_iterator_without_tags_is_read_whole():
     rows = [dict(words=['a', 'dog'], tags=['O', 'B-NP'])]*9

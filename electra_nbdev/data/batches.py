@@ -229,7 +229,8 @@ def from_text(cls:PretrainDataLoaders,
     out = Path(out or cache_dir()/f'text-{name}')
     if not (out/'vocab').is_dir(): train_vocab(corpus, out/'vocab', vocab_size)
     elif vocab_size not in (None, n := len(load_tokenizer(out/'vocab'))):
-        print(f"NOTE: the vocabulary in {out} has {n:,} pieces, and stays; for {vocab_size:,} choose another `out`")
+        print(f"NOTE: the vocabulary in {out} has {n:,} pieces, and stays; another size needs another `out`",
+              flush=True)
     folder = build_examples(corpus, out/'vocab', out/'examples', max_length, held_out=held_out,
                             long_lines=long_lines)
     held = folder/'held_out'

@@ -690,12 +690,12 @@ def predict(self:FinetuneLearner,
 def get_preds(self:FinetuneLearner, ds_idx=1, dl=None, with_input=False, inner=False, **kwargs)->tuple:
     "Predictions and targets of a loader"
     if not inner: self.dls.valid.task # one task of texts, or an error
+    if dl is None: dl = self.dls[ds_idx].new(shuffle=False, drop_last=False)
     preds, targets, *more = super(FinetuneLearner, self).get_preds(ds_idx, dl, inner=inner, **kwargs)
     task = next(iter(self.tasks.values()))
     numbers = isinstance(task, TextTask) and not task.labels and targets is not None
     if numbers: targets = task.scale*targets # on the scale of the labels, as predictions are
     if not with_input: return preds, targets, *more
-    dl = self.dls[ds_idx] if dl is None else dl
     rows = dl.dataset.items
     order = range(len(rows)) if kwargs.get('reorder', True) else dl.get_idxs()
     ids = pad_sequence([torch.tensor(rows[i].input_ids) for i in order], True, self.tok.pad_token_id)

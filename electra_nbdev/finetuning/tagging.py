@@ -12,7 +12,7 @@ __all__ = ['LETTERS', 'SAME_AS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans',
            'word_spans']
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #39bcc533
-import re
+import re, reprlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
@@ -373,8 +373,11 @@ class TagTask(Task):
     segment = 1 # Of all its tokens, as in the official code
 
     def is_batch(self, given)->bool:
-        "A list of words is one sentence, a list of lists several"
-        return isinstance(given, list) and bool(given) and all(isinstance(o, list|tuple) for o in given)
+        "A list of words is one sentence, a list of lists several; a list of texts is refused, which looks like words"
+        if not isinstance(given, list) or not given: return False
+        if any(isinstance(o, str) and ' ' in o.strip() for o in given):
+            raise InputError(f"{reprlib.repr(given)} may be words or texts; give one text, or a list of lists of words")
+        return all(isinstance(o, list|tuple) for o in given)
 
     def head(self, width): return TagHead(width, len(self.labels))
     def losses(self, out, target):
@@ -645,9 +648,8 @@ def unlabelled(self:TagTask, texts)->list:
     examples = []
     for i,text in enumerate(texts):
         words = tuple([text[a:b] for a,b in word_spans(text)] if isinstance(text, str) else text)
-        if not words or not all(isinstance(o, str) and o and not re.search('[ \t\r\n]', o) for o in words):
-            raise InputError(f"{text!r} is no sentence to tag; give a text, or a list of words, which have no spaces; "
-                             "of several sentences a list of such lists")
+        if not words or not all(isinstance(o, str) and o for o in words):
+            raise InputError(f"{text!r} is no sentence to tag; give a text, or a list of words without empty ones")
         examples.append(TagExample(i, words))
     return examples
 

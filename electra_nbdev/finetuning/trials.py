@@ -262,7 +262,7 @@ def save_trial(
     learn:FinetuneLearner, # Trained, with its `trial`
     out:Path, # Folder of the task
     k:int, # Number of the trial
-    facts:dict, # From `recipe_facts` and `rows_facts`
+    facts:dict, # Recipe, model, tasks, rows and answers, which trials share; and the precision
 ):
     "Write a finished trial, complete or not at all"
     try:
@@ -390,19 +390,25 @@ def train_networks(
     if out and not rank(): _write_together(results, Path(out))
     return results
 
+def _others_there(out, own):
+    "Trials of networks in folders of their names, but for those of `own`"
+    for folder in sorted(o for o in out.iterdir() if o.is_dir() and o.resolve() not in own):
+        try: found = Trials(folder)
+        except InputError as e: print(f"NOTE: {out/'results.json'} is without {folder}: {e}", flush=True)
+        else:
+            if found.records and folder.name=='+'.join(found.tasks): yield found
+
 def _write_together(results, out):
     "One file with all numbers, and one picture; networks that other calls have trained there are in both"
     with build_lock(out):
         remove_leftovers(out, 'results.*')
-        own = {o.out for o in results}
-        others = (Trials(o) for o in sorted(out.iterdir()) if o.is_dir() and o not in own)
-        results = [*(o for o in others if o.records), *results]
+        results = [*_others_there(out, {o.out.resolve() for o in results}), *results]
         atomic_write(out/'results.json', json.dumps({'+'.join(o.tasks): o.summary() for o in results}, indent=1))
         with plt.style.context('electra_nbdev.electra'): plt.close(plot_results(results, out/'results.png'))
 
 # %% ../../nbs/finetuning/34_trials.ipynb #544a39e3
 def evaluate_trials(
-    model, # Folder of a task, where `out` has no trials; None: it has
+    model, # Fine-tuned model, which is evaluated where `out` has no finished trials
     tasks:list, # `Task`s
     out, # Folder of the task
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
@@ -411,7 +417,7 @@ def evaluate_trials(
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
     out, trials, metrics, device = Path(out), Trials(out), {}, join_processes(device)
     tasks = listify(tasks)
-    if trials.records: _check_one(model, out)
+    if trials.records: _say_which(model, out)
     elif ModelFolder(model).task is None:
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task as `model`")
@@ -423,12 +429,10 @@ def evaluate_trials(
     return metrics
 
 # %% ../../nbs/finetuning/34_trials.ipynb #3d79e9dc
-def _check_one(model, out):
-    "Refuse a fine-tuned model beside finished trials, which are what is evaluated"
-    own = None if model is None or str(model).startswith('hf:') else ModelFolder(model).task
-    if own and out.resolve() not in (own.resolve(), *own.resolve().parents):
-        raise InputError(f"{out} has finished trials, and `model` {model} is another fine-tuned model; leave `model` "
-                         "out to evaluate the trials, or give another `out`")
+def _say_which(model, out):
+    "Say that finished trials are evaluated, where a fine-tuned model was named too"
+    if not isinstance(model, str|Path) or not (Path(model)/'tasks.json').is_file(): return
+    print(f"NOTE: the finished trials of {out} are evaluated, not {model}; for that one give another `out`", flush=True)
 
 def _checked(task, learn):
     "A task that the network has learnt"
@@ -456,9 +460,14 @@ def predict_test(
 )->Path: # Folder of the predictions: one for each trial, and `ensemble`
     "Predict the test sets with each trial, and with their ensemble"
     folder, trials = Path(out)/'predictions', Trials(out)
-    models, n = dict(islice(trials.models.items(), most)), min(most, len(trials.records))
-    if len(models)<n: print(f"NOTE: {counted(n, 'trial')} were trained, and the models of {len(models)} are there; the "
-                            "ensemble has no others", flush=True)
+    models, there = dict(islice(trials.models.items(), most)), len([o for o in folder.glob('*') if o.name!='ensemble'])
+    lost = len(trials.records)-len(trials.models)
+    if lost and len(models)<there:
+        print(f"NOTE: {folder} has predictions of {there} trials, of which only {len(models)} kept a model; it stays",
+              flush=True)
+        return folder
+    if lost and len(models)<most:
+        print(f"NOTE: of {counted(lost, 'trial')} no model was kept; the ensemble is without", flush=True)
     with atomic_folder(folder) as tmp:
         for task in listify(tasks):
             for split in task.test: _predict_split(task, split, models, tmp, device)
