@@ -1,5 +1,5 @@
 "The numbers of the models' cards: a part on the embedded text, all of them where ELECTRA_DATA names the data"
-import json, os, re, shutil
+import json, math, os, re, shutil
 from inspect import signature
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -214,6 +214,11 @@ def test_the_log_of_trials_has_the_results():
     for name,n,words in (('below_unigram', 2, '{} nats below the unigram baseline, and {};'),
                          ('disc_auc', 3, 'which are harder then, {} and {}.')):
         assert words.format(*told(lambda r: r['held_out'][name], n, rows[:2])) in page
+    def above(rows, others): # half of a 95 % interval of three paired differences is 4.30 standard errors
+        m, s = spread([a['mean']-b['mean'] for a,b in zip(rows, others)])
+        return f'{m:.1f} ± {4.303*s/math.sqrt(3):.1f}'
+    assert (f"That mean is {above(rows[0], rows[2])} above the masked language model's (95 % interval, seed by seed), "
+            f'without the first stage {above(rows[1], rows[2])}.') in page
     gains = [a['scores']['chunk']-b['scores']['chunk'] for a,b in zip(*rows[:2])]
     assert 'is {:.1f}, {:.1f} and {:.1f}'.format(*gains) in page
     later, = of('RTD', 'MLM first, 70 %')
@@ -242,13 +247,23 @@ def test_fine_tuning_a_real_bert():
     "Medians and extremes of three seeds of CoLA, seconds, and the first two seeds without a bias correction"
     runs = json.loads((RESULTS/'real_weights.json').read_text())['runs']
     runs.sort(key=lambda o: o['seed'])
-    def of(side, k='score'): return [o[k] for o in runs if (o['task'], o['side'])==('cola', side)]
+    def of(side, k='score', task='cola'): return [o[k] for o in runs if (o['task'], o['side'])==(task, side)]
     page, log = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('evidence', 'trials'))
-    def told(side): return f"{median(of(side)):.1f} ({min(of(side)):.1f} to {max(of(side)):.1f})"
+    def told(side, task='cola'):
+        scores = of(side, task=task)
+        return f'{median(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})'
     ours, theirs, any_ = map(told, ('ours', 'theirs', 'any lengths'))
     assert f'{ours}, the Trainer {theirs}, here with batches of any lengths {any_}' in page
     seconds = [median(of(o, 'seconds')) for o in ('ours', 'theirs', 'any lengths')]
-    assert '{}, {} and {} seconds of a core'.format(*seconds) in page and f'{seconds[0]/seconds[1]:.2f} of the' in page
+    assert '{}, {} and {} seconds of a core'.format(*seconds) in page
+    shares, medians = [seconds[0]/seconds[1]], []
+    for task in ('mrpc', 'rte'):
+        took = [median(of(o, 'seconds', task)) for o in ('ours', 'theirs')]
+        assert '{}, the Trainer {}; {} and {} seconds'.format(told('ours', task), told('theirs', task), *took) in page
+        shares.append(took[0]/took[1])
+        medians += [median(of(o, task=task)) for o in ('ours', 'theirs')]
+    assert f'{min(shares):.2f} to {max(shares):.2f} of the' in page
+    assert 'MRPC, F1, {:.1f} and {:.1f}; of RTE, accuracy, {:.1f} and {:.1f}'.format(*medians) in log
     first = [of('ours')[:2], of('uncorrected')]
     assert '{:.1f} and {:.1f} with it, {:.1f} and {:.1f} without'.format(*first[0], *first[1]) in log
     assert '{:.1f} and {:.1f}, with a standard deviation of {:.1f} each'.format(
