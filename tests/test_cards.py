@@ -218,8 +218,8 @@ def test_the_log_of_trials_has_the_results():
         m, s = spread([a['mean']-b['mean'] for a,b in zip(rows, others)])
         return f'{m:.1f} ± {4.303*s/math.sqrt(3):.1f}'
     budget = (ROOT/'nbs/budget.qmd').read_text(encoding='utf-8')
-    assert (f'an ELECTRA is {above(rows[1], rows[2])} above (95 % interval), one that begins as a masked language model '
-            f'{above(rows[0], rows[2])} (') in budget
+    assert (f'an ELECTRA is {above(rows[1], rows[2])} above (95 % interval), one that begins as a masked language '
+            f'model {above(rows[0], rows[2])} (') in budget
     assert (f"That mean is {above(rows[0], rows[2])} above the masked language model's (95 % interval, seed by seed), "
             f'without the first stage {above(rows[1], rows[2])}.') in page
     gains = [a['scores']['chunk']-b['scores']['chunk'] for a,b in zip(*rows[:2])]

@@ -178,16 +178,16 @@ _ARGPARSE = {r'argument (\S+): expected .*': r'\1 needs a value',
              r'argument (\S+): invalid (\w+?)(_arg)? value: (.*)': r'\1 is \4; it has to be of type \2',
              'the following arguments are required: ': 'give '} # Its messages, and those of the commands
 
+_TOGETHER = 'corpus', 'src', 'text', 'surprisal', 'pairs', 'choices', 'nbest' # What one may want several of
+
 def _check_once(parser, argv):
-    "Refuse a flag that is given twice, of which the last value would count"
-    seen = {}
-    for flag in (o.partition('=')[0] for o in argv):
-        action = parser._option_string_actions.get(flag)
-        if action is None or action.nargs==0: continue
-        if before := seen.get(action.dest):
-            twice = f'{flag} is given twice' if before==flag else f'{before} and {flag} are the same'
-            parser.error(f"{twice}; {'its values follow one flag' if action.nargs=='+' else 'leave one out'}")
-        seen[action.dest] = flag
+    "Refuse a flag that is given twice where both may be meant; of other flags the last one counts"
+    typed = [o.partition('=')[0] for o in argv]
+    for action in parser._actions:
+        several = action.nargs=='+'
+        if not several and action.dest not in _TOGETHER or sum(map(typed.count, action.option_strings))<2: continue
+        cure = 'its values follow one flag' if several else 'leave one out'
+        parser.error(f'{action.option_strings[-1]} is given twice; {cure}')
 
 def _refuse(parser, name, why):
     "One line in place of a message of argparse below a list of all flags"
