@@ -149,7 +149,8 @@ def launch(n, f):
 
 def finished(children):
     "All of them have ended well"
-    for o in children: assert o.wait(120).code==0, o.text
+    codes = [o.wait(120).code for o in children]
+    assert not any(codes), '\n'.join(f'process {i}: {codes[i]}\n{o.text}' for i,o in enumerate(children))
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
