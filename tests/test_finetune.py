@@ -513,9 +513,9 @@ def test_one_of_two_things_is_evaluated(home, tmp_path, capsys):
     task = tk.text_task('t', rows, dev=rows)
     for o in 'ab': rq.run_trials(home/'model', [task], tmp_path/o, device='cpu', **SHORT)
     capsys.readouterr()
-    for model in (tmp_path/'b/model', 'gone'):
+    for model,told in {tmp_path/'b': True, tmp_path/'b/model': True, tmp_path/'a': False, 'gone': False}.items():
         assert [*tr.evaluate_trials(model, [task], tmp_path/'a', 'cpu')]==['trial-0']
-        assert ('the finished trials of' in capsys.readouterr().out)==(model!='gone')
+        assert ('the finished trials of' in capsys.readouterr().out)==told, model
     assert json.loads((tmp_path/'a/trial-0/result.json').read_text())['facts']['precision']=='fp32'
 
 def test_a_constant_is_no_regression(tmp_path):

@@ -431,7 +431,9 @@ def evaluate_trials(
 # %% ../../nbs/finetuning/34_trials.ipynb #3d79e9dc
 def _say_which(model, out):
     "Say that finished trials are evaluated, where a fine-tuned model was named too"
-    if not isinstance(model, str|Path) or not (Path(model)/'tasks.json').is_file(): return
+    if model is None or str(model).startswith('hf:') or not Path(model).is_dir(): return
+    own = ModelFolder(model).task
+    if own is None or out.resolve() in (own.resolve(), *own.resolve().parents): return
     print(f"NOTE: the finished trials of {out} are evaluated, not {model}; for that one give another `out`", flush=True)
 
 def _checked(task, learn):
