@@ -12,11 +12,12 @@ from statistics import mean, stdev
 
 from changes import AverageWeights, CorrectiveLM, FallingWeight, FixedGenerator, GeneratorAlone, GrowingBatch, muon
 from common import cpu, table, write_result
-from objectives import (CHOOSING, CHOOSING_SHARE, LARGE, LENGTHS, MEASURES, OFFICIAL, SMALL, TASKS, clock, finetune,
-                        learner, operations, sized, slug)
+from objectives import (CHOOSING, CHOOSING_SHARE, FREE, LARGE, LENGTHS, MEASURES, OFFICIAL, SMALL, TASKS, clock,
+                        finetune, learner, operations, sized, slug)
 
 BASES = {'RTD': LARGE | dict(learning_rate=2e-3),
          'MLM': SMALL | OFFICIAL | dict(learning_rate=2e-3, electra_objective=False, mask_prob=.4)}
+LONGER = BASES | {'MLM': LARGE | FREE | dict(learning_rate=1e-3, electra_objective=False, mask_prob=.4)} # From 1e14 on
 _MODERN = dict(model_type='modernbert', hidden_size=96, num_hidden_layers=2, num_attention_heads=4,
                intermediate_size=256, global_attn_every_n_layers=1)
 _DEBERTA = dict(model_type='deberta-v2', hidden_size=96, num_hidden_layers=2, num_attention_heads=4,
@@ -33,12 +34,12 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'weight falls': dict(learner=lambda hp: dict(cbs=[FallingWeight()])),
     'batch grows': dict(learner=lambda hp: dict(cbs=[GrowingBatch()])),
     'average': dict(learner=lambda hp: dict(cbs=[AverageWeights()])),
-    'MLM first, 25 %': dict(stages=[(.25, BASES['MLM']), (.75, {})]),
-    'MLM first, 40 %': dict(stages=[(.4, BASES['MLM']), (.6, {})]),
-    'MLM first, 70 %': dict(stages=[(.7, BASES['MLM']), (.3, {})]),
+    'MLM first, 25 %': dict(stages=[(.25, 'MLM'), (.75, {})]),
+    'MLM first, 40 %': dict(stages=[(.4, 'MLM'), (.6, {})]),
+    'MLM first, 70 %': dict(stages=[(.7, 'MLM'), (.3, {})]),
     'one network': dict(untied_generator=False),
-    'one network, MLM first, 40 %': dict(stages=[(.4, BASES['MLM']), (.6, dict(untied_generator=False))]),
-    'one network, MLM first, 70 %': dict(stages=[(.7, BASES['MLM']), (.3, dict(untied_generator=False))]),
+    'one network, MLM first, 40 %': dict(stages=[(.4, 'MLM'), (.6, dict(untied_generator=False))]),
+    'one network, MLM first, 70 %': dict(stages=[(.7, 'MLM'), (.3, dict(untied_generator=False))]),
     'fixed generator': dict(untied_generator_embeddings=True, stages=[
         (.25, dict(learner=lambda hp: dict(objective=GeneratorAlone))),
         (.75, dict(learner=lambda hp: dict(objective=FixedGenerator)))])}
@@ -55,12 +56,14 @@ def lengths_of(start, share):
         at += part
     return LENGTHS | dict(length_schedule=found)
 
-def stages_of(base, change, rate):
-    "What a row trains one after another: share of the run, hyper-parameters, what its learner has beside them"
+def stages_of(base, change, rate, bases=BASES):
+    """What a row trains one after another: share of the run, hyper-parameters, what its learner has beside them
+
+    A stage that is a name is trained as that base is."""
     values = CHANGES[change] | (dict(learning_rate=rate) if rate else {})
     start = 0.
     for share,own in values.get('stages', [(1., {})]):
-        given = BASES[base] | values | own
+        given = bases[base] | values | (bases[own] if isinstance(own, str) else own)
         hparams = {k: v for k,v in given.items() if k not in ('stages', 'learner')}
         yield share, lengths_of(start, share) | hparams, given.get('learner', lambda hp: {})
         start += share
@@ -81,7 +84,7 @@ def pretrain(base, change, rate, seed, args, folder, share=1.):
     from electra_nbdev.networks.recipe import preset
     from electra_nbdev.pretrain import match_examples
     facts, before, data = dict(steps=0, flops=0., seconds=0.), None, load_examples(args.data)
-    for part,given,extra in stages_of(base, change, rate):
+    for part,given,extra in stages_of(base, change, rate, LONGER if args.flops>=1e14 else BASES):
         hp = match_examples(preset(args.preset, seed=seed, **given | json.loads(args.hparams)), data)
         per_step = operations(hp, args.data, args.device, **extra(hp))
         hp = sized(hp, 8*max(1, round(share*part*args.flops/per_step/8)))

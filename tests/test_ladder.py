@@ -109,6 +109,11 @@ def test_stages_share_the_schedule_of_lengths():
     assert [p for _,p in parts]==pytest.approx([p for _,p in ladder.LENGTHS['length_schedule']])
     assert [hp.get('electra_objective', True) for _,hp,_ in stages]==[False, True]
 
+def test_a_longer_run_begins_with_what_is_best_then():
+    first, second = ladder.stages_of('RTD', 'MLM first, 40 %', None, ladder.LONGER)
+    assert first[1].items()>=ladder.LONGER['MLM'].items() and first[1]['max_grad_norm'] is None
+    assert second[1].items()>=ladder.BASES['RTD'].items() and 'max_grad_norm' not in second[1]
+
 def test_the_encoder_of_a_masked_language_model_becomes_the_discriminators():
     before = build_networks(preset('tiny', **SMALL, electra_objective=False, seed=1))
     model = build_networks(preset('tiny', **SMALL))
