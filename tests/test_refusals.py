@@ -104,6 +104,8 @@ def put(path, facts):
 SOON = rows("""
 [electra_vocab --corpus tales.txt]
 => give --out; electra_vocab --help lists the flags
+--out v2 latin.txt => named by their folder, or by a pattern in quotes, such as --corpus '*.txt'
+--out v2 --corpus latin.txt => --corpus is given twice; several files are named by their folder
 --out v2 --lower-case perhaps => --lower-case is 'perhaps'; it has to be of type bool
 --vocab-size 3 --out v2 => at least 100
 --format some --out v2 => allowed: text, jsonl

@@ -180,6 +180,8 @@ _ARGPARSE = {r'argument (\S+): expected .*': r'\1 needs a value',
 
 _TOGETHER = 'corpus', 'src', 'text', 'surprisal', 'pairs', 'choices', 'nbest' # What one may want several of
 
+_SEVERAL = 'several files are named by their folder, or by a pattern in quotes' # So that no shell expands it
+
 def _check_once(parser, argv):
     "Refuse a flag that is given twice where both may be meant; of other flags the last one counts"
     typed = [o.partition('=')[0] for o in argv]
@@ -187,6 +189,7 @@ def _check_once(parser, argv):
         several = action.nargs=='+'
         if not several and action.dest not in _TOGETHER or sum(map(typed.count, action.option_strings))<2: continue
         cure = 'its values follow one flag' if several else 'leave one out'
+        if action.help and 'glob' in action.help: cure = _SEVERAL
         parser.error(f'{action.option_strings[-1]} is given twice; {cure}')
 
 def _refuse(parser, name, why):
@@ -198,8 +201,10 @@ def _refuse(parser, name, why):
 def _unknown(f, arg, hyper):
     "What is wrong with an argument that no flag takes, neither the command's own nor a hyper-parameter"
     own = _own(f)
-    flags, for_text = [o.replace('_', '-') for o in (*own, *hyper)], _for_sentences(f)
+    flags, for_text = [o.replace('_', '-') for o in (*own, *hyper)], _with_help(f, 'A sentence')
     if not arg.startswith('-'):
+        if (many := _with_help(f, 'glob')) and Path(arg).exists():
+            return f"{arg!r} stands without a flag; {_SEVERAL}, such as {_flag(many)} '*.txt'"
         such = ' or '.join(map(_flag, [for_text] if for_text and ' ' in arg else own[:2]))
         return f"{arg!r} stands without a flag; put one before it, such as {such}; --help lists all"
     name = arg.partition('=')[0].lstrip('-')
@@ -212,9 +217,9 @@ def _unknown(f, arg, hyper):
 # %% ../../nbs/engine/98_command.ipynb #886c61c5
 _HELPS = '-h', '--help', '--help-all' # Beside them the flag of a job needs no value
 
-def _for_sentences(f):
-    "The argument of a command that takes a sentence, by its help text; empty if none does"
-    return next((k for k,v in docments(f).items() if v and v.startswith('A sentence')), '')
+def _with_help(f, text):
+    "The first argument of a command whose help text has this in it; empty if there is none"
+    return next((k for k,v in docments(f).items() if v and text in v), '')
 
 def _shown(f, few, jobs, argv):
     "Names of the arguments that the help shows"
@@ -293,7 +298,7 @@ def _check_places(f, given, places):
             known = [str(folder/o) for o in (os.listdir(folder) if os.path.isdir(folder) else ())]
             if flag in ('model', 'run'): known = [o for o in known if os.path.isdir(o)]
             hint = suggest(str(Path(name)), [*known, *(SHIPPED if 'tiny' in takes else [])])
-            if ' ' in name and (for_text := _for_sentences(f)) and not given.get(for_text):
+            if ' ' in name and (for_text := _with_help(f, 'A sentence')) and not given.get(for_text):
                 hint = f' A sentence is given with `{for_text}`.'
             if not hint and 'hf:' in takes and re.fullmatch(r'([\w-]+/)?[\w.]+-[\w.-]+', name):
                 hint = f' If it is on the Hugging Face hub, write hf:{name}.'
