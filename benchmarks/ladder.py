@@ -2,7 +2,7 @@
 
 Each run has the same number of floating-point operations; its encoder is then fine-tuned on five tasks. Begins with the
 recipes that were best in `objectives.py`. A change may bring learning rates of its own, of which the one is taken whose
-chunking score is best after half as many operations with another seed; it may train in stages, each with a warm-up and
+chunking score is best after half as many operations with another seed; it may train in stages, each with a warmup and
 a decay of its own, which share what networks they have in common. A batch that grows is counted at its mean size.
 Finished runs stay, so a stopped command goes on. `--rows` picks what runs; results of all rows are in one file, those
 that failed too: `python benchmarks/ladder.py --table` prints it."""

@@ -154,7 +154,7 @@ def finished(children):
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
-    "Examples, and a narrow recipe without dropout and without warm-up"
+    "Examples, and a narrow recipe without dropout and without warmup"
     return examples_of_tales(tmp_path_factory.mktemp('ranks'), 110, length_schedule=((8, .3), (16, .7)),
                              num_train_steps=50, num_warmup_steps=0, save_checkpoints_steps=25, iterations_per_loop=5,
                              num_eval_steps=3, model_hparam_overrides=NARROW | NO_DROPOUT)

@@ -216,7 +216,8 @@ def test_the_log_of_trials_has_the_results():
         assert words.format(*told(lambda r: r['held_out'][name], n, rows[:2])) in page
     def above(rows, others): # half of a 95 % interval of three paired differences is 4.30 standard errors
         m, s = spread([a['mean']-b['mean'] for a,b in zip(rows, others)])
-        return f'{m:.1f} ± {4.303*s/math.sqrt(3):.1f}'
+        half = 4.303*s/math.sqrt(3)
+        return f'{m:.1f} [{m-half:.1f}, {m+half:.1f}]'
     budget = (ROOT/'nbs/budget.qmd').read_text(encoding='utf-8')
     assert (f'an ELECTRA is {above(rows[1], rows[2])} above (95 % interval), one that begins as a masked language '
             f'model {above(rows[0], rows[2])} (') in budget

@@ -519,7 +519,7 @@ def test_a_finished_recipe_says_so(examples, capsys):
 def test_a_warm_up_that_never_ends_is_said_by_a_learner_too(examples, capsys):
     dls = PretrainDataLoaders.from_examples(*examples, 16, device='cpu')
     electra_learner(dls, recipe(examples, num_warmup_steps=50))
-    assert 'The warm-up of 50 steps is more than half of the 40 steps' in capsys.readouterr().out
+    assert 'The warmup of 50 steps is more than half of the 40 steps' in capsys.readouterr().out
 
 def test_one_line_tells_what_a_thing_is(examples):
     learn = quiet(of_recipe(examples))

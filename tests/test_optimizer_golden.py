@@ -43,7 +43,7 @@ def test_golden_schedule(name):
     ours = warmup_decay(STEPS, **args)
     odd = np.isnan(want)
     no_warmup = max(args['warmup_steps'], args['warmup_proportion'])==0
-    assert (STEPS[odd]==0).all() and odd.any()==no_warmup, "official: 0/0 at step 0 without warm-up, nowhere else"
+    assert (STEPS[odd]==0).all() and odd.any()==no_warmup, "official: 0/0 at step 0 without warmup, nowhere else"
     assert np.isfinite(ours).all()
     np.testing.assert_allclose(ours[odd], args['lr'])
     np.testing.assert_allclose(ours[~odd], want[~odd], rtol=0, atol=TOL*args['lr'])

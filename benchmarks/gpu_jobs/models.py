@@ -15,7 +15,7 @@ ANSWERS = dict(small='How good does a model of 14 M parameters become, that read
                baby='How good does an Electric of 12 M parameters become on ten million words?',
                base="What does the paper's base model learn for each FLOP?")
 DATA = dict(small=('small.xz',), baby=('baby.xz',), base=('small.xz',))
-KEEP_SECONDS, LINES, PROBE, AGAIN = 120, 50, 60, 200 # Lines of history; updates that are timed, of a new warm-up
+KEEP_SECONDS, LINES, PROBE, AGAIN = 120, 50, 60, 200 # Lines of history; updates that are timed, of a new warmup
 PASSES, MOST = 10, 12.2e6 # Of `baby`: passes in all its stages, parameters
 
 class Stage(NamedTuple):

@@ -444,7 +444,7 @@ def _report_unknown(tok, corpus):
     first = next(_groups(l for c in chunks(corpus) for doc in c.documents() for l in doc))
     rows, unk = [o for o in encode_lines(tok, first) if o], unknown_id(tok)
     unknown, total = sum(o.count(unk) for o in rows), sum(map(len, rows))
-    print(f"{unknown/max(1, total):.2%} of its tokens are {tok.unk_token}", flush=True)
+    print(f"{unknown/max(1, total):.2%} of the tokens of the text are {tok.unk_token}", flush=True)
     warn_unknown_share(tok, unknown, total, 'the text', 'Train a larger vocabulary')
 
 # %% ../../nbs/data/12_tokenizer.ipynb #0adaca10

@@ -49,7 +49,7 @@ def unigram_nll(
     counts, # How often each id occurs in the training examples, (vocab_size,)
     special_ids:SpecialTokenIds|None=None, # Ids never predicted, if their counts should not count
 )->Tensor: # (vocab_size,) float32
-    "Negative log-probability of every id under the unigram, nats"
+    "Negative log-probability of every id under the unigram baseline, nats"
     counts = torch.as_tensor(np.asarray(counts), dtype=torch.float64) + 1
     if special_ids: counts[list(special_ids)] = 1e-9
     return -(counts/counts.sum()).log().float()

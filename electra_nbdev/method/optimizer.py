@@ -48,7 +48,7 @@ def warmup_decay(
     step, # Updates done before this one: a number or an array
     lr:float, # Peak rate
     total:int, # Updates of the whole run
-    warmup_steps:int|float=0, # Updates of linear warm-up
+    warmup_steps:int|float=0, # Updates of linear warmup
     warmup_proportion:float=0., # The same as a fraction of the run; the longer one counts
     power:float=1., # 1 is a linear decay to zero
 ): # Rate, in the form of `step`

@@ -36,7 +36,7 @@ class _Optimisation:
     weight_decay_rate:float = ranged(0.01, 0, 1) # Decoupled weight decay, not on biases and LayerNorm
     bias_correction:bool = False # Adam divides its moments by their shares; the official code does not
     max_grad_norm:float|None = ranged(1.0, 1e-6) # Gradients are clipped to this norm; null: they are not
-    num_warmup_steps:int = ranged(10000, 0) # Steps of linear warm-up
+    num_warmup_steps:int = ranged(10000, 0) # Steps of linear warmup
     embeddings_only_steps:int = ranged(0, 0) # First steps, in which only word embeddings and output bias learn
     iterations_per_loop:int = ranged(200, 1) # Steps between two lines of history
     save_checkpoints_steps:int = ranged(1000, 1) # Steps between two checkpoints, each with an evaluation

@@ -388,7 +388,7 @@ def _callbacks(hp, ours, out, given):
             SkipBadGradients(hp.grad_spike_factor, hp.max_skipped_updates, every), ClipNorm(hp.max_grad_norm), *shared]
     if not ours: return [*cbs, LinearWarmupDecay()]
     if hp.num_warmup_steps>total/2: # which the official code allows
-        print_line(f"The warm-up of {hp.num_warmup_steps} steps is more than half of the {total} steps: "
+        print_line(f"The warmup of {hp.num_warmup_steps} steps is more than half of the {total} steps: "
                    f"the rate never reaches {hp.learning_rate}. Set num_warmup_steps.")
     cbs.append(LinearWarmupDecay(hp.num_warmup_steps, total, hp.lr_decay_power))
     return [*cbs, LengthSchedule(hp.length_schedule, total, hp.copy_positions)] if hp.length_schedule else cbs
