@@ -43,7 +43,7 @@ def build(args):
     from fastcore.basics import chunked
     tok, path = load_tokenizer(args.vocab), Path(args.work)/(args.side if args.side.startswith('size') else 'text')
     if args.side.startswith('size'): return tok, path.with_suffix('.jsonl'), None, None
-    found = read_questions(path.with_suffix('.jsonl'), skip_bad=True)
+    found = read_questions(path.with_suffix('.jsonl'), skip_bad_rows=True)
     texts = []
     for g in chunked(groupby(found, key=lambda o: o.context), PASSAGES):
         texts += [[context for context,_ in g], [o.question for _,asked in g for o in asked]]
@@ -56,7 +56,7 @@ def measure(args, state):
     from electra_nbdev.finetuning.questions import build_windows, read_questions
     tok, found, size, alone = state
     hp = FinetuneHParams(max_seq_length=384)
-    if size is None: return peak_during(lambda: build_windows(read_questions(found, skip_bad=True), tok, hp))
+    if size is None: return peak_during(lambda: build_windows(read_questions(found, skip_bad_rows=True), tok, hp))
     start, rows = time.perf_counter(), 0.
     if args.side=='ours':
         windows = build_windows(found, tok, hp)

@@ -88,7 +88,10 @@ def files_read(folder, monkeypatch):
 
 def bad(home, line, *words, setup=None, run=None):
     "A command refuses: exit code 2 and one line, after notes; nothing is written, and nothing is changed but locks"
-    def found(): return sorted(home.rglob('*')), {k: v for k,v in files_of(home).items() if Path(k).name!='.lock'}
+    def stamp(path):
+        o = path.lstat()
+        return (o.st_size, o.st_mtime_ns, o.st_ino) if path.is_file() and path.name!='.lock' else None
+    def found(): return {o: stamp(o) for o in home.rglob('*')}
     before = found()
     said = run(line, home) if run else typed(line, home, setup)
     *notes, last = [o for o in said.err.splitlines() if o.strip()] or ['']

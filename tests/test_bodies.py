@@ -15,8 +15,8 @@ from transformers import (AutoConfig, AutoModelForMaskedLM, AutoModelForTokenCla
                           ElectraForPreTraining, RobertaConfig)
 
 from electra_nbdev.cli import electra_pretrain
-from electra_nbdev.pretraining.continue_pretraining import Origin, open_origin
-from electra_nbdev.pretraining.request import continue_pretraining, run_pretraining
+from electra_nbdev.pretraining.continue_pretraining import Origin
+from electra_nbdev.pretraining.request import run_pretraining
 from electra_nbdev.pretraining.learner import electra_learner, match_examples, open_examples, pretrain_dls
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
@@ -309,7 +309,7 @@ def test_positions_that_are_kept_for_padding_hold_no_token(data, tmp_path):
         build_networks(longer)
     wide = build_examples(data.parent/'text.txt', data.parent/'vocab', tmp_path/'wide', max_length=17, held_out=.2)
     with pytest.raises(InputError, match='the weights of x know 16 positions'):
-        continue_pretraining(origin, wide, tmp_path/'run', longer)
+        run_pretraining(wide, tmp_path/'run', longer, init=origin)
 
 def body_of_type(data, kind): return build_networks(replace(recipe(data, 'bert'), body=dict(model_type=kind)))
 
@@ -340,5 +340,5 @@ def test_weights_with_a_byte_level_vocabulary_begin_another_run(text, tmp_path):
     few = dict(num_train_steps=2, num_warmup_steps=1, train_batch_size=4, num_eval_steps=1)
     hp = match_examples(preset('tiny', **few), load_examples(folder), few)
     run_pretraining(folder, tmp_path/'run', hp, device='cpu')
-    learn = continue_pretraining(open_origin(tmp_path/'run'), folder, tmp_path/'again', hp)
+    learn = run_pretraining(folder, tmp_path/'again', hp, init=tmp_path/'run')
     assert learn.n_updates==2

@@ -1,6 +1,7 @@
 "Runs that begin with trained weights: as a user types them, killed, with another vocabulary, and what is refused"
 import json, re, shutil, signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
-from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, Origin, _word_rows, architecture, begin_with,
-                                                            bits_per_byte, carried, graft, held_out_texts,
+from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, DomainBits, Origin, _word_rows, architecture,
+                                                            begin_with, bits_per_byte, carried, graft, held_out_texts,
                                                             new_parts, of_vocabulary, old_rows, open_origin,
                                                             questions, spell, vocabulary_report)
 from electra_nbdev.networks.recipe import restarted
-from electra_nbdev.pretraining.request import continue_pretraining
+from electra_nbdev.pretraining.request import run_pretraining
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.data.examples import load_examples
@@ -68,13 +69,21 @@ def test_it_really_begins_there(home, tmp_path):
     "Four updates at a rate of a millionth: every weight is still near that of the folder, and most have moved"
     origin = open_origin(home/'run')
     hp = replace(restarted(origin.recipe(), 4), learning_rate=1e-6, weight_decay_rate=0.)
-    learn = continue_pretraining(origin, home/'examples', tmp_path/'run', hp, device='cpu')
+    learn = run_pretraining(home/'examples', tmp_path/'run', hp, init=origin, device='cpu')
     assert learn.n_updates==4
     moved, old = [], dict(open_origin(home/'run').model.named_parameters())
     for n,p in learn.model.named_parameters():
         torch.testing.assert_close(p, old[n], rtol=0, atol=1e-4, msg=n)
         moved.append(not torch.equal(p, old[n]))
     assert len(moved)==len(old) and sum(moved)>.8*len(moved)
+
+def test_bits_are_measured_at_the_lengths_that_were_read(home):
+    "A length that has no share of the run is none of them"
+    bits = DomainBits()
+    held = SimpleNamespace(dataset=SimpleNamespace(tokenizer=None))
+    hp = preset('tiny', max_seq_length=64, length_schedule=[[32, 1.], [64, 0.]])
+    bits.learn = SimpleNamespace(hp=hp, model=SimpleNamespace(generator=None), dls=SimpleNamespace(valid=held))
+    assert bits.here()[2]==32
 
 def test_a_generator_with_other_heads_is_no_secret(home):
     "The official rule gives a generator of its own one head for 64 of its width, whatever the discriminator has"
@@ -95,6 +104,30 @@ def test_an_electric_begins_with_a_discriminator(home):
     assert 'Finished already' in typed(line, home).out
     assert typed('electra_score --text tales.txt --model energies --device cpu', home).code==0
 
+@pytest.mark.parametrize('network,change', [
+    ('discriminator', dict(electra_objective=True, untied_generator=False)), ('electric', ELECTRIC),
+    ('discriminator', dict(electra_objective=True, untied_generator=True, generator_hidden_size=.5))])
+def test_a_masked_language_model_becomes_a_discriminator(home, tmp_path, network, change):
+    "Its encoder has the weights, its head new ones; a generator of the same encoder keeps its own head too"
+    mlm = json.loads((home/'recipe.json').read_text()) | dict(electra_objective=False)
+    how = json.dumps(dict(learning_rate=0., weight_decay_rate=0., save_checkpoints_steps=4) | change)
+    pretrain = f'electra_pretrain --data {home}/examples --steps 4 --device cpu'
+    worked(f"{pretrain} --hparams '{json.dumps(mlm)}' --out mlm", tmp_path)
+    line = f"{pretrain} --init mlm --hparams '{how}' --out next"
+    said = typed(f'{line} --carry-optimizer', tmp_path)
+    assert said.code and 'so its optimizer does not fit' in said.err, said
+    assert not (tmp_path/'next').exists()
+    said = worked(line, tmp_path)
+    assert 'The discriminator has the encoder of mlm and a new head' in said.out
+    old, new = (load_file(tmp_path/o/'model.safetensors') for o in ('mlm/generator', f'next/{network}'))
+    head = {k for k in new if k not in old}
+    assert head=={k for k in new if k.startswith('discriminator_predictions')} and len(head)==4
+    assert all(torch.equal(v, old[k]) for k,v in new.items() if k not in head)
+    if change.get('untied_generator') is False:
+        after = open_origin(tmp_path/'next').model.generator.state_dict()
+        assert all(torch.equal(after[k], v) for k,v in old.items())
+    assert 'Finished already' in typed(line, tmp_path).out
+
 def test_a_smaller_generator_is_new(home):
     said = typed(continued(untied_generator=True, generator_hidden_size=.5) + ' --out apart', home)
     assert said.code==0 and 'The generator is another' in said.out, said
@@ -111,10 +144,9 @@ def test_weights_of_no_use_are_refused(home):
         'no weights for this recipe')
 
 def test_back_from_a_masked_language_model(home):
-    "It takes the generator over, and has no discriminator to give"
+    "It takes the generator over"
     said = typed(continued(electra_objective=False) + ' --out mlm', home)
     assert said.code==0 and 'begins with new weights' not in said.out, said
-    bad(home, continued(electra_objective=True).replace('--init run', '--init mlm') + ' --out r9', 'no discriminator')
 
 def test_killed_equals_never_stopped(began):
     home, _ = began

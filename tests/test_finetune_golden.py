@@ -92,7 +92,7 @@ SPLITS = [o for o in EXAMPLES if not o.endswith('#log')]
 @pytest.mark.parametrize('split', SPLITS)
 def test_golden_readers(split):
     name, part = split.split('/')
-    t = glue_task(name, GOLDEN/'finetune'/'data', skip_bad=True)
+    t = glue_task(name, GOLDEN/'finetune'/'data', skip_bad_rows=True)
     part = {'diagnostic': 'ax'}.get(part, 'dev_matched' if split=='mnli/dev' else part)
     got = t.examples(part, FinetuneHParams())
     def label(o): return o if t.labels else float(o)

@@ -100,7 +100,7 @@ def test_bad_sentences_can_be_left_out(tmp_path, capsys):
     edit = '|||R|||x|||REQUIRED|||-NONE-|||0\n\n'
     m2 = write(tmp_path/'a.m2', f'S He go\nA 1 9{edit}S I\n\nS We\nA 0 1{edit}')
     for path in (tsv, m2):
-        assert [o[1:] for o in read_ged(path, skip_bad=True)]==[(('I',), ('c',)), (('We',), ('i',))]
+        assert [o[1:] for o in read_ged(path, skip_bad_rows=True)]==[(('I',), ('c',)), (('We',), ('i',))]
     said = capsys.readouterr().out
     assert said.count('a.tsv: 1 unreadable row left out')==2 and 'a.m2: 1 unreadable row left out' in said
 
@@ -114,7 +114,7 @@ def test_edits_of_a_line_that_cannot_be_read_mark_nothing(tmp_path, line, last):
     inside = b'S You go\n' if line=='edit' else b''
     broken = inside + BROKEN[line] + EDIT.format(1, 2).encode()*(not last)
     whole = b'S The cat\n\n' + broken + (b'' if last else b'\nS We\n'+EDIT.format(0, 1).encode())
-    found = read_ged(write(tmp_path/'a.m2', whole), skip_bad=True)
+    found = read_ged(write(tmp_path/'a.m2', whole), skip_bad_rows=True)
     assert [''.join(o.tags) for o in found]==['cc', *['i']*(not last)]
 
 def test_the_annotator_with_the_lowest_number_counts(tmp_path):

@@ -12,7 +12,7 @@ from fastai.torch_core import no_random
 
 from electra_nbdev.pretraining import learner as pretrain, runs
 from electra_nbdev.pretraining.continue_pretraining import open_origin
-from electra_nbdev.pretraining.request import PretrainRequest, continue_pretraining, evaluate_run, run_pretraining
+from electra_nbdev.pretraining.request import PretrainRequest, evaluate_run, run_pretraining
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, only_writer
 from electra_nbdev.pretraining.learner import match_examples, pretrain_dls, untried
 from electra_nbdev.data.examples import build_examples, load_examples
@@ -278,7 +278,7 @@ def test_a_run_of_other_examples_is_refused_before_the_sample_is_built(made, tmp
     run(made, out, num_train_steps=4)
     before, longer = files_of(out), replace(hp, num_train_steps=8)
     for act in (lambda: run_pretraining(None, out, longer, extend=True, device='cpu'), lambda: evaluate_run(out),
-                lambda: continue_pretraining(open_origin('tiny'), None, out, longer)):
+                lambda: run_pretraining(None, out, longer, init='tiny')):
         with pytest.raises(InputError, match='was trained on tales.txt, not on the embedded sample'): act()
     facts = json.loads((out/'hparams.json').read_text())
     facts['run']['data']['seed'] = 7
@@ -656,7 +656,7 @@ def test_begin_with_a_run_that_has_no_masked_language_model(made, tmp_path):
     run(made, tmp_path/'uniform', num_train_steps=2, untied_generator=True, uniform_generator=True)
     origin = open_origin(tmp_path/'uniform')
     longer = replace(origin.recipe(hparams=dict(uniform_generator=False)), num_train_steps=2, num_warmup_steps=1)
-    learn = continue_pretraining(origin, made[0]/'examples', tmp_path/'next', longer, device='cpu')
+    learn = run_pretraining(made[0]/'examples', tmp_path/'next', longer, init=origin, device='cpu')
     assert learn.n_updates==2 and (tmp_path/'next/generator').is_dir()
 
 def test_a_run_of_another_body_is_no_beginning(made, tmp_path):

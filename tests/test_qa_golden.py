@@ -18,8 +18,8 @@ HP = FinetuneHParams(max_seq_length=64, max_query_length=12, doc_stride=16, n_be
 DATA = GOLDEN/'finetune'/'data'
 FILES = dict(squad='json', squadv1='json', newsqa='jsonl')
 
-def read(name, part, skip_bad=True):
-    return questions.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad,
+def read(name, part, skip_bad_rows=True):
+    return questions.read_questions(DATA/name/f'{part}.{FILES[name]}', part, name=='squad', skip_bad_rows,
                                     nearest=False)
 
 # Readers
@@ -47,7 +47,7 @@ def test_golden_readers(split):
 def test_golden_bad_questions_are_refused(name):
     n = int(EXAMPLES[f'{name}/train']['log'][-1].split()[-2])
     with pytest.raises(InputError, match=f'{n} questions cannot be used: .*m?p5q3.*m?p5q4'):
-        read(name, 'train', skip_bad=False)
+        read(name, 'train', skip_bad_rows=False)
 
 # Windows
 

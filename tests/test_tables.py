@@ -144,7 +144,7 @@ def test_own_files_of_glue_are_predicted(home, tmp_path, name):
 def test_a_row_is_left_out_where_that_is_asked_for(home, tmp_path):
     untrained(tk.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
     write(tmp_path/'a.csv', 'text\nred\n"dog')
-    assert len(rq.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad=True))==1
+    assert len(rq.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad_rows=True))==1
 
 def test_classes_of_a_datasets_object_keep_their_names():
     from datasets import ClassLabel, Dataset, Features, Value
@@ -217,8 +217,8 @@ def test_other_encodings_are_refused_with_a_cure(code, skip, tmp_path):
     for name in ('a.csv', 'a.tsv', 'a.txt', 'a.jsonl'):
         (tmp_path/name).write_bytes(as_pandas(REVIEWS).encode(code))
         with pytest.raises(InputError, match='line 1: .*(zero byte|not UTF-8).*iconv') as e:
-            read_table(tmp_path/name, ['text'], skip_bad=skip)
-        assert 'skip_bad' not in str(e.value)
+            read_table(tmp_path/name, ['text'], skip_bad_rows=skip)
+        assert 'skip_bad_rows' not in str(e.value)
 
 @pytest.mark.parametrize('text', ['text;label\n"The film";0\n', '\ufefftext;label\nThe film;0,5\n',
                                   'id;text;label\n1;"a ""b""";x\n'])
@@ -236,7 +236,7 @@ def test_an_array_of_json_has_a_cure_one_can_type(tmp_path):
 def test_half_a_surrogate_pair(tmp_path):
     "What is left of an emoji where somebody cut a text"
     write(tmp_path/'cut.jsonl', '{"text": "so \\ud83d", "label": "a"}\n{"text": "\\ud83d\\ude00", "label": "b"}\n')
-    assert [r['text'] for _,r in read_table(tmp_path/'cut.jsonl', ['text'], skip_bad=True)]==['\U0001f600']
+    assert [r['text'] for _,r in read_table(tmp_path/'cut.jsonl', ['text'], skip_bad_rows=True)]==['\U0001f600']
 
 def test_blank_lines_and_long_texts_of_a_csv(tmp_path):
     write(tmp_path/'long.csv', f'text,label\n\n{"a"*200_000},x\n\n')
@@ -308,7 +308,7 @@ def test_what_is_no_text_is_not_predicted(value, told, tmp_path):
     path = write(tmp_path/'a.jsonl', '{"text": "a cat"}\n{"text": %s}\n{"text": 7}\n' % value)
     with pytest.raises(InputError) as e: task.read(path)
     assert 'a.jsonl line 2: `text` is '+told in str(e.value)
-    assert [o.text_a for o in task.read(path, skip_bad=True)]==['a cat', '7']
+    assert [o.text_a for o in task.read(path, skip_bad_rows=True)]==['a cat', '7']
 
 @pytest.mark.parametrize('name', ['a.TXT', 'a.txt.gz'])
 def test_lines_of_text_by_any_ending(name, tmp_path):

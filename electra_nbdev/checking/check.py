@@ -528,7 +528,7 @@ def dev_results(
     "Check a dev set, and count"
     import numpy as np
     from electra_nbdev.finetuning.ged import dev_counts, read_ged
-    marked = read_ged(src, skip_bad=None)
+    marked = read_ged(src, skip_bad_rows=None)
     texts, spans = zip(*(_plain(o.words) for o in marked))
     found = checker.check((Sentence(o, 0, 1, 1) for o in texts), spans=spans)
     return DevResults(**dev_counts([np.array(o.probs) for o in found],

@@ -343,14 +343,14 @@ class TextTaskDataLoaders(TaskDataLoaders):
         regression:bool|None=None, # Whether labels are numbers; None: if all are and not all are whole
         bs:int=32, # Sequences of a batch
         device=None, # `cpu`, `cuda` ...; a GPU if there is one
-        skip_bad:bool=False, # Leave unreadable rows of files out, and count them
+        skip_bad_rows:bool=False, # Leave unreadable rows of files out, and count them
         pair:str|None=None, # Column of the second text of a pair
         **hparams, # Changes to the recipe, such as `max_seq_length`
     ):
         "From a data frame"
         check_number('valid_pct', valid_pct, 0, 1)
         if not isinstance(text, str): text, pair = text
-        task = text_task('task', df, valid, None, text, pair, label, regression, skip_bad=skip_bad, share=valid_pct)
+        task = text_task('task', df, valid, None, text, pair, label, regression, None, skip_bad_rows, valid_pct)
         return cls.from_task(task, model, bs, device, **hparams)
 
     @classmethod

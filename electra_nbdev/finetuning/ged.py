@@ -63,10 +63,10 @@ def _labelled(sentences):
 # %% ../../nbs/finetuning/39_ged.ipynb #8ff36e64
 def read_m2(
     path, # A file of a corrector
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
+    skip_bad_rows:bool=False, # Leave sentences with errors out, and count them
 )->list: # `Tagged` sentences
     "Sentences of an M2 file, words of an edit labelled `i`"
-    bad, found, inside, n_bad = BadRows(path, skip_bad), [], False, 0
+    bad, found, inside, n_bad = BadRows(path, skip_bad_rows), [], False, 0
     def drop():
         "A bad line may belong to the sentence before it, if no blank line is between them, or to the edits after it"
         if inside: found.pop()
@@ -94,12 +94,12 @@ def read_m2(
 def read_ged(
     src, # A file of MultiGED, an M2 file, a .jsonl file, or rows with lists of `words` and `tags`
     labelled:bool=True, # Whether words have labels
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
+    skip_bad_rows:bool=False, # Leave sentences with errors out, and count them
 )->list: # `Tagged` sentences
     "Sentences with their labels, checked"
-    if isinstance(src, (str, Path)) and ending_of(src)=='.m2': sentences = read_m2(src, skip_bad)
-    else: sentences, _ = read_tagged(src, 0, 1 if labelled else None, None, skip_bad=skip_bad)
-    bad = BadRows(src if isinstance(src, (str, Path)) else 'the rows,', skip_bad)
+    if isinstance(src, (str, Path)) and ending_of(src)=='.m2': sentences = read_m2(src, skip_bad_rows)
+    else: sentences, _ = read_tagged(src, 0, 1 if labelled else None, None, skip_bad_rows=skip_bad_rows)
+    bad = BadRows(src if isinstance(src, (str, Path)) else 'the rows,', skip_bad_rows)
     def fault(s):
         "Where a label is not one, and why"
         return next(((i, f"the label {t!r} of {w!r} is neither c (correct) nor i (incorrect)")
@@ -308,13 +308,13 @@ def ged_task(
     dev=None, # Sentences to evaluate on; a tenth of the training sentences if None
     test=None, # Sentences to predict; labels are not looked at
     name:str='ged', # Name of the task
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
+    skip_bad_rows:bool=False, # Leave sentences with errors out, and count them
 )->GEDTask:
     "A task of error detection"
     given, splits = dict(train=train, dev=dev, test=test), {}
     for split,src in given.items():
         if src is None: continue
-        found = read_ged(src, split!='test', skip_bad)
+        found = read_ged(src, split!='test', skip_bad_rows)
         if split!='test': _check_labels(split, src, found)
         splits[split] = [TagExample(i, o.words, o.tags if split!='test' else None) for i,o in enumerate(found)], True
     return GEDTask(name, source=partial(split_of, name, splits))
@@ -325,14 +325,14 @@ _ENDINGS = '.tsv', '.m2', '.jsonl', *COLUMN_FORMS
 def ged_of_folder(
     name:str, # `ged`
     data_dir, # Folder that holds a folder `ged`
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
+    skip_bad_rows:bool=False, # Leave sentences with errors out, and count them
 )->GEDTask:
     "Error detection with the data of a folder"
     if str(data_dir).startswith('hf:'):
         raise InputError(f"{name} reads files, and `data_dir` is {data_dir}; give a folder with {name}/train.tsv")
     folder = task_folder(data_dir, name)
     files = {o: _file_of(folder, o) for o in ('train', 'dev', 'test')}
-    if files['train'] or files['dev']: return ged_task(*files.values(), name, skip_bad)
+    if files['train'] or files['dev']: return ged_task(*files.values(), name, skip_bad_rows)
     raise InputError(f"{folder} has no file to train on; it should be called train.tsv or train.m2, or end in "
                      "_train.tsv or _train.m2")
 
@@ -391,12 +391,12 @@ def write(self:GEDTask, folder, split, features, outs):
 
 # %% ../../nbs/finetuning/39_ged.ipynb #92dd52d4
 @patch
-def read(self:GEDTask, path, skip_bad=False, rows=None)->list:
+def read(self:GEDTask, path, skip_bad_rows=False, rows=None)->list:
     "Sentences to predict, whatever labels they have"
     ending = ending_of(path)
-    if ending=='.m2': return self.unlabelled([o.words for o in read_m2(path, skip_bad)])
+    if ending=='.m2': return self.unlabelled([o.words for o in read_m2(path, skip_bad_rows)])
     if ending!='.jsonl': _check_columns(path)
-    return TagTask.read(self, path, skip_bad, rows)
+    return TagTask.read(self, path, skip_bad_rows, rows)
 
 def _check_columns(path):
     "Refuse a text, of which all but the first word of each line would be lost"

@@ -446,10 +446,10 @@ def unlabelled(self:QATask, texts)->list:
 
 # %% ../../nbs/finetuning/37_qa.ipynb #1bb7a039
 @patch
-def read(self:QATask, path, skip_bad=False, rows=None):
+def read(self:QATask, path, skip_bad_rows=False, rows=None):
     "Questions of a `.json` as SQuAD's, of a `.jsonl` as MRQA's, or of a table with `question` and `context`"
-    if not is_question_table(path): return read_questions(path, None, self.v2, skip_bad)
-    rows = [r for _,r in rows or read_table(path, QUESTIONS, skip_bad, QUESTIONS)]
+    if not is_question_table(path): return read_questions(path, None, self.v2, skip_bad_rows)
+    rows = [r for _,r in rows or read_table(path, QUESTIONS, skip_bad_rows, QUESTIONS)]
     refuse_columns(path, rows, ('answer', 'score', 'start', 'end', 'null'))
     examples = self.unlabelled([(r['question'], r['context']) for r in rows])
     return [replace(o, id=r.get('id', o.id), row=r) for o,r in zip(examples, rows)]
@@ -480,15 +480,15 @@ SUBSETS = dict(squadv1='SQuAD', newsqa='NewsQA', naturalqs='NaturalQuestionsShor
 def qa_task(
     name:str, # Of a task, or of its folder
     data_dir, # Folder with a folder for each task, or `hf:name`
-    skip_bad:bool=False, # Leave out questions that cannot be used, and report which
+    skip_bad_rows:bool=False, # Leave out questions that cannot be used, and report which
 )->QATask:
     "A task of question answering with its data"
     name, hub = task_name(name), str(data_dir).startswith('hf:')
     v2 = name=='squad'
     folder = None if hub else task_folder(data_dir, name)
     def source(split, hp):
-        if hub: return questions_of_hub(str(data_dir)[3:], split, SUBSETS.get(name), v2, skip_bad)
-        return questions_of(folder, split, v2, skip_bad)
+        if hub: return questions_of_hub(str(data_dir)[3:], split, SUBSETS.get(name), v2, skip_bad_rows)
+        return questions_of(folder, split, v2, skip_bad_rows)
     return QATask(name, v2, source=source)
 
 # %% ../../nbs/finetuning/37_qa.ipynb #22d048ec

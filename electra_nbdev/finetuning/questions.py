@@ -285,12 +285,12 @@ def read_questions(
     path, # `.json` (SQuAD) or `.jsonl` (MRQA), compressed or not
     part:str|None='train', # `train`, a split to evaluate on, or None: to predict
     v2:bool=False, # Some questions have no answer
-    skip_bad:bool=False, # Leave out questions that cannot be used, and report which
+    skip_bad_rows:bool=False, # Leave out questions that cannot be used, and report which
     held_out:bool|None=None, # Only passages that are held out by their hash, or only the others; None: all
     nearest:bool=True, # Take an answer that is not where the file says at its nearest place; official: leave it out
 )->Questions:
     "Questions of a file"
-    bad = BadQuestions(path, skip_bad, nearest)
+    bad = BadQuestions(path, skip_bad_rows, nearest)
     questions = Questions(_usable(paragraphs(path, bad), bad, part, v2, held_out))
     bad.report()
     if len(questions): return questions
@@ -304,7 +304,7 @@ def questions_of(
     folder, # Folder of a task
     split:str, # `train`, `dev` or `test`
     v2:bool=False, # Some questions have no answer
-    skip_bad:bool=False, # Leave out questions that cannot be used, and report which
+    skip_bad_rows:bool=False, # Leave out questions that cannot be used, and report which
 )->Questions:
     "Questions of a split from the files of a folder"
     def file_of(split):
@@ -314,7 +314,7 @@ def questions_of(
     path = file_of(split if whole else 'train')
     if not path: raise InputError(f"{folder} has no {split}.json or {split}.jsonl")
     if not whole and split=='dev': say_share(folder, f'the passages of {path.name}')
-    return read_questions(path, None if split=='test' else split, v2, skip_bad, None if whole else split=='dev')
+    return read_questions(path, None if split=='test' else split, v2, skip_bad_rows, None if whole else split=='dev')
 
 # %% ../../nbs/finetuning/36_questions.ipynb #3d27947c
 def questions_of_hub(
@@ -322,7 +322,7 @@ def questions_of_hub(
     split:str, # `train`, `dev` or `test`
     subset:str|None=None, # Which one of `hf:mrqa`
     v2:bool=False, # Some questions have no answer
-    skip_bad:bool=False, # Leave out questions that cannot be used, and report which
+    skip_bad_rows:bool=False, # Leave out questions that cannot be used, and report which
 )->Questions:
     "Questions of a split from `datasets`"
     part = split.replace('dev', 'validation')
@@ -331,7 +331,7 @@ def questions_of_hub(
     if 'subset' in ds.column_names: ds = ds.filter(lambda o: o==subset, input_columns='subset')
     pages = (dict(context=c, qas=list(map(_hub_question, rows))) for c,rows in groupby(ds, key=lambda o: o['context']))
     located = ((f'passage {i}', p) for i,p in enumerate(pages, 1))
-    bad = BadQuestions(f'hf:{name} {part}', skip_bad)
+    bad = BadQuestions(f'hf:{name} {part}', skip_bad_rows)
     questions = Questions(_usable(located, bad, None if split=='test' else split, v2))
     bad.report()
     return questions

@@ -113,7 +113,7 @@ def _plain(name): return name.lower().replace('-', '').replace('_', '')
 
 def register(
     name:str, # Official name of a task
-    opener, # From (name, data_dir, skip_bad) to a `Task`; or where it is, as `module:function`
+    opener, # From (name, data_dir, skip_bad_rows) to a `Task`; or where it is, as `module:function`
     aliases=(), # Other names
 ):
     "Let a task be opened by its name"

@@ -226,7 +226,7 @@ def finetune_tasks(
     names:list, # Names of tasks, joined by `+` they share a network; or `Task`s with their data
     data_dir, # Where the data of named tasks are
     out, # Folder that gets a folder for each network
-    skip_bad:bool=False, # Leave unreadable rows out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     preset:str='official', # `official` or `paper`
     device:str|None=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision:str|None=None, # `fp32`, `bf16` or `fp16`; `default_precision` if None
@@ -234,7 +234,7 @@ def finetune_tasks(
     **hparams, # Changes to the recipe
 )->list: # `Trials` of each network
     "Fine-tune on several tasks"
-    return FinetuneRequest(names, data_dir, model, out, recipe=preset, hparams=hparams, skip_bad_rows=skip_bad,
+    return FinetuneRequest(names, data_dir, model, out, recipe=preset, hparams=hparams, skip_bad_rows=skip_bad_rows,
                            device=device, precision=precision, compile=compile).settle().run()
 
 # %% ../../nbs/finetuning/35_request.ipynb #1a599395
@@ -297,18 +297,18 @@ def settle(self:PredictRequest): # `PredictJob`
     return PredictJob(model.task, self.src, self.out, self.task, self.skip_bad_rows, self.device, self.text, rows)
 
 # %% ../../nbs/finetuning/35_request.ipynb #4079218a
-def _rows_of(kind, settings, path, skip_bad):
+def _rows_of(kind, settings, path, skip_bad_rows):
     "Rows of a table to predict; None of a file that the task alone can read"
     form, word = ending_of(path), settings.get('word')
-    if kind=='QATask': return read_table(path, QUESTIONS, skip_bad, QUESTIONS) if is_question_table(path) else None
+    if kind=='QATask': return read_table(path, QUESTIONS, skip_bad_rows, QUESTIONS) if is_question_table(path) else None
     if kind in _OF_WORDS and form=='.jsonl':
-        return read_table(path, [word if isinstance(word, str) else 'words'], skip_bad)
+        return read_table(path, [word if isinstance(word, str) else 'words'], skip_bad_rows)
     of_glue = kind=='GlueTask' and form in ('.csv', '.jsonl', '.txt')
     if kind not in ('TextTask', 'MultiLabelTask') and not of_glue: return None
     columns = [o for o in settings.get('columns', ()) if o]
     if form=='.txt': _check_no_header(path, columns)
     if form=='.txt' and len(columns)==1: columns = ['text']
-    return read_table(path, columns, skip_bad, columns[:1])
+    return read_table(path, columns, skip_bad_rows, columns[:1])
 
 # %% ../../nbs/finetuning/35_request.ipynb #4079218b
 def _check_no_header(path, columns):
@@ -353,8 +353,8 @@ def predict_file(
     out=None, # File for the predictions, .jsonl, .tsv, .csv or what the task has; nothing is written if None
     task:str|None=None, # For a network of several tasks: which
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    skip_bad:bool=False, # Leave unreadable rows out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
 ): # A data frame with a row for each example
     "Predict a file with a fine-tuned model"
     check_type('path', path, (str, PathLike), _IN_MEMORY)
-    return PredictRequest(model, path, out, task, skip_bad, device).settle().run()
+    return PredictRequest(model, path, out, task, skip_bad_rows, device).settle().run()

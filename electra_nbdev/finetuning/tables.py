@@ -27,12 +27,12 @@ TABLE_ENDINGS = '.csv', '.tsv', '.jsonl', '.txt'
 def read_table(
     path, # File whose name ends in .csv, .tsv, .jsonl or .txt
     columns, # Names that each row must have
-    skip_bad:bool=False, # Leave unreadable rows out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     filled=(), # Those of `columns` that must not be empty
     names=None, # Names of all columns of a .csv or .tsv without a header
 )->list: # (line, {name: value}) of each row
     "Rows of a file"
-    path, bad, found = Path(path), BadRows(path, skip_bad), []
+    path, bad, found = Path(path), BadRows(path, skip_bad_rows), []
     check_choice(f'the ending of {path}', ending_of(path), TABLE_ENDINGS)
     rows = table_rows(path, bad, names)
     first = next(rows, None)
@@ -140,10 +140,10 @@ class TextExample(NamedTuple):
         return self.label if isinstance(self.label, tuple) else (self.label,)
 
 # %% ../../nbs/finetuning/31_tables.ipynb #a482a2e9
-def _named_rows(src, columns, filled, skip_bad):
+def _named_rows(src, columns, filled, skip_bad_rows):
     "(place, {name: value}) of each row, from wherever rows are kept"
     if isinstance(src, (str, Path)):
-        return [(f'{src} line {i}', r) for i,r in read_table(src, columns, skip_bad, filled)]
+        return [(f'{src} line {i}', r) for i,r in read_table(src, columns, skip_bad_rows, filled)]
     if isinstance(src, dict) or not hasattr(src, '__iter__'):
         raise InputError(f"rows are of type {type(src).__name__}; give a data frame, a list of dicts, one split of "
                          "`datasets`, or a file")
@@ -343,7 +343,7 @@ def labelled_texts(
     pair:str|None=None, # Column of a second text
     label:str|list='label', # Column of the class, of the number or of lists of labels; or several, of 0 and 1
     regression:bool|None=False, # Whether labels are numbers; None: if all are and not all are whole
-    skip_bad:bool=False, # Leave unreadable rows of files out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows of files out, and count them
 )->tuple[tuple|None,dict]: # Classes or labels, None for numbers; {split: `TextExample`s}
     "Rows of a task as examples"
     _check_name(name)
@@ -352,7 +352,7 @@ def labelled_texts(
     _check_distinct(of_text, of_label)
     def read(k, v):
         columns, filled = (of_text, ()) if k=='test' else (of_text+of_label, (text, *of_label))
-        return _named_rows(v, columns, filled, skip_bad)
+        return _named_rows(v, columns, filled, skip_bad_rows)
     rows = {k: read(k, v) for k,v in dict(train=train, dev=dev, test=test).items() if v is not None}
     labels, label_of, none = _labels_of(name, rows['train'], of_text, of_label, regression)
     def example(i, where, row, split):

@@ -257,7 +257,7 @@ def read_tagged(
     tag:int|str|None=-1, # Column of the tag; None: there is none
     scheme:str|None='BIO', # One of `LETTERS`; None: a tag belongs to its word alone
     comment:str|None=None, # What a line of comment begins with
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
+    skip_bad_rows:bool=False, # Leave sentences with errors out, and count them
     known:set|None=None, # Types that may occur, all if None
 )->tuple[list,bool]: # `Tagged` sentences, and whether a blank line ended the last
     "Sentences with their tags, checked"
@@ -267,7 +267,7 @@ def read_tagged(
     is_file = isinstance(src, (str, Path))
     if is_file and ending_of(src)=='.csv': raise InputError(f"{src} has commas between its columns; "
         "give a file with spaces or tabs there, or lists of words and tags in a .jsonl")
-    bad, closed = BadRows(src if is_file else 'the rows,', skip_bad), True
+    bad, closed = BadRows(src if is_file else 'the rows,', skip_bad_rows), True
     if is_file and ending_of(src)!='.jsonl': sentences, closed = _of_columns(src, bad, word, tag, comment)
     else: sentences = _of_rows(src, bad, word, tag)
     if scheme=='BIOES' and tag is not None: sentences = [s._replace(tags=_in_bioes(s.tags)) for s in sentences]
@@ -557,14 +557,14 @@ def tag_task(
     tag:int|str=-1, # Column of the tag; in rows the name of the list, `tags` if this is a number
     scheme:str|None='BIO', # `BIO`, `IOB1` or `BIOES` (also BILOU); None: a tag belongs to its word alone
     comment:str|None=None, # What a line of comment begins with
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
+    skip_bad_rows:bool=False, # Leave sentences with errors out, and count them
 )->TagTask:
     "A task of tags"
     scheme = SAME_AS.get(scheme, scheme)
-    read = partial(read_tagged, word=word, tag=tag, scheme=scheme, comment=comment, skip_bad=skip_bad)
+    read = partial(read_tagged, word=word, tag=tag, scheme=scheme, comment=comment, skip_bad_rows=skip_bad_rows)
     tagged = {'train': read(train)}
     if dev is not None: tagged['dev'] = read(dev, known=kinds_of(tagged['train'][0], scheme))
-    if test is not None: tagged['test'] = _with_tags_if_any(partial(read, skip_bad=False), test)
+    if test is not None: tagged['test'] = _with_tags_if_any(partial(read, skip_bad_rows=False), test)
     def in_bioes(tags): return tuple(tags_of(conll_spans(tags), len(tags))) if tags and scheme else tags
     splits = {}
     for split,(sentences,closed) in tagged.items():
@@ -603,22 +603,22 @@ def split_of(
 def chunk_task(
     name:str, # `chunk`
     data_dir, # Folder that holds `chunk/train.txt`, dev.txt, test.txt; or hf:name, with `tokens` and `chunk_tags`
-    skip_bad:bool=False, # Leave sentences with errors out, and count them
+    skip_bad_rows:bool=False, # Leave sentences with errors out, and count them
 )->TagTask:
     "Chunking as in CoNLL-2000, with its data"
     name = task_name(name)
-    if str(data_dir).startswith('hf:'): return _of_hub(name, str(data_dir)[3:], skip_bad)
+    if str(data_dir).startswith('hf:'): return _of_hub(name, str(data_dir)[3:], skip_bad_rows)
     folder = task_folder(data_dir, name)
     train, *others = (folder/f'{o}.txt' for o in ('train', 'dev', 'test'))
-    return tag_task(name, train, *(o if o.is_file() else None for o in others), skip_bad=skip_bad)
+    return tag_task(name, train, *(o if o.is_file() else None for o in others), skip_bad_rows=skip_bad_rows)
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #0ffd91a0
-def _of_hub(name, dataset, skip_bad):
+def _of_hub(name, dataset, skip_bad_rows):
     "The same from `datasets`"
     ds = from_hub(*dataset.split(':'))
     if 'train' not in ds: raise InputError(f"hf:{dataset} has no split `train`; its splits are {', '.join(ds)}")
     splits = (ds.get(o) for o in ('train', 'validation', 'test'))
-    task = tag_task(name, *splits, 'tokens', 'chunk_tags', skip_bad=skip_bad)
+    task = tag_task(name, *splits, 'tokens', 'chunk_tags', skip_bad_rows=skip_bad_rows)
     return replace(task, word=0) # files to predict are not from the hub
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #ba94373a
@@ -698,15 +698,15 @@ TagTask.forms = dict.fromkeys(COLUMN_FORMS, _in_columns)
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #23b2c838
 @patch
-def read(self:TagTask, path, skip_bad=False, rows=None)->list:
+def read(self:TagTask, path, skip_bad_rows=False, rows=None)->list:
     "Sentences of a file in columns, or of a .jsonl"
     if ending_of(path)!='.jsonl':
-        sentences, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad=skip_bad)
+        sentences, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad_rows=skip_bad_rows)
         plain = not self.comment and not is_conllu(path)
-        if plain and all(len(o.words)==1 for o in sentences): _refuse_text(path, skip_bad)
+        if plain and all(len(o.words)==1 for o in sentences): _refuse_text(path, skip_bad_rows)
         return self.unlabelled([o.words for o in sentences])
-    name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad), []
-    rows = rows or read_table(path, [name], skip_bad)
+    name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad_rows), []
+    rows = rows or read_table(path, [name], skip_bad_rows)
     refuse_columns(path, [r for _,r in rows], {'words', 'gold'}-{name})
     for i,r in rows:
         others = {'gold' if k=='tags' else k: v for k,v in r.items() if k!=name}
@@ -715,9 +715,9 @@ def read(self:TagTask, path, skip_bad=False, rows=None)->list:
     bad.report()
     return [o._replace(eid=i) for i,o in enumerate(examples)]
 
-def _refuse_text(path, skip_bad):
+def _refuse_text(path, skip_bad_rows):
     "Of lines of text each would be a word with further columns"
-    lines = text_lines(path, BadRows(path, skip_bad))
+    lines = text_lines(path, BadRows(path, skip_bad_rows))
     i, line = next((i, o) for i,o in lines if o.strip() and not o.startswith('-DOCSTART-'))
     if '\t' in line or len(line.split())<3: return
     words = counted(len(line.split()), 'word')

@@ -162,12 +162,12 @@ def completed(
 def open_task(
     name:str, # Name of a task; case, hyphens and underscores do not matter
     data_dir, # Where its data are
-    skip_bad:bool=False, # Leave unreadable rows out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
 )->Task:
     "A task with its data"
     official, opener = find_task(name)
     if isinstance(opener, str): opener = resolve_name(f'electra_nbdev.{opener}')
-    return opener(official, data_dir, skip_bad)
+    return opener(official, data_dir, skip_bad_rows)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #4dd72ab8
 TASK_KINDS = dict(TextTask='finetuning.tasks', MultiLabelTask='finetuning.tasks', GlueTask='finetuning.tasks',
@@ -467,9 +467,9 @@ def write_indexed(
     atomic_write(path, '\n'.join(['index\tprediction', *lines, '']))
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #7ade6103
-def _with_texts(path, rows, used, skip_bad):
+def _with_texts(path, rows, used, skip_bad_rows):
     "Rows whose texts are texts or numbers; JSON may have lists, true, or no number at all"
-    bad, found = BadRows(path, skip_bad), []
+    bad, found = BadRows(path, skip_bad_rows), []
     for i,r in rows:
         odd = next((o for o in used if isinstance(r[o], (list, dict, bool)) or r[o]!=r[o]), None)
         if odd: bad(i, f"`{odd}` is {json.dumps(r[odd])[:60]}, which is no text")
@@ -479,7 +479,7 @@ def _with_texts(path, rows, used, skip_bad):
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #b4c6b73d
 @patch
-def read(self:TextTask, path, skip_bad=False,
+def read(self:TextTask, path, skip_bad_rows=False,
     columns:tuple=(), # Of text and second text (or None), if they are not those in `columns` of the task
     names=None, # Of all columns of a file without a header
     rows=None, # From `read_table`, if the file was read already
@@ -488,7 +488,7 @@ def read(self:TextTask, path, skip_bad=False,
     columns = columns or self.columns
     plain = ending_of(path)=='.txt' and not columns[1]
     used = ['text'] if plain else [o for o in columns if o]
-    rows = _with_texts(path, rows or read_table(path, used, skip_bad, used[:1], names), used, skip_bad)
+    rows = _with_texts(path, rows or read_table(path, used, skip_bad_rows, used[:1], names), used, skip_bad_rows)
     refuse_columns(path, rows, ['prediction', *(f'p_{o}' for o in self.labels or ())])
     texts = [tuple(str(r[o]) for o in used) for r in rows]
     examples = self.unlabelled([o if len(o)==2 else o[0] for o in texts])
@@ -639,11 +639,11 @@ def text_task(
     label:str|list='label', # Column of the class, of the number or of lists of labels; or several, of 0 and 1
     regression:bool|None=False, # Whether labels are numbers; None: if all are and not all are whole
     measures:tuple|None=None, # Of `MEASURES`; the first counts
-    skip_bad:bool=False, # Leave unreadable rows of files out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows of files out, and count them
     share:float=SHARE, # Of the training rows, where there is no `dev`
 )->TextTask:
     "A task of your own"
-    labels, examples = labelled_texts(name, train, dev, test, text, pair, label, regression, skip_bad)
+    labels, examples = labelled_texts(name, train, dev, test, text, pair, label, regression, skip_bad_rows)
     return task_of_texts(name, labels, examples, (text, pair), measures, share)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #43147877
@@ -699,10 +699,10 @@ def read_glue(
     path, # TSV file
     layout:Layout, # Of the task
     test:bool=False, # A test set: no labels, other columns
-    skip_bad:bool=False, # Leave unreadable rows out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
 )->list: # `TextExample`s
     "Examples of a file in GLUE's original layout"
-    bad, examples, header = BadRows(path, None if test else skip_bad), [], test or not layout.names
+    bad, examples, header = BadRows(path, None if test else skip_bad_rows), [], test or not layout.names
     columns = layout.test if test else layout.train
     for line,text in text_lines(path, bad):
         if header and line==1: continue
@@ -717,9 +717,9 @@ def read_glue(
     return examples
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #bc2351ce
-def _of_folder(folder, layout, skip_bad, split, hp):
+def _of_folder(folder, layout, skip_bad_rows, split, hp):
     "Examples of a split from the files of a folder"
-    read = partial(read_glue, layout=layout, skip_bad=skip_bad)
+    read = partial(read_glue, layout=layout, skip_bad_rows=skip_bad_rows)
     if split=='ax': return read_glue(_diagnostic(folder), layout._replace(test=(1, 2)), test=True)
     if split.startswith('test'): return read(folder/f'{split}.tsv', test=True)
     first = 'dev_matched' if layout.file=='MNLI' else 'dev'
@@ -756,20 +756,20 @@ class GlueTask(TextTask):
         if not self.labels: said = [f'{min(max(o, 0.), 5.):.3f}' for o in said]
         write_indexed(Path(folder)/f'{names.get(split) or LAYOUTS[self.name].file}.tsv', features, said)
 
-    def read(self, path, skip_bad=False, rows=None)->list:
+    def read(self, path, skip_bad_rows=False, rows=None)->list:
         "Texts of GLUE's own train, dev or test file (.tsv), or of a table with the names of the hub"
         o = LAYOUTS[self.name]
-        if ending_of(path)!='.tsv': return super().read(path, skip_bad, rows=rows)
+        if ending_of(path)!='.tsv': return super().read(path, skip_bad_rows, rows=rows)
         first = next((line.split('\t') for _,line in text_lines(path, BadRows(path, True))), [])
         is_row = len(first)==len(o.names) and not _row_problem(o, o.train, first)
         columns = o.own if set(o.own)<=set(first) else o.columns
-        return super().read(path, skip_bad, columns, o.names if is_row else None)
+        return super().read(path, skip_bad_rows, columns, o.names if is_row else None)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #8c103be1
 def glue_task(
     name:str, # `cola`, `sst` ...
     data_dir, # Folder in the original layout, or `hf:glue`
-    skip_bad:bool=False, # Leave unreadable rows out, and count them
+    skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
 )->GlueTask:
     "A task of GLUE with its data"
     name = task_name(name)
@@ -777,7 +777,7 @@ def glue_task(
     check_task(name, data_dir)
     layout, hub, dev, test = LAYOUTS[name], str(data_dir).startswith('hf:'), ('dev',), ('test',)
     folder = None if hub else task_folder(data_dir, name)
-    source = partial(_of_hub, str(data_dir)[3:], layout) if hub else partial(_of_folder, folder, layout, skip_bad)
+    source = partial(_of_hub, str(data_dir)[3:], layout) if hub else partial(_of_folder, folder, layout, skip_bad_rows)
     if name=='mnli':
         dev, test = ('dev_matched', 'dev_mismatched'), ('test_matched', 'test_mismatched')
         if hub or _diagnostic(folder): test += ('ax',)

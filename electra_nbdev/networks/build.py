@@ -28,7 +28,8 @@ from ..method.towers import TwoTowers
 from ..method.discriminator import token_logits
 from ..method.generator import generator_config, hidden_states, masked_logits, official_init_
 from ..method.masking import MaskTokens
-from .recipe import SHAPES, SIZES, PretrainHParams, as_recipe, longest_read, save_hparams, tie_of
+from .recipe import (SHAPES, SIZES, SPECIAL_IDS, PretrainHParams, as_recipe, longest_read,
+                                           save_hparams, tie_of)
 
 # %% ../../nbs/networks/17_build.ipynb #62fdc242
 def build_networks(
@@ -157,7 +158,7 @@ def _other_body(hp):
     if any(type(cfg) not in o for o in needed):
         raise InputError(f"hparam `body` is a {kind}, for which transformers has no masked language model "
                          "or no token classifier; take an encoder, such as bert, deberta-v2 or modernbert")
-    for o in ('pad_token_id', 'cls_token_id', 'sep_token_id', 'bos_token_id', 'eos_token_id'):
+    for o in SPECIAL_IDS:
         if (getattr(cfg, o, None) or 0)>=hp.vocab_size: setattr(cfg, o, None) # of another vocabulary
     return cfg
 

@@ -35,9 +35,9 @@ from ..networks.folder import ModelFolder, open_pretrained
 from .learner import sample_examples
 from .monitor import JSONLLogger, rounded
 from .runs import load_objective, train
-from ..networks.build import body_config, build_networks, load_newest, objective_of
-from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, load_hparams, longest_so_far,
-                                           recipe_values, still_valid, tie_of)
+from ..networks.build import body_config, build_networks, load_newest
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, load_hparams, longest_read,
+                                           longest_so_far, recipe_values, still_valid, tie_of)
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1aef6d99
 @dataclass
@@ -145,8 +145,6 @@ def check(self:Origin,
                          "the number of heads, is said to electra_convert --hparams")
     if (tie_of(hp)=='gdes')!=(tie_of(self.hp)=='gdes'):
         raise InputError(f"hparam `gdes` is {self.hp.gdes} in the weights of {self.folder}; leave it as it is")
-    if objective_of(hp)[0].kept=='discriminator' and not self.model.discriminator:
-        raise InputError(f"{self.folder} has no discriminator to begin with; set `electra_objective` to false")
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #097b76ad
 class CarryMoments(Callback):
@@ -210,16 +208,32 @@ def of_vocabulary(
     "Whether a parameter has a row for every piece"
     return name.endswith(('word_embeddings.weight', 'generator_lm_head.weight', 'generator_lm_head.bias'))
 
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #5be1c0aa
+_HEAD = 'discriminator.discriminator_predictions.' # What an encoder lacks that was trained as a masked language model
+
+@patch(as_prop=True)
+def is_mlm(self:Origin)->bool:
+    "Whether the only network is a masked language model"
+    return self.model.discriminator is None
+
+@patch
+def weights(self:Origin)->dict: # {name: Parameter}
+    "Trained weights by name; the encoder of a masked language model is a discriminator's too"
+    had = dict(self.model.named_parameters(remove_duplicate=False))
+    if not self.is_mlm: return had
+    body = 'generator.electra.'
+    return had | {n.replace(body, 'discriminator.electra.'): p for n,p in had.items() if n.startswith(body)}
+
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8f0c0bf4
 def new_parts(
     origin:Origin, # Trained networks
     model:Objective, # Networks to be trained
 )->list: # `discriminator`, `generator`, both or neither
-    "Networks that have no trained weights to begin with"
-    def shapes(o): return {n: p.shape[of_vocabulary(n):] for n,p in o.named_parameters(remove_duplicate=False)}
-    had, found = shapes(origin.model), []
-    for n,s in shapes(model).items():
-        if had.get(n)!=s: found.append(n.partition('.')[0])
+    "Networks that have no trained weights to begin with; a new head of a discriminator is told apart"
+    def shapes(named): return {n: p.shape[of_vocabulary(n):] for n,p in named.items()}
+    had, found = shapes(origin.weights()), []
+    for n,s in shapes(dict(model.named_parameters(remove_duplicate=False))).items():
+        if had.get(n)!=s and not (origin.is_mlm and n.startswith(_HEAD)): found.append(n.partition('.')[0])
     return list(dict.fromkeys(found))
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #deff4cae
@@ -231,10 +245,10 @@ def graft(
     objective=None, # Class of another objective than the recipe's
 )->Objective: # New networks
     "Networks of a recipe with the weights of the old ones"
-    model, had = build_networks(hp, objective), dict(origin.model.named_parameters(remove_duplicate=False))
+    model, had = build_networks(hp, objective), origin.weights()
     new, other = new_parts(origin, model), hp.residual_energies!=origin.hp.residual_energies
     for n,p in model.named_parameters():
-        if n.partition('.')[0] in new or other and 'dense_prediction' in n: continue
+        if n.partition('.')[0] in new or n not in had or other and 'dense_prediction' in n: continue
         if not of_vocabulary(n): p.copy_(had[n])
         else:
             for i,ids in enumerate(rows):
@@ -385,8 +399,7 @@ class DomainBits(Callback):
 @patch
 def here(self:DomainBits)->tuple: # Generator, tokenizer, tokens of an example
     "What is being trained"
-    longest = max((n for n,_ in self.hp.length_schedule), default=self.hp.max_seq_length)
-    return self.model.generator, self.dls.valid.dataset.tokenizer, longest
+    return self.model.generator, self.dls.valid.dataset.tokenizer, longest_read(self.hp)
 
 @patch
 def unigram(self:DomainBits,
@@ -433,15 +446,17 @@ def _report_parts(origin, hp, model, carry_optimizer):
     folder, new = origin.folder, new_parts(origin, model)
     if not any(n.partition('.')[0] not in new for n,_ in model.named_parameters(remove_duplicate=False)):
         raise InputError(f"{folder} has no weights for this recipe; keep its objective, or leave `init` out")
-    if new and carry_optimizer:
-        raise InputError(f"the {new[0]} is another than that of {folder}, so its optimizer does not fit; "
-                         "leave `carry_optimizer` out")
+    encoder = origin.is_mlm and model.discriminator is not None and 'discriminator' not in new
+    if (new or encoder) and carry_optimizer:
+        raise InputError(f"the {'discriminator' if encoder else new[0]} is another than that of {folder}, so its "
+                         "optimizer does not fit; leave `carry_optimizer` out")
     for o in new:
         shared = o=='generator' and not hp.untied_generator
         print_line("The generator has the discriminator's encoder and a new head" if shared else
                    f"The {o} is another than that of {folder} and begins with new weights")
     if hp.residual_energies!=origin.hp.residual_energies:
         print_line(f"The last layer of the energies begins anew, since `residual_energies` is another than in {folder}")
+    if encoder: print_line(f"The discriminator has the encoder of {folder} and a new head")
     there, here = _heads(origin.model), _heads(model)
     if 'generator' not in new and None not in (here, there) and here!=there:
         print_line(f"Attention heads of the generator: {here}. Its weights were trained with {there}, "
@@ -474,13 +489,12 @@ def begin_with(
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #316895b8
 def pretrain(
     job, # `PretrainJob`
-    model:Objective|None=None, # Networks of one's own to begin with
     cbs=(), # Further callbacks
 ): # `ElectraLearner`
     "Train what is settled, from new or from trained weights"
     def begin(hp, tok, objective):
         if not job.origin: return None, [DomainBits()]
         return begin_with(job.origin, hp, tok, job.asked.carry_optimizer, objective)
-    learn = train(job, begin, model, cbs)
+    learn = train(job, begin, cbs)
     if job.origin and not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
     return learn

@@ -269,7 +269,6 @@ def data_files(
 def train(
     job, # `PretrainJob`, which says what is trained, and where
     begin, # From recipe, tokenizer and class of another objective to networks, None: new ones, and callbacks
-    model:Objective|None=None, # Networks to begin with; those of `begin` if None
     cbs=(), # Further callbacks
 )->ElectraLearner:
     "Train what is settled, or what is left of it"
@@ -288,7 +287,7 @@ def train(
     with nullcontext() if rank() else only_writer(out):
         hp, facts, amp = _agree(job, hp, dls, compiled, objective)
         cbs = [*_of_every_run(out, hp, asked.log), *amp, *own, *cbs]
-        learn = electra_learner(dls, hp, model or began, None if rank() else out, cbs=cbs, objective=objective)
+        learn = electra_learner(dls, hp, began, None if rank() else out, cbs=cbs, objective=objective)
         try: return _run(learn, out, facts)
         finally: learn.save_checkpoints.closed = learn.history.closed = True # as the lock is given back
 
