@@ -235,6 +235,37 @@ def test_the_log_of_trials_has_the_results():
         row, = (o for o in page.split('\n') if 'Muon' in o)
         assert f"{told}{', '.join(half[:3])} and {half[3]}" in row and f'at the end {end}' in row
 
+def test_an_encoder_that_begins_as_a_masked_language_model():
+    "F1 and the mean of five tasks after 1e14 operations, three seeds, with differences seed by seed"
+    later, ladder = (json.loads((RESULTS/f'{o}.json').read_text()) for o in ('equal_compute_1e14', 'ladder_1e14'))
+    def alone(name): return {r['seed']: r['parts'][-1]['scores'] for r in later['rows']
+                             if r['objective']==name and r['setting'].startswith('1,024')}
+    both = {r['seed']: r['scores'] for r in ladder['runs'] if r['change']=='MLM first, 40 %'}
+    sides = [[o[k] for k in range(3)] for o in (both, alone('ELECTRA, two networks'), alone('MLM, 40 %'))]
+    def told(v): return f'{mean(v):.1f} ± {stdev(v):.1f}'
+    def above(a, b):
+        found = [x-y for x,y in zip(a, b)]
+        half = 4.303*stdev(found)/math.sqrt(3)
+        return f'{mean(found):.1f} [{mean(found)-half:.1f}, {mean(found)+half:.1f}]'
+    chunk, means = [[o['chunk'] for o in v] for v in sides], [[mean(o.values()) for o in v] for v in sides]
+    (f, e, m), (fm, em, mm) = map(told, chunk), map(told, means)
+    to_e, to_m = above(chunk[0], chunk[1]), above(chunk[0], chunk[2])
+    pages = {o: (ROOT/o).read_text(encoding='utf-8') for o in
+             ('nbs/trials.qmd', 'nbs/budget.qmd', 'nbs/evidence.qmd', 'nbs/tutorials/54_objectives.ipynb', 'README.md')}
+    cola = [told([o['cola'] for o in v]) for v in sides]
+    assert 'CoLA differs most, {}, {} and {} |'.format(*cola) in pages['nbs/trials.qmd']
+    for words in (f'F1 {f}, ELECTRA from the beginning {e}, the masked language model alone {m}: {to_e} above the '
+                  f'first and {to_m} above the second', f'The mean of five tasks is {fm}, {em} and {mm}'):
+        assert words in pages['nbs/trials.qmd']
+    for words in (f'F1 {f}; an ELECTRA from the beginning {e}, a masked language model alone {m}.',
+                  f'{to_e} above that of an ELECTRA and {to_m} above that of a masked language model'):
+        assert words in pages['nbs/budget.qmd']
+    for words in (f'{e}, with 40 % masked {m} ', f'and {f} with 40 %'): assert words in pages['nbs/evidence.qmd']
+    for words in (f'reaches {f}, {to_e} above', f'{to_m} above the masked language model alone', f'reaches {m} in',
+                  f'the mean of five tasks is {fm}', f'The mean of the five tasks is {em} and {mm}'):
+        assert words in pages['nbs/tutorials/54_objectives.ipynb'], words
+    assert f'{m}, ELECTRA {e}, one after the other {f}' in pages['README.md']
+
 def test_pages_on_a_bert_that_finds_wrong_words():
     "Means and spreads by marked sentences, before, and after updates as an ELECTRA and as a masked language model"
     electra, mlm = (json.loads((RESULTS/f'{o}.json').read_text())['found'] for o in ('domain_ged', 'domain_ged_mlm'))
