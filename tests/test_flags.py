@@ -107,7 +107,7 @@ def test_only_all_help_lists_them(home, name, some):
 
 @pytest.mark.parametrize('line,words', [
     ('electra_finetune --task cola --task rte', ['--task is given twice', 'its values follow one flag']),
-    ('electra_data --corpus a --corpus b --vocab v --out o', ['--corpus is given twice', 'leave one out']),
+    ('electra_data --corpus a --corpus b --vocab v --out o', ['--corpus is given twice', 'by a pattern in quotes']),
     ('electra_score --text a.txt --text b.txt', ['--text is given twice', 'leave one out']),
 ])
 def test_a_flag_given_twice_is_refused(home, line, words):
