@@ -187,6 +187,12 @@ def test_the_page_on_a_checker_has_the_results():
         c = o['chosen']
         assert f"| `{name}` | {c['f0.5']:.1f} | {c['precision']:.1f} | {c['recall']:.1f} |" in card
 
+def above(ones, others):
+    "Mean of three paired differences and its 95 % interval, which is 4.303 standard errors to each side"
+    found = [a-b for a,b in zip(ones, others)]
+    half = 4.303*stdev(found)/math.sqrt(3)
+    return f'{mean(found):.1f} [{mean(found)-half:.1f}, {mean(found)+half:.1f}]'
+
 def test_the_log_of_trials_has_the_results():
     "Settings that were chosen from, rates of Muon, and tasks after 1e14 operations"
     page = (ROOT/'nbs/trials.qmd').read_text(encoding='utf-8')
@@ -214,15 +220,12 @@ def test_the_log_of_trials_has_the_results():
     for name,n,words in (('below_unigram', 2, '{} nats below the unigram baseline, and {};'),
                          ('disc_auc', 3, 'which are harder then, {} and {}.')):
         assert words.format(*told(lambda r: r['held_out'][name], n, rows[:2])) in page
-    def above(rows, others): # half of a 95 % interval of three paired differences is 4.30 standard errors
-        m, s = spread([a['mean']-b['mean'] for a,b in zip(rows, others)])
-        half = 4.303*s/math.sqrt(3)
-        return f'{m:.1f} [{m-half:.1f}, {m+half:.1f}]'
+    means = [[r['mean'] for r in o] for o in rows]
     budget = (ROOT/'nbs/budget.qmd').read_text(encoding='utf-8')
-    assert (f'an ELECTRA is {above(rows[1], rows[2])} above (95 % interval), one that begins as a masked language '
-            f'model {above(rows[0], rows[2])} (') in budget
-    assert (f"That mean is {above(rows[0], rows[2])} above the masked language model's (95 % interval, seed by seed), "
-            f'without the first stage {above(rows[1], rows[2])}.') in page
+    assert (f'an ELECTRA is {above(means[1], means[2])} above (95 % interval), one that begins as a masked language '
+            f'model {above(means[0], means[2])} (') in budget
+    assert (f"That mean is {above(means[0], means[2])} above the masked language model's (95 % interval, seed by "
+            f'seed), without the first stage {above(means[1], means[2])}.') in page
     gains = [a['scores']['chunk']-b['scores']['chunk'] for a,b in zip(*rows[:2])]
     assert 'is {:.1f}, {:.1f} and {:.1f}'.format(*gains) in page
     later, = of('RTD', 'MLM first, 70 %')
@@ -243,10 +246,6 @@ def test_an_encoder_that_begins_as_a_masked_language_model():
     both = {r['seed']: r['scores'] for r in ladder['runs'] if r['change']=='MLM first, 40 %'}
     sides = [[o[k] for k in range(3)] for o in (both, alone('ELECTRA, two networks'), alone('MLM, 40 %'))]
     def told(v): return f'{mean(v):.1f} ± {stdev(v):.1f}'
-    def above(a, b):
-        found = [x-y for x,y in zip(a, b)]
-        half = 4.303*stdev(found)/math.sqrt(3)
-        return f'{mean(found):.1f} [{mean(found)-half:.1f}, {mean(found)+half:.1f}]'
     chunk, means = [[o['chunk'] for o in v] for v in sides], [[mean(o.values()) for o in v] for v in sides]
     (f, e, m), (fm, em, mm) = map(told, chunk), map(told, means)
     to_e, to_m = above(chunk[0], chunk[1]), above(chunk[0], chunk[2])
@@ -265,7 +264,7 @@ def test_an_encoder_that_begins_as_a_masked_language_model():
                   f'the mean of five tasks is {fm}', f'The mean of the five tasks is {em} and {mm}'):
         assert words in pages['nbs/tutorials/54_objectives.ipynb'], words
     f, e, m = (o.split()[0] for o in (f, e, m))
-    assert f'longer {m} and {e}, in turn {f}' in pages['README.md']
+    assert f'from 1e14 FLOPs {m}, {e}, both in turn {f} |' in pages['README.md']
 
 def test_pages_on_a_bert_that_finds_wrong_words():
     "Means and spreads by marked sentences, before, and after updates as an ELECTRA and as a masked language model"

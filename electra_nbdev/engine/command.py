@@ -203,7 +203,7 @@ def _unknown(f, arg, hyper):
     own = _own(f)
     flags, for_text = [o.replace('_', '-') for o in (*own, *hyper)], _with_help(f, 'A sentence')
     if not arg.startswith('-'):
-        if (many := _with_help(f, 'glob')) and Path(arg).exists():
+        if (many := _with_help(f, 'glob')) and os.path.exists(arg):
             return f"{arg!r} stands without a flag; {_SEVERAL}, such as {_flag(many)} '*.txt'"
         such = ' or '.join(map(_flag, [for_text] if for_text and ' ' in arg else own[:2]))
         return f"{arg!r} stands without a flag; put one before it, such as {such}; --help lists all"
