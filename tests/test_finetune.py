@@ -429,7 +429,22 @@ def test_own_task_of_a_datasets_object(home, tmp_path):
     task = tk.text_task('size', rows, rows, text='words', label='size', regression=True)
     trials = rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **SHORT)
     assert set(trials.records[0]['metrics']['size'])=={'pearson', 'spearman', 'mse', 'loss'}
-    assert task.scale==max(rows['size'])
+    assert task.scale==pytest.approx(np.std(rows['size'])) and task.shift==pytest.approx(np.mean(rows['size']))
+
+@pytest.mark.parametrize('unit', [dict(shift=1000), dict(factor=.01), dict(factor=30, shift=-5)])
+def test_a_regression_learns_in_any_unit(home, tmp_path, unit):
+    "With every label plus 1000 it explained nothing"
+    def learnt(name, factor=1, shift=0):
+        rows = [dict(text=sentence(i), label=factor*(i%5)+shift) for i in range(30)]
+        task = tk.text_task('size', rows, rows, regression=True)
+        found = rq.run_trials(home/'model', [task], tmp_path/name, device='cpu', **SHORT)
+        predict = ft.load_finetuned(tmp_path/name, 'cpu').predict([o['text'] for o in rows])
+        return found.records[0]['metrics']['size'], np.array([o.label for o in predict])
+    (plain, numbers), (other, in_unit) = learnt('plain'), learnt('other', **unit)
+    factor, shift = unit.get('factor', 1), unit.get('shift', 0)
+    assert in_unit==pytest.approx(factor*numbers+shift, rel=1e-4)
+    assert other['loss']==pytest.approx(plain['loss'], rel=1e-3)
+    assert other['mse']==pytest.approx(factor**2*plain['mse'], rel=1e-3)
 
 def test_test_sets_are_predicted_with_as_many_trials_as_officially():
     "configure_finetuning.py, n_writes_test; `predict_test` alone takes as many as a recipe"
@@ -462,7 +477,7 @@ def numbers(path, factor=1, names=('low', 'high'), column='text'):
     pd.DataFrame(rows).to_csv(path, index=False)
 
 @pytest.mark.parametrize('label,change,what', [
-    ('size', dict(factor=20), 'scale of t is 2.0, asked for 40.0'),
+    ('size', dict(factor=20), r'scale of t is 0\.8\d+, asked for 16\.3'),
     ('kind', dict(names=('few', 'many')), r"labels of t is \['high', 'low'\], asked for \['few', 'many'\]"),
     ('kind', dict(column='review'), "columns of t is"),
 ])

@@ -29,6 +29,7 @@ from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders,
 from electra_nbdev.method.optimizer import ClipNorm, LinearWarmupDecay
 from electra_nbdev.finetuning.finetune import read_rows
 from electra_nbdev.finetuning.request import FinetuneJob, run_trials
+from electra_nbdev.finetuning.tasks import TextTask
 from learners import Interrupt, Norms, Watch, assert_swept, moved, quiet, remove, weights
 from make import DIMS, NO_DROPOUT, table, wordpiece_model
 
@@ -292,9 +293,12 @@ def test_get_preds(learn):
     assert probs[1].tolist()==probs_of(learn.predict('the red dog walks'))
 
 def test_predict_takes_a_list_for_a_batch(learn):
+    pairs = TextTask('pairs', ('no', 'yes'), columns=('a', 'b'))
     found = learn.predict(['red', 'dog'])
     assert [o.probs for o in found]==[pytest.approx(learn.predict(o).probs, abs=1e-5) for o in ('red', 'dog')]
-    assert learn.predict(('red', 'dog')).probs!=pytest.approx(learn.predict('red').probs, abs=1e-6)
+    with pytest.raises(InputError, match='reads one text, and two came'): learn.predict(('red', 'dog'))
+    with pytest.raises(InputError, match='reads two texts, a and b, and one came'): pairs.unlabelled(['red'])
+    assert pairs.unlabelled([('red', '')])[0].text_b=='', "a second text may be empty"
     with pytest.raises(InputError, match='give a text, a tuple of two'): learn.predict(5)
     with pytest.raises(InputError, match='list of texts'): learn.dls.test_dl('red')
     with pytest.raises(InputError, match="no task 'tags'"): learn.predict('red', task='tags')
@@ -446,7 +450,7 @@ def test_another_table_is_measured_on_the_scale_of_the_model(table):
     def task(rows): return text_task('size', rows, rows, text='question', label='size', regression=True)
     trained, other = task(table), task(table.assign(size=9*table['size']))
     found = _checked(other, SimpleNamespace(tasks=dict(size=trained)))
-    assert found.scale==trained.scale!=other.scale
+    assert found.scale==trained.scale!=other.scale and found.shift==trained.shift!=other.shift
 
 # Slightly wrong calls
 

@@ -228,7 +228,7 @@ def test_a_lacking_or_misshapen_tensor_is_named(tmp_path):
 
 # Fine-tuned models
 
-TASKS = dict(regression=TextTask('price', scale=4.97), labels=MultiLabelTask('topics', ('a', 'b', 'c')),
+TASKS = dict(regression=TextTask('price', scale=4.97, shift=30.), labels=MultiLabelTask('topics', ('a', 'b', 'c')),
              classes=TextTask('mood', ('good', 'bad')), tags=TagTask('names', ('O', 'S-X')), ged=GEDTask(threshold=.25),
              questions=QATask('squad', v2=True, weight=.7), ends=QATask('squadv1', joint=False, classifier=False))
 

@@ -114,7 +114,8 @@ def test_what_is_refused(tiny, tmp_path):
 
 TASKS = dict(kinds=TextTask('kinds', ('pet', 'person', 'place')),
              pairs=TextTask('pairs', ('no', 'yes'), columns=('a', 'b')),
-             size=TextTask('size', scale=7., measures=('mse',)), remarks=MultiLabelTask('remarks', ('insult', 'toxic')),
+             size=TextTask('size', scale=7., shift=40., measures=('mse',)),
+             remarks=MultiLabelTask('remarks', ('insult', 'toxic')),
              words=TagTask('words', ('O', 'S-NP', 'S-VP')), judge=GEDTask('judge', threshold=.3))
 
 @pytest.fixture(scope='module')
@@ -141,13 +142,13 @@ def tuned_run(folder, inputs, name='model'):
 
 def assert_computes(out, folder, task):
     "One text, and eight with padding, are what our library makes of them"
-    scale = getattr(task, 'scale', 1.)
+    scale, shift = getattr(task, 'scale', 1.), getattr(task, 'shift', 0.)
     for n in (1, 8):
         found, _ = tuned_run(out, batch(out, n))
         want, features = ours(folder, task, n)
         for f,o,w in zip(features, found, want):
             if isinstance(task, TagTask): o = o[f.target['positions']]
-            assert np.abs(o-scale*w.numpy()).max()<1e-4*scale
+            assert np.abs(o-shift-scale*w.numpy()).max()<1e-4*scale
 
 @pytest.mark.parametrize('name', ['pairs', 'size', 'remarks'])
 def test_a_task_of_texts(encoder, tmp_path, name):

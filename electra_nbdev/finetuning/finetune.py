@@ -694,7 +694,7 @@ def get_preds(self:FinetuneLearner, ds_idx=1, dl=None, with_input=False, inner=F
     preds, targets, *more = super(FinetuneLearner, self).get_preds(ds_idx, dl, inner=inner, **kwargs)
     task = next(iter(self.tasks.values()))
     numbers = isinstance(task, TextTask) and not task.labels and targets is not None
-    if numbers: targets = task.scale*targets # on the scale of the labels, as predictions are
+    if numbers: targets = task.as_labels(targets) # as predictions are
     if not with_input: return preds, targets, *more
     rows = dl.dataset.items
     order = range(len(rows)) if kwargs.get('reorder', True) else dl.get_idxs()

@@ -226,13 +226,26 @@ def _check_classes(values, train, of_text, column):
                          "exchanged? A class needs several texts; where labels are numbers, give `regression` true")
     print(f"NOTE: `{column}` has {n} classes in {len(train)} training rows; is it the column of the label?", flush=True)
 
+# %% ../../nbs/finetuning/31_tables.ipynb #bcdc1925
+def _are_decimals(given, column):
+    "Whether labels, {text: where}, are numbers of which not all are whole; said if so"
+    numbers = [o for o in given if _is_number(o)]
+    decimals = [o for o in numbers if not float(o).is_integer()]
+    if len(numbers)==len(given) and decimals:
+        print(f"NOTE: `{column}` holds decimals: a regression", flush=True)
+        return True
+    if decimals and 2*len(numbers)>len(given):
+        odd = next(o for o in given if not _is_number(o))
+        raise InputError(f"{given[odd]}: label {odd!r} is not a number, and most labels are; leave the row out, or "
+                         "give `regression` false if labels are names of classes")
+    return False
+
 # %% ../../nbs/finetuning/31_tables.ipynb #d9b7e182
 def _one_label(name, train, of_text, column, regression):
     "Classes, None for numbers; and a function that gives the label of a row"
-    values = {str(r[column]) for _,r in train if not _is_missing(r.get(column))}
-    decimals = all(map(_is_number, values)) and not all(float(o).is_integer() for o in values)
-    if regression is None and decimals: print(f"NOTE: `{column}` holds decimals: a regression", flush=True)
-    if regression is None: regression = decimals
+    given = {str(r[column]): where for where,r in train if not _is_missing(r.get(column))}
+    values = {*given}
+    if regression is None: regression = _are_decimals(given, column)
     if not regression: _check_classes(values, train, of_text, column)
     classes = {} if regression else _classes(values)
     labels = tuple(sorted(classes.values())) or None

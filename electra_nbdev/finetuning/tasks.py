@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from statistics import mean
+from statistics import fmean, mean, pstdev
 from typing import NamedTuple
 
 import numpy as np
@@ -190,7 +190,8 @@ class TextTask(Task):
     labels:tuple|None=None # Classes in the order of the outputs; None: a regression
     measures:tuple=('accuracy',) # Of `MEASURES`; the first counts
     columns:tuple=('text', None) # Names of text and second text in a file
-    scale:float=1. # A regression's targets are the labels divided by it
+    scale:float=1. # A regression's targets are the labels divided by it ...
+    shift:float=0. # ... once this was subtracted from them
     unordered:bool=False # The order of a pair has no meaning
     dev:tuple=('dev',) # Splits to evaluate on; the first counts
     test:tuple=('test',) # Splits to predict
@@ -203,14 +204,14 @@ class TextTask(Task):
         return (out[:,0].float() - target)**2
     def activation(self, out:Tensor)->Tensor:
         "Probabilities, or numbers on the scale of the labels: what `get_preds` returns"
-        return out.float().softmax(-1) if self.labels else self.scale*out[:,0].float()
+        return out.float().softmax(-1) if self.labels else self.as_labels(out[:,0].float())
     def decodes(self, preds:Tensor)->Tensor:
         "The most probable classes, or the numbers"
         return preds.argmax(-1) if self.labels else preds
     def decode(self, outs:list)->list:
         "Classes by name, or numbers"
         if self.labels: return [self.labels[int(o.argmax())] for o in outs]
-        return [self.scale*float(o[0]) for o in outs]
+        return [self.as_labels(float(o[0])) for o in outs]
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #deaec1f1
 def shares(
@@ -245,7 +246,13 @@ def text_row(
 @patch
 def target(self:TextTask, label):
     "What the loss compares an output with: the index of a class, or a number"
-    return self.labels.index(label) if self.labels else float(label)/self.scale
+    return self.labels.index(label) if self.labels else (float(label)-self.shift)/self.scale
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #9b4bdd0a
+@patch
+def as_labels(self:TextTask, numbers):
+    "Outputs or targets of a regression on the scale of the labels"
+    return self.shift + self.scale*numbers
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #64c764ff
 @patch
@@ -304,7 +311,7 @@ MEASURES = dict(accuracy=_percent(accuracy_score), f1=_percent(f1_score, zero_di
 def metrics(self:TextTask, features, outs)->dict:
     "How good predictions are, and their mean loss"
     target, out = torch.tensor([f.target for f in features]), torch.stack(outs)
-    true, pred = (target, out.argmax(-1)) if self.labels else (self.scale*target, self.scale*out[:,0])
+    true, pred = (target, out.argmax(-1)) if self.labels else (self.as_labels(o.double()) for o in (target, out[:,0]))
     scores = {o: MEASURES[o](true.tolist(), pred.tolist()) for o in self.measures}
     return scores | dict(loss=float(self.losses(out, target).mean()))
 
@@ -350,7 +357,7 @@ class Baseline(NamedTuple):
         return self.low>0
     def __str__(self):
         how, gain = 'better' if self.better else 'not better beyond chance', self.score-self.other
-        return (f"{self.measure} {self.score:.1f} %, {self.answer} {self.other:.1f} %: {how} ({gain:+.1f} points, "
+        return (f"{self.measure} {self.score:z.1f} %, {self.answer} {self.other:z.1f} %: {how} ({gain:+.1f} points, "
                 f"95 % interval {self.low:+.1f} to {self.high:+.1f}, {self.rows:,} rows)")
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #f084a71c
@@ -378,7 +385,7 @@ def baseline(self:TextTask, features, outs, train)->Baseline|None:
         return compared('accuracy', f'answering `{most}` every time', 100*(said==true), 100*(true==most))
     true = true.astype(float)
     if not true.var(): return None
-    answer = f'answering the mean, {true.mean():.3g}, every time'
+    answer = f'answering the mean, {true.mean():.4g}, every time'
     ours, others = (100-100*(true-o)**2/true.var() for o in (said, true.mean()))
     return compared('explained variance', answer, ours, others)
 
@@ -439,6 +446,9 @@ def unlabelled(self:TextTask, texts)->list:
         a, b = o if isinstance(o, (tuple, list)) and len(o)==2 else (o, None)
         if not isinstance(a, str) or not isinstance(b, (str, type(None))):
             raise InputError(f"{self.name} cannot read {o}; give a text, a tuple of two, or a list of them")
+        if (b is None)==bool(self.columns[1]):
+            reads = f"two texts, {self.columns[0]} and {self.columns[1]}" if self.columns[1] else 'one text'
+            raise InputError(f"{self.name} reads {reads}, and {'one' if b is None else 'two'} came: {str(o)[:60]!r}")
         if not a.strip(): raise InputError(f"text {i} is empty; leave it out")
         examples.append(TextExample(i, a, b, label))
     return examples
@@ -625,8 +635,9 @@ def task_of_texts(
     measures = _measures_of(labels, measures, several)
     source = partial(_of_rows, name, examples, share)
     if several: return MultiLabelTask(name, labels, measures, columns, source=source)
-    scale = max([abs(float(o.label)) for o in examples['train']] + [1e-9]) if labels is None else 1.
-    return TextTask(name, labels, measures, columns, scale, source=source)
+    if labels: return TextTask(name, labels, measures, columns, source=source)
+    numbers = [float(o.label) for o in examples['train']]
+    return TextTask(name, None, measures, columns, pstdev(numbers), fmean(numbers), source=source)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #2443b3d9
 def text_task(
@@ -787,7 +798,8 @@ def glue_task(
 def _of_layout(kind, name, **kwargs):
     "A task of GLUE"
     o = LAYOUTS[name]
-    return kind(name, o.labels, o.measures, o.columns, 1. if o.labels else 5., o.unordered, **kwargs)
+    return kind(name, o.labels, o.measures, o.columns, 1. if o.labels else 5.,
+                unordered=o.unordered, **kwargs)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #db130b58
 def glue_facts()->dict: # {name: its part of tasks.json}

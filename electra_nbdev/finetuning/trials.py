@@ -445,7 +445,7 @@ def _checked(task, learn):
         has = 'any number of labels' if several else 'one class or number'
         raise InputError(f"the model of {task.name} gives {has} for a text, and its data have another kind of label")
     known, asked = (getattr(o, 'labels', None) or () for o in (learn.tasks[task.name], task))
-    for o in ('scale', 'threshold'):
+    for o in ('scale', 'shift', 'threshold'):
         if hasattr(task, o): task = replace(task, **{o: getattr(learn.tasks[task.name], o)})
     if known==asked: return task
     if new := sorted(set(asked)-set(known)):

@@ -206,7 +206,8 @@ def _problem(kind, labels):
 def _classifier(body, head, facts):
     "A linear head as dense layer, gelu and dense layer; None where it does not fit"
     settings = facts['settings']
-    w, b = settings.get('scale', 1.)*head['dense.weight'], settings.get('scale', 1.)*head['dense.bias']
+    scale, shift = settings.get('scale', 1.), settings.get('shift', 0.)
+    w, b = scale*head['dense.weight'], scale*head['dense.bias']+shift
     (n, width), labels = w.shape, settings.get('labels')
     if 2*n>width: return None
     problem = _problem(facts['kind'], labels)
@@ -497,7 +498,10 @@ def _head_of(learn, name):
     kind = type(learn.tasks[name]).__name__
     raise InputError(f"{name} is a {kind}, for which there is no ONNX form; tasks of texts and of tags have one")
 
-def _text_logits(head, scale, encoder, *inputs): return scale*head.dense(hidden_states(encoder, *inputs)[:,0])
+def _text_logits(head, task, encoder, *inputs):
+    "Logits of each text, or its number"
+    out = head.dense(hidden_states(encoder, *inputs)[:,0])
+    return out if task.labels else task.as_labels(out)
 
 def _tag_logits(head, segment, encoder, ids, mask):
     "Logits of each token; a tagger reads its words in segment 1, as the official code, a detector of wrong words in 0"
@@ -520,7 +524,7 @@ def _write_task(learn, task, folder, int8):
     encoder, head = learn.model.encoder, _head_of(learn, task.name)
     longest, of_tokens = max_input(encoder), isinstance(head, TagHead)
     if of_tokens: f = partial(_tag_logits, head, task.segment)
-    else: f = partial(_text_logits, head, getattr(task, 'scale', 1.))
+    else: f = partial(_text_logits, head, task)
     file = folder/'onnx'/('model_quantized.onnx' if int8 else 'model.onnx')
     file.parent.mkdir(parents=True)
     segments = not of_tokens and bool(segments_for(encoder, None))
