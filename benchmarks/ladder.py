@@ -37,6 +37,7 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'MLM first, 25 %': dict(stages=[(.25, 'MLM'), (.75, {})]),
     'MLM first, 40 %': dict(stages=[(.4, 'MLM'), (.6, {})]),
     'MLM first, 70 %': dict(stages=[(.7, 'MLM'), (.3, {})]),
+    'ModernBERT body, MLM first, 40 %': dict(body=_MODERN, stages=[(.4, 'MLM'), (.6, {})]),
     'one network': dict(untied_generator=False),
     'one network, MLM first, 40 %': dict(stages=[(.4, 'MLM'), (.6, dict(untied_generator=False))]),
     'one network, MLM first, 70 %': dict(stages=[(.7, 'MLM'), (.3, dict(untied_generator=False))]),
