@@ -85,6 +85,27 @@ def test_run_to_official_names_to_run(kind, tmp_path):
     if kind in ('shared', 'bert'): return
     same_weights(model, open_pretrained(tmp_path/'names.npz').model) # the shapes tell all but the heads
 
+OBJECTIVES = {'ELECTRA-TT': dict(two_tower_generator=True, untied_generator=True),
+              'Electric': dict(electric_objective=True, electra_objective=False), 'BERT': dict(electra_objective=False)}
+
+@pytest.mark.parametrize('kind', OBJECTIVES)
+def test_official_names_keep_the_objective_and_its_masking_rate(kind, tmp_path):
+    "An ELECTRA with towers is no Electric, whose logits are energies; archives of before say neither, and open"
+    _, hp = biased_run(tmp_path/'run', mask_prob=.4, **OBJECTIVES[kind])
+    convert_weights(tmp_path/'run', tmp_path/'names.npz')
+    back = open_pretrained(tmp_path/'names.npz')
+    for o in ('mask_prob', 'electra_objective', 'electric_objective'): assert getattr(back.hp, o)==getattr(hp, o), o
+    assert not any('two towers are taken for Electric' in o for o in back.notes)
+    assert open_pretrained(tmp_path/'names.npz', dict(mask_prob=.2)).hp.mask_prob==.2
+    arrays = dict(np.load(tmp_path/'names.npz'))
+    told = json.loads(str(arrays[SETTINGS]))
+    for half in told.values():
+        for o in ('mask_prob', 'electra_objective', 'electric_objective'): del half[o]
+    np.savez(tmp_path/'old.npz', **arrays | {SETTINGS: np.str_(json.dumps(told))})
+    old = open_pretrained(tmp_path/'old.npz')
+    same_weights(back.model, old.model)
+    assert any('two towers are taken for Electric' in o for o in old.notes)==(kind!='BERT')
+
 @pytest.mark.parametrize('body', ['bert', 'modernbert'])
 def test_run_of_another_body(body, tmp_path):
     "It is opened with all of its weights, converted, and refused where only ELECTRA has names"

@@ -386,14 +386,31 @@ def test_sentences_of_examples_are_whole(monkeypatch, tmp_path, toy):
     (tmp_path/'discriminator').mkdir()
     assert not score.measure_right_sentences(tmp_path, Documents(20)) and not [*tmp_path.glob('*/*.json')]
     assert score.measure_right_sentences(tmp_path, Documents(250))==251
-    source = SimpleNamespace(alone=False, run=tmp_path)
-    assert score.read_right_sentences(source).limit('common')>0
+    assert score.read_right_sentences(tmp_path/'discriminator').limit('common')>0
 
 def test_a_run_of_short_sequences_is_scored_by_such(tmp_path):
     "Examples of 16 tokens, of which 8 were read: positions beyond have learnt nothing"
     run_folder(tmp_path/'run', pieces(TOY), length_schedule=((8, 1.), (16, 0.)))
     assert [score.load_scorer(tmp_path/o).max_length for o in ('run', 'run/discriminator')]==[8, 8]
     assert json.loads((tmp_path/'run/discriminator/config.json').read_text())['read_length']==8
+
+def test_a_discriminator_alone_scores_as_in_its_run(tmp_path):
+    "Its config.json has the masking rate; what was measured of right sentences goes with it, and with nothing else"
+    run_folder(tmp_path/'run', pieces(TOY), mask_prob=.4)
+    levels = dict(common=[i/200 for i in range(201)], rare=[i/200 for i in range(201)])
+    (tmp_path/'run/discriminator/right_sentences.json').write_text(json.dumps(levels))
+    alone = Path(shutil.copytree(tmp_path/'run/discriminator', tmp_path/'alone'))
+    found = [score.load_scorer(o, device='cpu') for o in (tmp_path/'run', alone)]
+    assert [o.mask_prob for o in found]==[.4, .4] and found[0].right==found[1].right!=None
+    assert found[1]('The cat sat.').probs==found[0]('The cat sat.').probs
+    models = [load_likelihood(o, 'p-replaced', device='cpu') for o in (tmp_path/'run', alone)]
+    assert pseudo_log_likelihood(models[0], ['The cat sat.'])==pseudo_log_likelihood(models[1], ['The cat sat.'])
+    config = json.loads((alone/'config.json').read_text())
+    (alone/'config.json').write_text(json.dumps(config | dict(mask_prob='much')))
+    with pytest.raises(InputError, match="`mask_prob` of .*config.json is 'much'"): score.load_scorer(alone)
+    (alone/'config.json').write_text(json.dumps({k: v for k,v in config.items() if k!='mask_prob'}))
+    old = score.load_scorer(alone, device='cpu') # what was measured is of corrected probabilities
+    assert old.mask_prob==score.SCORE_MASK_PROB and old.right is None
 
 ODD = [dict(common='0.5'), dict(rare=[.1]), dict(rare=[.5]*200+[2.]), dict(common=[None]*201),
        dict(common=[.5, .1]*100+[1.]), dict(more=[0.]*201)]
@@ -402,7 +419,7 @@ ODD = [dict(common='0.5'), dict(rare=[.1]), dict(rare=[.5]*200+[2.]), dict(commo
 def test_a_strangers_measures_are_refused(change, tmp_path):
     (tmp_path/'discriminator').mkdir()
     found = dict(common=[i/200 for i in range(201)], rare=[i/200 for i in range(201)])
-    def read(): return score.read_right_sentences(SimpleNamespace(alone=False, run=tmp_path))
+    def read(): return score.read_right_sentences(tmp_path/'discriminator')
     (tmp_path/'discriminator/right_sentences.json').write_text(json.dumps(found))
     assert [read().limit('common'), read().limit('rare')]==[.95, .995]
     assert replace(read(), rare=[0.]*201).limit('rare')==.95, 'a rare word is not flagged more easily'

@@ -227,7 +227,7 @@ def save_networks(
     folder, # Gets a folder for each network
     tokenizer=None, # Saved beside the weights
 ):
-    "Write the networks as Hugging Face folders, each complete or absent, with the `read_length` of their recipe"
+    "Write the networks as Hugging Face folders, each complete or absent, with `read_length` and `mask_prob`"
     hp = as_recipe(hp)
     if Path(folder).is_file(): raise InputError(f"`folder` is {folder}, a file; give a folder")
     if tokenizer is not None: _check_tokenizer(tokenizer, hp)
@@ -238,7 +238,7 @@ def save_networks(
         folders[model.folder].config.idle_generator = True
     for name,net in folders.items():
         _say_tied(net)
-        net.config.read_length = longest_read(hp)
+        net.config.read_length, net.config.mask_prob = longest_read(hp), hp.mask_prob
         with atomic_folder(Path(folder)/name) as tmp:
             net.save_pretrained(tmp, state_dict=complete_state(net))
             if tokenizer: write_tokenizer(tokenizer, tmp, max_input(net))

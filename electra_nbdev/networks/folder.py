@@ -15,7 +15,7 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ..data.tokenizer import check_pieces, fingerprint, load_tokenizer, vocab_list
-from ..engine.files import SHIPPED, InputError, cache_dir, file_name, read_json
+from ..engine.files import SHIPPED, InputError, cache_dir, check_number, file_name, read_json
 from ..engine.models import load_pretrained, model_path, tensorflow_prefix
 from .recipe import (PretrainHParams, given_hparams, longest_read, longest_so_far, preset,
                                            read_hparams, scoring_ways)
@@ -133,9 +133,14 @@ def kept(self:ModelFolder)->str|None: # None: its recipe is not known
 
 # %% ../../nbs/networks/19_folder.ipynb #3737bdf0
 @patch(as_prop=True)
-def mask_prob(self:ModelFolder)->float|None: # None: its recipe is not known
+def mask_prob(self:ModelFolder)->float|None: # None: neither its recipe nor its network tells
     "Masking rate in training"
-    return self.recipe.mask_prob if self.recipe else None
+    if self.recipe: return self.recipe.mask_prob
+    if (where := self.where('discriminator')) is None: return None
+    path = where/'config.json'
+    rate = read_json(path).get('mask_prob')
+    if rate is not None: check_number(f'`mask_prob` of {path}', rate, .01, .9) # as the hparam
+    return rate
 
 # %% ../../nbs/networks/19_folder.ipynb #daeece58
 @patch(as_prop=True)

@@ -350,9 +350,10 @@ def load_scorer(
         raise InputError(f"{source.path} has no network that tells replaced tokens (electra_objective is false); give "
                          "a run that has, or ask this one for likelihoods")
     d, g = source.open('discriminator'), _generator_beside(source)
-    length, rate = source.length or max_tokens(d), source.mask_prob or SCORE_MASK_PROB
+    length, rate, where = source.length or max_tokens(d), source.mask_prob, source.where('discriminator')
+    right = read_right_sentences(where) if where and rate else None # it is of corrected probabilities
     english = str(path) in (*SHIPPED, *SHIPPED.values())
-    return Scorer(d, g, source.tokenizer(vocab), length, rate, device, read_right_sentences(source), english)
+    return Scorer(d, g, source.tokenizer(vocab), length, rate or SCORE_MASK_PROB, device, right, english)
 
 def _generator_beside(source):
     "The masked language model of a run, which proposes words"
@@ -384,11 +385,10 @@ def right_sentences(
 
 # %% ../../nbs/scoring/42_score.ipynb #51a40016
 def read_right_sentences(
-    source:ModelFolder|Path, # Where the discriminator is, or the folder with its file
+    folder:Path, # Where the weights of the discriminator are
 )->RightSentences|None: # None: they were not measured
     "What was measured of a discriminator"
-    if not isinstance(source, Path): source = source.path if source.alone else source.run/'discriminator'
-    path = source/_FILE
+    path = folder/_FILE
     if not path.is_file(): return None
     found = read_json(path)
     def fits(o): return isinstance(o, list) and len(o)==201 and all(type(p) in (int, float) and 0<=p<=1 for p in o)

@@ -31,7 +31,7 @@ from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import (SHIPPED, InputError, atomic_file, atomic_folder, build_lock, check_new,
                                         one_line, read_json)
 from ..engine.models import max_input, quiet_loading
-from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of
+from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of_recipe
 from ..finetuning.finetune import load_finetuned
 from ..finetuning.recipe import finetune_preset
 from ..finetuning.tagging import TagHead
@@ -41,9 +41,8 @@ from ..method.generator import hidden_states, segments_for
 from ..method.towers import shift
 from ..networks.folder import ModelFolder, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
-from ..networks.build import body_config, has_towers, kept_folder, save_networks
-from ..networks.recipe import (differences, longest_read, longest_so_far, preset, read_hparams,
-                                           save_hparams, tie_of)
+from ..networks.build import has_towers, kept_folder, save_networks
+from ..networks.recipe import differences, longest_so_far, preset, read_hparams, save_hparams, tie_of
 from ..pretraining.runs import FORMAT, write_cards
 
 # %% ../../nbs/sharing/47_convert.ipynb #6957a134
@@ -68,7 +67,7 @@ def convert_weights(
         if out.suffix!='.npz': write_folder(nets, out, **card)
         else:
             arrays, half = official_arrays(nets), 'generator' if nets.model.discriminator is None else 'discriminator'
-            told = {half: settings_of(body_config(nets.hp)) | dict(read_length=longest_read(nets.hp))}
+            told = {half: settings_of_recipe(nets.hp)}
             if nets.finetuning:
                 told |= dict(tasks={k: nets.tasks[k] for k in nets.heads}, finetuning=nets.finetuning)
             arrays[SETTINGS] = np.str_(json.dumps(told))
