@@ -28,7 +28,8 @@ from .finetuning.request import FinetuneRequest, PredictRequest
 from .networks.folder import ModelFolder
 from .networks.hparams import ELSEWHERE, PretrainHParams
 from .networks.recipe import given_hparams, load_hparams, shorter_than_examples, with_flags
-from .pretraining.request import PretrainRequest, evaluate_run
+from .pretraining.plan import facts_of
+from .pretraining.request import PretrainRequest, evaluate_run, read_run
 from .scoring.request import JOBS, ScoreRequest, goes_with
 
 # %% ../nbs/59_cli.ipynb #b7c953d9
@@ -211,9 +212,21 @@ def _told(found, run, data, device, objective):
     for k,v in found.items(): yield f"{k:28}{v:9.4f}  {MEANINGS.get(k, 'of the objective')}"
     if bits := run_bits(run, data, device, objective): yield bits
     if not (learnt := outcome(found)): return
+    yield learnt + f': {_longer(run, data, objective)}'*learnt.startswith('UNDERTRAINED')
+
+def _longer(run, data, objective):
+    "The command that doubles a run"
     steps = 2*load_hparams(Path(run)/'hparams.json').num_train_steps
-    longer = shlex.join(['electra_pretrain', '--out', str(run), '--extend', '--steps', str(steps)])
-    yield learnt + f': {longer}'*learnt.startswith('UNDERTRAINED')
+    given = dict(out=run, data=data and _examples_of(run, Path(data)), objective=objective)
+    named = [str(o) for k,v in given.items() if v for o in (f'--{k}', v)]
+    return shlex.join(['electra_pretrain', *named, '--extend', '--steps', str(steps)])
+
+def _examples_of(run, data):
+    "The folder that a run was trained on, if it was evaluated on a part of it"
+    folder = data.parent if data.name=='held_out' else data
+    try: read_run(run).check_examples(facts_of(folder))
+    except InputError: return 'EXAMPLES'
+    return folder
 
 def _measure_right_sentences(run, data, device):
     "Measure how high words of right sentences get, which `electra_score --show` compares with"

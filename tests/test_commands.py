@@ -194,9 +194,21 @@ def test_evaluate(home):
     bits, learnt, *_, then = told[len(last):]
     assert then=='Next: electra_score --model run --show "A sentence of this text.", or electra_finetune'
     assert bits==domain_report(rows) and bits, "the run has measured it at its end"
-    assert learnt.startswith('UNDERTRAINED') and '--out run --extend --steps' in learnt
+    assert learnt.startswith('UNDERTRAINED') and '--out run --data examples --extend' in learnt
     whole = typed('electra_evaluate --run run --data examples --device cpu', home)
     assert whole.out=='Evaluating on examples/held_out\n' + said.out # and not on what it was trained on
+
+def test_what_evaluate_prints_to_lengthen_a_run_works_as_typed(home):
+    shutil.copytree(home/'run', home/'short run')
+    def longer(data):
+        said = worked(f"electra_evaluate --run 'short run' --data {data} --device cpu", home).out
+        return next(o for o in said.splitlines() if o.startswith('UNDERTRAINED')).split('train longer: ')[1]
+    line = "electra_pretrain --out 'short run' --data examples --extend --steps 40"
+    assert longer('examples')==longer('examples/held_out')==line
+    assert 'of 40' in worked(f'{line} --device cpu', home).out
+    worked('electra_data --corpus menu.txt --vocab vocab --out menu --max-length 16 --held-out 0', home,
+           lambda: write(home/'menu.txt', 'it was the storm.\n\n'*40))
+    assert '--data EXAMPLES --extend' in longer('menu') # a text that it was not trained on
 
 def test_cases_and_accents_are_kept_separately(home):
     write(home/'menu.txt', 'Le Café du Château.\n'*20)

@@ -14,7 +14,7 @@ from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, DomainBits, 
                                                             new_parts, of_vocabulary, old_rows, open_origin,
                                                             questions, spell, vocabulary_report)
 from electra_nbdev.networks.recipe import restarted
-from electra_nbdev.pretraining.request import run_pretraining
+from electra_nbdev.pretraining.request import PretrainRequest, run_pretraining
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.data.examples import load_examples
@@ -164,11 +164,33 @@ def test_other_weights_are_refused(began):
     assert said.code==0 and 'Finished already' in said.out
     init = json.loads((home/'began/hparams.json').read_text())['run']['init']
     itself = CONTINUE.replace('--init run', '--init began')
-    bad(home, f'{itself} --out began', 'weights of moved', init['weights'], 'weights of began', '--out')
-    fresh = 'electra_pretrain --data examples --hparams began/hparams.json --steps 12 --out began --device cpu'
-    bad(home, fresh, 'weights of moved', 'new weights')
-    bad(home, f'{CONTINUE} --out run', 'new weights', 'weights of run')
+    bad(home, f'{itself} --out began', 'weights of moved', init['weights'], 'weights of began', 'leave --init out')
+    bad(home, f'{CONTINUE} --out run', 'new weights', 'weights of run', 'leave --init out')
     bad(home, f'{CONTINUE} --carry-optimizer --out began', 'fresh', 'carried')
+
+def test_a_run_goes_on_without_what_it_began_from(began):
+    "Its checkpoints hold all that it needs, and `hparams.json` what it began from"
+    home, _ = began
+    shutil.copytree(home/'run', home/'first')
+    line = CONTINUE.replace('run', 'first', 1) + ' --out orphan'
+    alone = line.replace('--init first ', '')
+    assert typed(line, home, at(2, signal.SIGKILL)).code==-9 # before the first checkpoint
+    bad(home, alone, 'weights of first', 'asked for new weights', 'give what it began from')
+    assert typed(line, home, at(6, signal.SIGKILL)).code==-9
+    shutil.rmtree(home/'first')
+    bad(home, f'{alone} --preset small', "model_size is 'tiny', asked for 'small'")
+    said = worked(f'{alone} --preset tiny', home)
+    assert 'Continuing at step 4 of 12' in said.out and re.search(r'bits per byte: .* before, .* after', said.out), said
+    a, b = weights(home/'began'), weights(home/'orphan')
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    init = json.loads((home/'orphan/hparams.json').read_text())['run']['init']
+    assert init['folder']=='first' and init['weights']==open_origin(home/'run').facts()['weights']
+
+def test_a_run_is_lengthened_without_what_it_began_from(began):
+    home, _ = began
+    asked = PretrainRequest(home/'examples', home/'began', steps=40, extend=True)
+    with_it, alone = replace(asked, init=home/'run').settle(), asked.settle()
+    assert alone.hp==with_it.hp and alone.init | dict(folder='')==with_it.init | dict(folder='')
 
 def test_carried_moments(home):
     "With a rate of 0 only moments move, and they go on from where the old run left them"

@@ -496,5 +496,5 @@ def pretrain(
         if not job.origin: return None, [DomainBits()]
         return begin_with(job.origin, hp, tok, job.asked.carry_optimizer, objective)
     learn = train(job, begin, cbs)
-    if job.origin and not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
+    if job.init and not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
     return learn

@@ -132,6 +132,12 @@ def read_run(
         raise InputError(f"{file} is damaged: it does not say what the run was trained on; choose another `out`")
     return RunFacts(Path(folder), recipe_values('small', found), facts['data'], facts.get('init', {}), facts)
 
+# %% ../../nbs/pretraining/28_request.ipynb #7319abfa
+@patch(as_prop=True)
+def goes_on(self:RunFacts)->bool:
+    "Whether it has a checkpoint, which holds all that it needs"
+    return any(o.suffix!='.tmp' for o in (self.folder/'checkpoints').glob('*step-*'))
+
 # %% ../../nbs/pretraining/28_request.ipynb #05f2dc31
 @patch
 def check_objective(self:RunFacts,
@@ -187,8 +193,9 @@ def check_init(self:RunFacts,
     "Refuse other first weights than those that a run began with"
     was = self.init
     if bool(was)==bool(init) and was | {'folder': ''} == init | {'folder': ''}: return
+    cure = "leave `init` out to go on with it" if init and self.goes_on else "give what it began from"
     raise InputError(f"{self.folder} began from {_weights(was)}, asked for {_weights(init)}; "
-                     "give what it began from, or choose another `out`")
+                     f"{cure}, or choose another `out`")
 
 def _weights(init):
     if not init: return 'new weights'
@@ -234,6 +241,12 @@ def continued(self:RunFacts,
     kept = sorted(kept_steps(was)-kept_steps(values)-{0, 1}) # of a shorter schedule
     return values | dict(keep_checkpoints_at=(*kept, *values['keep_checkpoints_at']))
 
+# %% ../../nbs/pretraining/28_request.ipynb #5b81a975
+@patch
+def _as_recorded(self:PretrainRequest, there):
+    "Whether what a run says of its first weights is enough"
+    return bool(there and there.init and there.goes_on) and not (self.init or self.body)
+
 # %% ../../nbs/pretraining/28_request.ipynb #c5f15716
 @patch
 def recipe(self:PretrainRequest,
@@ -244,7 +257,9 @@ def recipe(self:PretrainRequest,
 )->dict: # {name: value}
     "The values of the recipe that is asked for"
     if self.is_complete: return self._suited(examples)
-    given, own = given_hparams(said, seed=self.seed), None if self.preset or self.body else there
+    given = given_hparams(said, seed=self.seed)
+    own = there if self._as_recorded(there) or not (self.preset or self.body) else None
+    if own and self.preset: own.refuse_other(dict(model_size=self.preset))
     if own: values = own.values | known_values(given)
     elif origin: values = origin.values(self.preset, given)
     else:
@@ -254,7 +269,7 @@ def recipe(self:PretrainRequest,
     if examples and not own: values |= for_examples(values, examples.recipe, said)
     steps = self.steps if self.passes is None else self._steps_of(values, examples)
     if steps is None or own and steps==own.values['num_train_steps']: return values
-    return values | (for_restart if origin else for_steps)(values, steps, said)
+    return values | (for_restart if origin or there and there.init else for_steps)(values, steps, said)
 
 # %% ../../nbs/pretraining/28_request.ipynb #c5f15717
 @patch
@@ -283,6 +298,7 @@ def begin(self:PretrainRequest,
     there:RunFacts|None, # Run that is there
 )->tuple: # `Origin` or None, and what tells the first weights from others
     "Open the weights that are named; those that cannot be the ones of the run that is there are not opened"
+    if self._as_recorded(there): return None, there.init
     if there and not (self.init and there.init): there.check_init(dict(folder=str(self.init)) if self.init else {})
     if not self.init: return None, {}
     from electra_nbdev.pretraining.continue_pretraining import open_origin # loads torch
