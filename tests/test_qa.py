@@ -91,6 +91,43 @@ def test_test_predictions_and_trials(home):
     kept = typed(f'{TRAIN} --task squad --out sent --trials 2', home)
     assert kept.code==0 and 'trial 1: finished already' in kept.out
 
+@pytest.fixture(scope='module')
+def sent(home):
+    "A model of SQuAD 2.0"
+    worked(f'{TRAIN} --task squad --out asked', home)
+    return home/'asked/squad'
+
+def evaluated(home, flags):
+    "Measures of an evaluation with these flags"
+    worked(f'{TRAIN} --task squad --out asked --eval-only {flags}', home)
+    found, = json.loads((home/'asked/squad/evaluation.json').read_text()).values()
+    return found['squad']
+
+def test_an_evaluation_takes_the_flags_that_change_it(home, sent):
+    silent, bold = (evaluated(home, f'--qa-na-threshold {o}') for o in (-1e9, 1e9))
+    assert silent['NoAns_exact']==100 and silent['HasAns_exact']==0 and bold['NoAns_exact']==0
+    assert bold['total']==16 and evaluated(home, '--max-eval-rows 4')['total']==4
+    short, long = (evaluated(home, f'--qa-na-threshold 1e9 --max-answer-length {o}') for o in (1, 30))
+    assert short['HasAns_f1']!=long['HasAns_f1']
+
+@pytest.mark.parametrize('flags,words', [
+    ('--epochs 3', ['--epochs is 3', 'trained with 1', '--eval-only']), ('--trials 2', ['`num_trials` is 2']),
+    ('--recipe paper', ['--recipe is paper']), ('--n-best-size 6', ['--n-best-size is 6']),
+    ('--precision fp32', ['--precision is about training']), ('--compile', ['--compile is about training'])])
+def test_an_evaluation_refuses_what_it_does_not_use(home, sent, flags, words):
+    "But what the model was trained with: the command of the training and --eval-only"
+    bad(home, f'{TRAIN} --task squad --out asked --eval-only {flags}', *words)
+
+def test_predictions_take_another_threshold(home, sent, tmp_path):
+    said = {}
+    for threshold in -1e9, 1e9:
+        out, flags = tmp_path/'said.jsonl', f'--qa-na-threshold {threshold} --device cpu'
+        worked(f'electra_predict --model asked/squad --src data/squad/dev.json --out {out} {flags}', home)
+        said[threshold] = [json.loads(o)['answer'] for o in out.read_text().splitlines()]
+    assert not any(said[-1e9]) and all(said[1e9])
+    found = rq.predict_file(sent, home/'data/squad/dev.json', device='cpu', qa_na_threshold=-1e9)
+    assert not any(found['answer'])
+
 HEADS = [
     dict(joint_prediction=False),
     dict(answerable_classifier=False),
