@@ -314,7 +314,26 @@ def test_a_passage_without_tokens(home):
     nothing = qa.Spans(*(np.zeros(0, int),)*2, np.zeros(0), 0.)
     task = qa.QATask('squadv1')
     assert len(wins)==1 and task.metrics(wins, [nothing])=={'exact_match': 0., 'f1': 0.}
-    assert [o.answer for _,o in task.predicted(wins, [nothing])]==['empty', 'empty']
+    assert [(o.answer, o.span) for _,o in task.predicted(wins, [nothing])]==[('', None)]*2
+
+def test_questions_that_are_cut_are_counted(home, sent, tmp_path, capsys):
+    page, hp = 'the cat sat in the red town', FinetuneHParams(max_query_length=6)
+    asked = [questions.QAExample(i, str(i), q, page) for i,q in enumerate(['who sat there ?', 'who '*7, 'who '*6])]
+    qa.QATask('squad', v2=True).features(asked, TOK, hp)
+    assert 'NOTE: squad: of 1 of 3 questions only the first 6 tokens are read (max_query_length)' in capsys.readouterr().out
+    qa.QATask('squad', v2=True).features(asked[::2], TOK, hp)
+    assert not capsys.readouterr().out
+    write(tmp_path/'long.csv', f'question,context\n{"who "*20},{page}\n{"who "*13},{page}\n')
+    rq.predict_file(sent, tmp_path/'long.csv', device='cpu')
+    assert 'NOTE: squad: of 2 of 2 questions only the first 12 tokens' in capsys.readouterr().out
+
+def test_the_place_of_an_answer_has_the_mark_at_its_end():
+    "A tokenizer that strips accents gives no token to the mark"
+    page = 'the cafe\u0301 was red'
+    wins = questions.build_windows([questions.QAExample(0, 'a', 'what ?', page)], TOK, FinetuneHParams())
+    k = next(k for k,(a,b) in enumerate(wins.located(0)) if page[:b].endswith('cafe'))
+    said = qa.answer_of(wins, 0, [spans_of((wins.head(0)+1, wins.head(0)+k, 1.))])
+    assert page[slice(*said.span)]==said.answer=='cafe\u0301'
 
 @pytest.mark.parametrize('name', ['roberta', 'distilbert'])
 def test_other_encoders(home, tmp_path, name):
@@ -458,7 +477,7 @@ def test_the_best_answer_that_can_be(asked, outs):
     assert (said.answer, said.example.context[slice(*said.span)], said.null)==('river', 'river', -3.)
     assert [o for o,_ in said.best]==['river', 'and the']
     assert said.score==pytest.approx(1/(1+np.exp(-1)), abs=1e-6)
-    assert qa.answer_of(wins, 1, outs).answer=='empty'
+    assert qa.answer_of(wins, 1, outs).answer==''
 
 def test_no_answer_above_the_threshold(asked, outs):
     "The null scores are -3 and 0, the threshold is -2.75"
