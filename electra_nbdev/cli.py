@@ -364,9 +364,10 @@ def electra_predict(
     skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
     device:str=None, # cpu, cuda ... (default: a GPU if there is one)
     text:str=None, # A sentence, in quotes, in place of --src
+    qa_na_threshold:float=None, # Of SQuAD 2.0: score above which a question has no answer (default: the model's own)
 ):
     "Predict a file, or a sentence, with a fine-tuned model"
-    job = PredictRequest(model, src, out, task, skip_bad_rows, device, text).settle()
+    job = PredictRequest(model, src, out, task, skip_bad_rows, device, text, qa_na_threshold).settle()
     return job.report(job.run())
 
 # %% ../nbs/59_cli.ipynb #a8f7e54f

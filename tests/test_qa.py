@@ -91,6 +91,43 @@ def test_test_predictions_and_trials(home):
     kept = typed(f'{TRAIN} --task squad --out sent --trials 2', home)
     assert kept.code==0 and 'trial 1: finished already' in kept.out
 
+@pytest.fixture(scope='module')
+def sent(home):
+    "A model of SQuAD 2.0"
+    worked(f'{TRAIN} --task squad --out asked', home)
+    return home/'asked/squad'
+
+def evaluated(home, flags):
+    "Measures of an evaluation with these flags"
+    worked(f'{TRAIN} --task squad --out asked --eval-only {flags}', home)
+    found, = json.loads((home/'asked/squad/evaluation.json').read_text()).values()
+    return found['squad']
+
+def test_an_evaluation_takes_the_flags_that_change_it(home, sent):
+    silent, bold = (evaluated(home, f'--qa-na-threshold {o}') for o in (-1e9, 1e9))
+    assert silent['NoAns_exact']==100 and silent['HasAns_exact']==0 and bold['NoAns_exact']==0
+    assert bold['total']==16 and evaluated(home, '--max-eval-rows 4')['total']==4
+    short, long = (evaluated(home, f'--qa-na-threshold 1e9 --max-answer-length {o}') for o in (1, 30))
+    assert short['HasAns_f1']!=long['HasAns_f1']
+
+@pytest.mark.parametrize('flags,words', [
+    ('--epochs 3', ['--epochs is 3', 'trained with 1', '--eval-only']), ('--trials 2', ['`num_trials` is 2']),
+    ('--recipe paper', ['--recipe is paper']), ('--n-best-size 6', ['--n-best-size is 6']),
+    ('--precision fp32', ['--precision is about training']), ('--compile', ['--compile is about training'])])
+def test_an_evaluation_refuses_what_it_does_not_use(home, sent, flags, words):
+    "But what the model was trained with: the command of the training and --eval-only"
+    bad(home, f'{TRAIN} --task squad --out asked --eval-only {flags}', *words)
+
+def test_predictions_take_another_threshold(home, sent, tmp_path):
+    said = {}
+    for threshold in -1e9, 1e9:
+        out, flags = tmp_path/'said.jsonl', f'--qa-na-threshold {threshold} --device cpu'
+        worked(f'electra_predict --model asked/squad --src data/squad/dev.json --out {out} {flags}', home)
+        said[threshold] = [json.loads(o)['answer'] for o in out.read_text().splitlines()]
+    assert not any(said[-1e9]) and all(said[1e9])
+    found = rq.predict_file(sent, home/'data/squad/dev.json', device='cpu', qa_na_threshold=-1e9)
+    assert not any(found['answer'])
+
 HEADS = [
     dict(joint_prediction=False),
     dict(answerable_classifier=False),
@@ -277,7 +314,26 @@ def test_a_passage_without_tokens(home):
     nothing = qa.Spans(*(np.zeros(0, int),)*2, np.zeros(0), 0.)
     task = qa.QATask('squadv1')
     assert len(wins)==1 and task.metrics(wins, [nothing])=={'exact_match': 0., 'f1': 0.}
-    assert [o.answer for _,o in task.predicted(wins, [nothing])]==['empty', 'empty']
+    assert [(o.answer, o.span) for _,o in task.predicted(wins, [nothing])]==[('', None)]*2
+
+def test_questions_that_are_cut_are_counted(home, sent, tmp_path, capsys):
+    page, hp = 'the cat sat in the red town', FinetuneHParams(max_query_length=6)
+    asked = [questions.QAExample(i, str(i), q, page) for i,q in enumerate(['who sat there ?', 'who '*7, 'who '*6])]
+    qa.QATask('squad', v2=True).features(asked, TOK, hp)
+    assert 'NOTE: squad: of 1 of 3 questions only the first 6 tokens are read (max_query_length)' in capsys.readouterr().out
+    qa.QATask('squad', v2=True).features(asked[::2], TOK, hp)
+    assert not capsys.readouterr().out
+    write(tmp_path/'long.csv', f'question,context\n{"who "*20},{page}\n{"who "*13},{page}\n')
+    rq.predict_file(sent, tmp_path/'long.csv', device='cpu')
+    assert 'NOTE: squad: of 2 of 2 questions only the first 12 tokens' in capsys.readouterr().out
+
+def test_the_place_of_an_answer_has_the_mark_at_its_end():
+    "A tokenizer that strips accents gives no token to the mark"
+    page = 'the cafe\u0301 was red'
+    wins = questions.build_windows([questions.QAExample(0, 'a', 'what ?', page)], TOK, FinetuneHParams())
+    k = next(k for k,(a,b) in enumerate(wins.located(0)) if page[:b].endswith('cafe'))
+    said = qa.answer_of(wins, 0, [spans_of((wins.head(0)+1, wins.head(0)+k, 1.))])
+    assert page[slice(*said.span)]==said.answer=='cafe\u0301'
 
 @pytest.mark.parametrize('name', ['roberta', 'distilbert'])
 def test_other_encoders(home, tmp_path, name):
@@ -421,7 +477,7 @@ def test_the_best_answer_that_can_be(asked, outs):
     assert (said.answer, said.example.context[slice(*said.span)], said.null)==('river', 'river', -3.)
     assert [o for o,_ in said.best]==['river', 'and the']
     assert said.score==pytest.approx(1/(1+np.exp(-1)), abs=1e-6)
-    assert qa.answer_of(wins, 1, outs).answer=='empty'
+    assert qa.answer_of(wins, 1, outs).answer==''
 
 def test_no_answer_above_the_threshold(asked, outs):
     "The null scores are -3 and 0, the threshold is -2.75"

@@ -774,11 +774,12 @@ def _task_of(facts, src):
 def load_finetuned(
     folder, # Folder of a task, or its `model`
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
+    **changes, # To its recipe, such as `qa_na_threshold`
 )->FinetuneLearner: # To predict with
     "Open a fine-tuned model"
     found = ModelFolder(folder)
     (saved, hparams), src = found.read_tasks(), found.task
-    tasks, hp = {n: _task_of(o, src) for n,o in saved.items()}, finetune_preset(**hparams)
+    tasks, hp = {n: _task_of(o, src) for n,o in saved.items()}, finetune_preset(**hparams | changes)
     encoder = open_encoder(found, replace(hp, model_hparam_overrides={}, from_scratch=False, head_init='new'))
     tok, none = found.tokenizer(any_kind=True), {n: [] for n in tasks}
     learn = finetune_learner(finetune_dls(tasks, none, none, tok, hp, device_of(device)), encoder, hp)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..engine.files import InputError, atomic_write
+from ..engine.files import InputError, atomic_write, counted
 from .recipe import task_folder, task_name
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
@@ -159,6 +159,8 @@ def collate(self:QATask, targets, width)->dict:
 def features(self:QATask, examples, tok, hp)->Windows:
     "Rows of a batch, several for a long passage"
     windows = build_windows(examples, tok, hp)
+    if windows.n_cut: print(f"NOTE: {self.name}: of {windows.n_cut} of {counted(len(examples), 'question')} only the "
+                            f"first {hp.max_query_length} tokens are read (max_query_length)", flush=True)
     if len(windows): return windows
     raise InputError(f"{self.name}: no passage has a character that the tokenizer keeps; give at least one with text")
 
@@ -249,10 +251,11 @@ def answer_of(
     null = min((o.null for o in outs), default=1e6) if v2 else None
     if v2 and not windows.hp.answerable_classifier:
         null = float(np.float32(null) - (score[0] if best else np.float32(0)))
-    if not best: return Answer('empty', 1., None, null, example, [('empty', 1.)])
+    if not best:
+        nothing = 'empty' if windows.hp.answer_text=='official' else ''
+        return Answer(nothing, 1., None, null, example, [(nothing, 1.)])
     p = torch.from_numpy(score[list(best.values())].astype(np.float64)).softmax(0).tolist()
-    chars = windows.located(e)
-    return Answer(next(iter(best)), p[0], (chars[i[0]][0], chars[j[0]][1]), null, example, list(zip(best, p)))
+    return Answer(next(iter(best)), p[0], windows.place(e, i[0], j[0]), null, example, list(zip(best, p)))
 
 # %% ../../nbs/finetuning/37_qa.ipynb #6901c0d0
 def each_answer(

@@ -461,6 +461,7 @@ class Windows(Sequence):
         self.examples, self.tok, self.hp = examples, tok, hp
         self.fast, self.ends, self.seen = text_backend(tok), row_ends(tok), None
         self.file, self.n_tokens = tempfile.TemporaryFile(), 0
+        self.n_cut = 0 # questions longer than `max_query_length`
         # of each question: place and length of its head, place of its passage, first and last token of its answer
         self.facts = array('q')
         self.cuts = array('i') # of each window: question, first token of the passage, number of tokens
@@ -502,6 +503,7 @@ def add(self:Windows,
         passage = write(pieces)
         for o,query in zip(examples, queries):
             head = before + query.ids[:self.hp.max_query_length] + between
+            self.n_cut += len(query.ids)>self.hp.max_query_length
             room, e = self.hp.max_seq_length-len(head)-len(after), len(self.facts)//5
             if room<1: raise InputError(f"max_seq_length {self.hp.max_seq_length} leaves no room beside the "
                 f"{len(head)-len(before)-len(between)} tokens of question {o.id}; raise it, or lower max_query_length")
@@ -585,6 +587,16 @@ def _after_marks(text, end, limit):
     return end
 
 @patch
+def place(self:Windows,
+    e:int, # Number of the question
+    i:int, # First token of the passage
+    j:int, # Last one
+)->tuple[int,int]:
+    "First character of some tokens, and the one after the last"
+    context, at = self.examples[e].context, self.located(e)
+    return at[i][0], _after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
+
+@patch
 def text_of(self:Windows,
     e:int, # Number of the question
     i:int, # First token of the passage
@@ -593,8 +605,7 @@ def text_of(self:Windows,
     "Tokens of a passage as text"
     context, at, passage = self.examples[e].context, self.located(e), self.facts[e,2]
     first, end = at[i][1]-1, at[j][1] # last character of the first token, and that after the last token
-    follows = at[j+1][0] if j+1<len(at) else len(context)
-    own = context[at[i][0]:_after_marks(context, end, follows)].strip()
+    own = context[slice(*self.place(e, i, j))].strip()
     if type(self.fast.model).__name__!='WordPiece': return own
     spans = word_spans(context)
     a, b = answer_words(spans, first, end-first)

@@ -21,7 +21,8 @@ from ..engine.files import (InputError, atomic_write, changed_repr, check_choice
                                         check_type, counted)
 from ..engine.models import check_precision
 from ..engine.rows import BadRows, ending_of, text_lines
-from .recipe import NO_TASK, check_task, check_trials, finetune_preset, task_named
+from .recipe import (NO_TASK, OF_EVALUATION, check_evaluation, check_task, check_trials,
+                                             finetune_preset, task_named)
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
                                              few_names, labelled_texts, read_table)
 from ..networks.folder import ModelFolder
@@ -70,8 +71,9 @@ def settle(self:FinetuneRequest): # `FinetuneJob`
 def _check_arguments(self:FinetuneRequest):
     "Refuse arguments that contradict each other"
     if isfile(self.out): raise InputError(f"`out` is {self.out}, a file; give a folder", argument='out')
-    if self.eval_only and self.compile:
-        raise InputError("`compile` is about training, which `eval_only` leaves out; give one of them")
+    for o in ('compile', 'precision'):
+        if self.eval_only and getattr(self, o):
+            raise InputError(f"`{o}` is about training, which `eval_only` leaves out; give one of them")
     if self.eval_only and self.predict_test:
         raise InputError("`eval_only` evaluates on dev sets; leave it out for `predict_test`, finished trials are kept")
     columns = 'text_column', 'pair_column', 'label_column', 'dev', 'regression'
@@ -119,6 +121,7 @@ def _job(self:FinetuneRequest, networks, together):
     for folder in networks:
         check_free(folder, 'trials', 'trial-*', 'evaluation.json')
         if training: check_trials(folder, self.recipe, **given)
+        else: check_evaluation(self.model, folder, self.recipe, **given)
     return FinetuneJob(self, networks, together, given)
 
 # %% ../../nbs/finetuning/35_request.ipynb #54065346
@@ -192,7 +195,7 @@ def run(self:FinetuneJob)->list: # `Trials` of each network; of an evaluation {t
     if self.hparams.get('do_train') is not False:
         return train_networks(asked.model, networks, self.together, preset=asked.recipe, device=asked.device,
                               precision=asked.precision, compile=asked.compile, **self.hparams)
-    changes = {k: v for k,v in self.hparams.items() if k in ('max_eval_rows', 'eval_batch_size')}
+    changes = {k: v for k,v in self.hparams.items() if k in OF_EVALUATION}
     return [evaluate_trials(asked.model, o, k, asked.device, **changes) for k,o in networks.items()]
 
 # %% ../../nbs/finetuning/35_request.ipynb #b892ab9d
@@ -204,10 +207,11 @@ def report(self:FinetuneJob,
     from electra_nbdev.finetuning.tasks import write_submission
     from electra_nbdev.finetuning.trials import results_table
     out = self.together
-    if self.hparams.get('do_train') is False: print(_evaluation(results, out))
-    else:
-        table = results_table(results).astype(dict(sd=float)).to_string(index=False, na_rep='-')
-        print(f"{table}\nTables, models and picture: {out}\n{out/'results.png'}")
+    if self.hparams.get('do_train') is False:
+        print(_evaluation(results, out))
+        return results
+    table = results_table(results).astype(dict(sd=float)).to_string(index=False, na_rep='-')
+    print(f"{table}\nTables, models and picture: {out}\n{out/'results.png'}")
     if not self.hparams.get('write_test_outputs'): return results
     if path := write_submission(out): print(f'Predictions for the leaderboard: {path}')
     else: print(f'Predictions of the test sets: the folder predictions of each task in {out}')
@@ -268,6 +272,7 @@ class PredictRequest:
     skip_bad_rows:bool=False # Leave unreadable rows out, and count them
     device:str|None=None # `cpu`, `cuda` ...; a GPU if there is one
     text:str|None=None # A sentence in place of a file
+    qa_na_threshold:float|None=None # Score above which a question has no answer, if not the model's own
 
     def __repr__(self): return changed_repr(self)
 
@@ -293,8 +298,9 @@ def settle(self:PredictRequest): # `PredictJob`
     several = [*QUESTIONS] if kind=='QATask' else [o for o in settings.get('columns') or () if o]
     if self.text is not None and len(several)>1:
         raise InputError(f"`text` is one text, and this task reads two, {' and '.join(several)}; give a table as `src`")
+    if self.qa_na_threshold is not None: _check_threshold(kind, settings)
     rows = _rows_of(kind, settings, self.src, self.skip_bad_rows) if self.src else None
-    return PredictJob(model.task, self.src, self.out, self.task, self.skip_bad_rows, self.device, self.text, rows)
+    return PredictJob(**vars(self) | dict(model=model.task), rows=rows)
 
 # %% ../../nbs/finetuning/35_request.ipynb #4079218a
 def _rows_of(kind, settings, path, skip_bad_rows):
@@ -309,6 +315,13 @@ def _rows_of(kind, settings, path, skip_bad_rows):
     if form=='.txt': _check_no_header(path, columns)
     if form=='.txt' and len(columns)==1: columns = ['text']
     return read_table(path, columns, skip_bad_rows, columns[:1])
+
+# %% ../../nbs/finetuning/35_request.ipynb #535fb901
+def _check_threshold(kind, settings):
+    "Refuse a threshold where there is no score that it could divide"
+    why = 'has no questions' if kind!='QATask' else '' if settings.get('v2') else 'has an answer to every question'
+    if why: raise InputError(f"`qa_na_threshold` says above which score a question has no answer, but the task "
+                             f"{settings['name']} {why}; leave it out")
 
 # %% ../../nbs/finetuning/35_request.ipynb #4079218b
 def _check_no_header(path, columns):
@@ -329,7 +342,8 @@ class PredictJob(PredictRequest):
         "Predict, and write the file if one was asked for; torch from here on"
         import pandas as pd
         from electra_nbdev.finetuning.finetune import load_finetuned
-        learn = load_finetuned(self.model, self.device)
+        given = {} if self.qa_na_threshold is None else dict(qa_na_threshold=self.qa_na_threshold)
+        learn = load_finetuned(self.model, self.device, **given)
         task = task_named(self.task, learn.tasks)
         read = {} if self.rows is None else dict(rows=self.rows)
         examples = task.read(self.src, self.skip_bad_rows, **read) if self.src else task.unlabelled([self.text])
@@ -354,7 +368,9 @@ def predict_file(
     task:str|None=None, # For a network of several tasks: which
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     skip_bad_rows:bool=False, # Leave unreadable rows out, and count them
+    qa_na_threshold:float|None=None, # Score above which a question has no answer, if not the model's own
 ): # A data frame with a row for each example
     "Predict a file with a fine-tuned model"
     check_type('path', path, (str, PathLike), _IN_MEMORY)
-    return PredictRequest(model, path, out, task, skip_bad_rows, device).settle().run()
+    return PredictRequest(model, path, out, task, skip_bad_rows, device,
+                          qa_na_threshold=qa_na_threshold).settle().run()
