@@ -232,7 +232,7 @@ def test_a_model_and_data_of_different_kinds(home, tuned):
     write(home/'kinds.csv', table([dict(text=o['text'], kind=NAMES[o['id']%3]) for o in LISTS]))
     line = 'electra_finetune --model tuned/remarks --csv kinds.csv --text text --label kind --task remarks --device cpu'
     said = typed(f'{line} --out other --eval-only', home)
-    assert said.code==2 and 'gives any number of labels for a text' in said.err and 'Traceback' not in said.err, said
+    assert said.code==2 and 'gives lists of labels for each text' in said.err and 'Traceback' not in said.err, said
 
 def test_measures_are_those_of_the_kind():
     assert text_task('a', COLUMNS, label=[*NAMES], measures=('macro_f1',)).measures==('macro_f1',)

@@ -80,6 +80,19 @@ def test_what_labels_are_taken_for_is_said_and_can_be_changed(home):
     said = typed(f'{line} --out stars --regression true --task stars', home)
     assert said.code==0 and 'stars: `stars` is a number' in said.out and 'a task named' not in said.out, said.err
 
+def test_a_model_of_numbers_is_evaluated_on_whole_numbers(home):
+    "They are classes to a new model; and a model of classes has no use for numbers"
+    for name,label in (('halves', '{}.5'), ('whole', '{}')):
+        rows = [f'{sentence(i)},{label.format(i%3)}\n' for i in range(30)]
+        write(home/f'{name}.csv', ''.join(['question,stars\n', *rows]))
+    line = f'{TRAIN} --text question --label stars --task stars --out'
+    def evaluated(trained, on): return typed(f'{line} {trained} --csv {on}.csv --dev {on}.csv --eval-only', home)
+    for o in ('halves', 'whole'): worked(f'{line} of-{o} --csv {o}.csv --dev {o}.csv', home)
+    said = evaluated('of-halves', 'whole')
+    assert said.code==0 and 'stars: `stars` is a number' in said.out and 'mse' in said.out, said.err
+    said = evaluated('of-whole', 'halves')
+    assert said.code==2 and 'gives classes for each text, and the labels of its data are numbers' in said.err
+
 def test_a_task_has_settings_of_the_papers_by_its_whole_name():
     for o in ('aqa_reviews', 'my_squad', 'rte2'): assert task_defaults([o])=={}
     assert task_defaults(['squad']) and task_defaults(['rte'])

@@ -22,7 +22,7 @@ from ..engine.files import (InputError, atomic_write, changed_repr, check_choice
 from ..engine.models import check_precision
 from ..engine.rows import BadRows, ending_of, text_lines
 from .recipe import (NO_TASK, OF_EVALUATION, check_evaluation, check_task, check_trials,
-                                             finetune_preset, task_named)
+                                             finetune_preset, task_named, trial_records)
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
                                              few_names, labelled_texts, read_table)
 from ..networks.folder import ModelFolder
@@ -128,13 +128,23 @@ def _job(self:FinetuneRequest, networks, together):
 @patch
 def _table(self:FinetuneRequest, name)->dict:
     "What the table of a task holds, for `task_of_texts`"
-    columns = self.text_column, self.pair_column
-    labels, examples = labelled_texts(name, self.csv, self.dev, None, *columns, self.label_column, self.regression,
+    columns, regression = (self.text_column, self.pair_column), self.regression
+    if regression is None and self.eval_only and self._has_numbers(name): regression = True
+    labels, examples = labelled_texts(name, self.csv, self.dev, None, *columns, self.label_column, regression,
                                       self.skip_bad_rows)
     several = isinstance(examples['train'][0].label, tuple)
     print(f'{name}: {_told(self.label_column, labels, several)}', flush=True)
     if labels: print((_most_frequent_labels if several else _most_frequent)(examples), flush=True)
     return dict(name=name, labels=labels, examples=examples, columns=columns)
+
+# %% ../../nbs/finetuning/35_request.ipynb #b82a653c
+@patch
+def _has_numbers(self:FinetuneRequest, name):
+    "Whether the model that is evaluated has learnt numbers, which may all be whole in other rows"
+    trials = Path(self.out)/name
+    model = ModelFolder(trials if trial_records(trials) else self.model)
+    task = model.read_tasks()[0].get(name) if model.task else None
+    return bool(task) and task['kind']=='TextTask' and not task['settings']['labels']
 
 # %% ../../nbs/finetuning/35_request.ipynb #341c0b4b
 def _told(column, labels, several):

@@ -41,7 +41,7 @@ from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_we
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, task_defaults, trial_records)
 from .tables import few_names
-from .tasks import PEERS, MultiLabelTask, dev_score, lower_is_better
+from .tasks import PEERS, MultiLabelTask, TextTask, dev_score, lower_is_better
 from ..method.generator import official_init_
 from ..networks.foreign import head_name
 from ..networks.folder import ModelFolder
@@ -436,14 +436,19 @@ def _say_which(model, out):
     if own is None or out.resolve() in (own.resolve(), *own.resolve().parents): return
     print(f"NOTE: the finished trials of {out} are evaluated, not {model}; for that one give another `out`", flush=True)
 
+def _labels_are(task):
+    "What a text has as its label, in words; empty for other tasks than those of texts"
+    if not isinstance(task, TextTask): return ''
+    if isinstance(task, MultiLabelTask): return 'lists of labels'
+    return 'classes' if task.labels else 'numbers'
+
 def _checked(task, learn):
     "A task that the network has learnt"
     if task.name not in learn.tasks:
         raise InputError(f"the model was fine-tuned on {', '.join(learn.tasks)}, not on {task.name}")
-    several, given = (isinstance(o, MultiLabelTask) for o in (learn.tasks[task.name], task))
-    if several!=given:
-        has = 'any number of labels' if several else 'one class or number'
-        raise InputError(f"the model of {task.name} gives {has} for a text, and its data have another kind of label")
+    gives, have = (_labels_are(o) for o in (learn.tasks[task.name], task))
+    if gives!=have:
+        raise InputError(f"the model of {task.name} gives {gives} for each text, and the labels of its data are {have}")
     known, asked = (getattr(o, 'labels', None) or () for o in (learn.tasks[task.name], task))
     for o in ('scale', 'shift', 'threshold'):
         if hasattr(task, o): task = replace(task, **{o: getattr(learn.tasks[task.name], o)})
