@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import linear
 from torch.optim.swa_utils import AveragedModel
 
-from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
+from electra_nbdev.method.discriminator import IGNORE, corrupt, disc_labels, disc_nll, is_replaced
 from electra_nbdev.method.electra import ReplacedTokenDetection
 from electra_nbdev.method.generator import context_of, gather_positions, given_hidden, hidden_states, mlm_nll
 from electra_nbdev.method.objective import StepOutput
@@ -77,6 +77,22 @@ class CorrectiveLM(ReplacedTokenDetection):
         if hasattr(body, 'embeddings_project'): x = x @ body.embeddings_project.weight
         logits = linear(x, body.get_input_embeddings().weight, self.bias)
         out.sums['corrected'] = (mlm_nll(logits, mb.targets)*mb.weights).sum()
+        return out
+
+class MaskedAlone(ReplacedTokenDetection):
+    "The discriminator learns from the masked positions alone (paper, section 3.4: ELECTRA 15 %)"
+    def labels_of(self, mb, replaced):
+        "Labels of the masked positions; the place of padding among them has weight 0"
+        masked = torch.zeros_like(replaced, dtype=mb.weights.dtype).scatter_add_(1, mb.positions, mb.weights)>0
+        return disc_labels(replaced, masked)
+
+    def counts(self, mb):
+        real = self.labels_of(mb, torch.zeros_like(mb.input_ids, dtype=torch.bool))!=IGNORE
+        return super().counts(mb) | dict(disc=real.sum())
+
+    def step(self, mb):
+        out = super().step(mb)
+        out.sums['disc'] = disc_nll(out.logits, self.labels_of(mb, out.labels==1)).sum()
         return out
 
 class GeneratorAlone(ReplacedTokenDetection):

@@ -10,7 +10,8 @@ import argparse, json, math, time
 from pathlib import Path
 from statistics import mean, stdev
 
-from changes import AverageWeights, CorrectiveLM, FallingWeight, FixedGenerator, GeneratorAlone, GrowingBatch, muon
+from changes import (AverageWeights, CorrectiveLM, FallingWeight, FixedGenerator, GeneratorAlone, GrowingBatch,
+                     MaskedAlone, muon)
 from common import cpu, table, write_result
 from objectives import (CHOOSING, CHOOSING_SHARE, FREE, LARGE, LENGTHS, MEASURES, OFFICIAL, SMALL, TASKS, clock,
                         finetune, learner, operations, sized, slug)
@@ -29,6 +30,7 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'DeBERTa body': dict(body=_DEBERTA),
     'GDES': dict(gdes=True),
     'corrective': dict(learner=lambda hp: dict(objective=CorrectiveLM)),
+    'loss at masked positions': dict(learner=lambda hp: dict(objective=MaskedAlone)),
     'masking 15 %': dict(mask_prob=.15),
     'masking 40 %': dict(mask_prob=.4),
     'weight falls': dict(learner=lambda hp: dict(cbs=[FallingWeight()])),

@@ -11,6 +11,8 @@ import ladder
 import supplement
 import time_to_quality
 import wrong_sentences
+from electra_nbdev.method.discriminator import disc_nll
+from electra_nbdev.method.masking import MaskedBatch
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
@@ -92,6 +94,19 @@ def test_a_generator_learns_alone_and_stays_afterwards(made):
         return {k.split('.')[0] for k in moved(learn, before)}
     assert which(changes.GeneratorAlone)=={'generator'}
     assert which(changes.FixedGenerator)=={'discriminator'}
+
+def test_a_loss_at_masked_positions_leaves_the_other_tokens_alone():
+    "Padding among the predictions stands at place 0, with a weight of 0"
+    nets = [build_networks(preset('tiny', **SMALL), o).eval() for o in (None, changes.MaskedAlone)]
+    ids = torch.randint(5, 60, (2, 8), generator=torch.Generator().manual_seed(0))
+    positions, weights_ = torch.tensor([[2, 5], [3, 0]]), torch.tensor([[1., 1], [1, 0]])
+    u = torch.tensor([[.3, .9], [.2, .7]])
+    mb = MaskedBatch(ids, ids.scatter(1, positions[:,:1], 4), torch.ones_like(ids, dtype=torch.bool), ids*0, positions,
+                     ids.gather(1, positions), weights_, ids>4, u)
+    plain, masked = (o.step(mb) for o in nets)
+    each = disc_nll(plain.logits, plain.labels)
+    assert masked.sums['disc']==pytest.approx((each[0,2]+each[0,5]+each[1,3]).item(), rel=1e-5)
+    assert [o.counts(mb)['disc'].item() for o in nets]==[16, 3]
 
 def test_a_batch_grows_and_has_its_mean_size(made):
     _, _, watch = trained(made, cbs=[changes.GrowingBatch()])
