@@ -101,11 +101,11 @@ def test_a_loss_at_masked_positions_leaves_the_other_tokens_alone():
     ids = torch.randint(5, 60, (2, 8), generator=torch.Generator().manual_seed(0))
     positions, weights_ = torch.tensor([[2, 5], [3, 0]]), torch.tensor([[1., 1], [1, 0]])
     u = torch.tensor([[.3, .9], [.2, .7]])
-    mb = MaskedBatch(ids, ids.scatter(1, positions[:,:1], 4), torch.ones_like(ids, dtype=torch.bool), ids*0, positions,
-                     ids.gather(1, positions), weights_, ids>4, u)
+    mb = MaskedBatch(ids, None, ids*0, ids.scatter(1, positions[:,:1], 4), positions, ids.gather(1, positions),
+                     weights_, u=u)
     plain, masked = (o.step(mb) for o in nets)
     each = disc_nll(plain.logits, plain.labels)
-    assert masked.sums['disc']==pytest.approx((each[0,2]+each[0,5]+each[1,3]).item(), rel=1e-5)
+    assert masked.sums['disc'].item()==pytest.approx((each[0,2]+each[0,5]+each[1,3]).item(), rel=1e-5)
     assert [o.counts(mb)['disc'].item() for o in nets]==[16, 3]
 
 def test_a_batch_grows_and_has_its_mean_size(made):
