@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, word_starts
 from ..engine.files import SHIPPED, InputError, atomic_write, check_number, check_type, read_json
-from ..engine.models import device_of, length_read, max_input
+from ..engine.models import device_of, length_read, max_input, with_own_lengths
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/scoring/42_score.ipynb #51a40002
@@ -349,7 +349,7 @@ def load_scorer(
     if source.kept not in (None, 'discriminator'):
         raise InputError(f"{source.path} has no network that tells replaced tokens (electra_objective is false); give "
                          "a run that has, or ask this one for likelihoods")
-    d, g = source.open('discriminator'), _generator_beside(source)
+    d, g = with_own_lengths(source.open('discriminator').eval()), _generator_beside(source)
     length, rate, where = source.length or max_tokens(d), source.mask_prob, source.where('discriminator')
     right = read_right_sentences(where) if where and rate else None # it is of corrected probabilities
     english = str(path) in (*SHIPPED, *SHIPPED.values())
