@@ -24,6 +24,7 @@ SIZE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermed
 FAMILIES = {o: SIZE for o in 'bert roberta xlm-roberta camembert mpnet modernbert ernie fnet megatron-bert'.split()} | {
     'roformer': SIZE | dict(embedding_size=16),
     'distilbert': dict(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40),
+    'deberta': SIZE | dict(legacy=False), # whose head reads the embeddings
     'deberta-v2': SIZE | dict(relative_attention=True, position_buckets=16, pos_att_type=['p2c', 'c2p']),
     'albert': SIZE | dict(embedding_size=8),
     'convbert': SIZE | dict(embedding_size=16, head_ratio=1, conv_kernel_size=3),
@@ -89,6 +90,20 @@ def test_networks_that_fail_are_refused_before_anything_runs(made, tmp_path, mon
         m.setattr(BertForTokenClassification, 'forward', wrong)
         run()
     assert not (tmp_path/'run').exists()
+
+@pytest.mark.parametrize('kind', ['deberta', 'deberta-v2'])
+def test_a_head_that_reads_the_embeddings_of_its_body(kind, tmp_path):
+    "DeBERTa's own, with `legacy` false in its config.json"
+    tok = pieces(PIECES)
+    config = AutoConfig.for_model(kind, **SIZE, vocab_size=len(tok), pad_token_id=0, legacy=False, initializer_range=.5)
+    net = AutoModelForMaskedLM.from_config(config).eval()
+    for o in (net, tok): o.save_pretrained(tmp_path)
+    text, found = 'the cat sat', load_likelihood(tmp_path, 'pll', device='cpu')
+    ids = torch.tensor([tok.encode(text)])
+    with torch.no_grad():
+        masked = [ids.where(torch.arange(ids.shape[1])!=i, tok.mask_token_id) for i in range(ids.shape[1])]
+        want = [net(o).logits[0,i].log_softmax(-1)[ids[0,i]].item() for i,o in enumerate(masked)][1:-1]
+    assert pseudo_log_likelihood(found, text)[0]['scores']==pytest.approx(want, abs=1e-4)
 
 # Padding
 
