@@ -588,8 +588,8 @@ def predict(self:ElectraLearner,
     tok, model = self._known_tokenizer(), self.model.eval()
     ids, most = tok.encode(text, return_tensors='pt', verbose=False), longest_read(self.hp)
     if (n := ids.shape[1])>most:
-        raise InputError(f"`text` has {n-2} tokens, and the model reads at most {most-2} at a time; give a shorter one, "
-                         "or `electra_score` with what `save_pretrained` writes, which reads it part by part")
+        raise InputError(f"`text` has {n-2} tokens, and the model reads at most {most-2} at a time; give a shorter "
+                         "one, or give electra_score what `save_pretrained` writes, which it reads part by part")
     ids = ids.to(next(model.parameters()).device)
     with torch.no_grad(): logits = model.text_logits(ids, None, torch.zeros_like(ids))[0]
     if model.folder=='discriminator': logits = logits + prior_step(self.hp.mask_prob)
