@@ -330,8 +330,7 @@ def test_a_body_with_its_own_tokenizer(text, make, tmp_path):
         assert (net.config.pad_token_id, net.config.cls_token_id, net.config.sep_token_id)==(ids.pad, ids.cls, ids.sep)
         assert net.get_input_embeddings().padding_idx==ids.pad
     assert learn.n_updates==8 and learn.held_out['gen_loss']>0
-    tokens = [o[0] for o in learn.predict('the dog of the house')]
-    assert tokens==examples.tokenizer.tokenize('the dog of the house')[:14] # of 16, two are special
+    assert [o[0] for o in learn.predict('the dog')]==examples.tokenizer.tokenize('the dog')
     assert load_scorer(tmp_path/'run', device='cpu')('the dog of the house') is not None
 
 def test_weights_with_a_byte_level_vocabulary_begin_another_run(text, tmp_path):

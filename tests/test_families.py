@@ -1,21 +1,30 @@
 "Families of encoders: each trains for a few steps, is saved, opens again in `transformers` as it was, and scores"
+from copy import deepcopy
+
+import pandas as pd
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
+from fastai.learner import load_learner
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForTokenClassification
 
+from electra_nbdev.checking.check import Sentence, load_checker
 from electra_nbdev.cli import electra_pretrain
 from electra_nbdev.engine.files import InputError
+from electra_nbdev.engine.models import reads_padding, with_own_lengths
+from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretraining.request import run_pretraining
+from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.scoring.score import load_scorer
-from make import made, no_curves
+from make import PIECES, made, no_curves, pieces, run_folder
 
 SIZE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
             max_position_embeddings=40)
 FAMILIES = {o: SIZE for o in 'bert roberta xlm-roberta camembert mpnet modernbert ernie fnet megatron-bert'.split()} | {
     'roformer': SIZE | dict(embedding_size=16),
     'distilbert': dict(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40),
+    'deberta': SIZE | dict(legacy=False), # whose head reads the embeddings
     'deberta-v2': SIZE | dict(relative_attention=True, position_buckets=16, pos_att_type=['p2c', 'c2p']),
     'albert': SIZE | dict(embedding_size=8),
     'convbert': SIZE | dict(embedding_size=16, head_ratio=1, conv_kernel_size=3),
@@ -81,3 +90,62 @@ def test_networks_that_fail_are_refused_before_anything_runs(made, tmp_path, mon
         m.setattr(BertForTokenClassification, 'forward', wrong)
         run()
     assert not (tmp_path/'run').exists()
+
+@pytest.mark.parametrize('kind', ['deberta', 'deberta-v2'])
+def test_a_head_that_reads_the_embeddings_of_its_body(kind, tmp_path):
+    "DeBERTa's own, with `legacy` false in its config.json"
+    tok = pieces(PIECES)
+    config = AutoConfig.for_model(kind, **SIZE, vocab_size=len(tok), pad_token_id=0, legacy=False, initializer_range=.5)
+    net = AutoModelForMaskedLM.from_config(config).eval()
+    for o in (net, tok): o.save_pretrained(tmp_path)
+    text, found = 'the cat sat', load_likelihood(tmp_path, 'pll', device='cpu')
+    ids = torch.tensor([tok.encode(text)])
+    with torch.no_grad():
+        masked = [ids.where(torch.arange(ids.shape[1])!=i, tok.mask_token_id) for i in range(ids.shape[1])]
+        want = [net(o).logits[0,i].log_softmax(-1)[ids[0,i]].item() for i,o in enumerate(masked)][1:-1]
+    assert pseudo_log_likelihood(found, text)[0]['scores']==pytest.approx(want, abs=1e-4)
+
+# Padding
+
+MIXING = {o: FAMILIES[o] for o in ('fnet', 'convbert')} | dict(nystromformer=SIZE | dict(conv_kernel_size=3))
+TEXTS = ['the cat', 'the mat', 'the cat sat on the mathematics . the cat sat on the mat . the cat sat .',
+         'on the mat the cat sat .']
+
+@pytest.mark.parametrize('kind', MIXING)
+def test_scores_do_not_depend_on_the_other_texts_of_a_batch(kind, tmp_path):
+    "These networks read padding, though it is masked"
+    body = dict(model_type=kind, initializer_range=.5, **MIXING[kind])
+    run_folder(tmp_path/'run', pieces(PIECES), body=body, model_hparam_overrides={}, untied_generator=True,
+               max_seq_length=32)
+    for by in ('pll', 'word-l2r', 'p-replaced'):
+        model = load_likelihood(tmp_path/'run', by, device='cpu')
+        together = [o['score'] for o in pseudo_log_likelihood(model, TEXTS)]
+        assert together==pytest.approx([pseudo_log_likelihood(model, o)[0]['score'] for o in TEXTS], abs=1e-3), by
+    checker = load_checker(tmp_path/'run', 'cpu')
+    def check(texts): return [o.probs for o in checker.check(Sentence(o, 0, 1, 1) for o in texts)]
+    texts = [' '.join('the cat sat on the mat .'.split()[i%7] for i in range(n)) for n in range(12, 18)]
+    for one,text in zip(check(texts), texts): assert one==pytest.approx(check([text])[0], abs=1e-4)
+
+@pytest.mark.parametrize('kind', MIXING)
+def test_predictions_do_not_depend_on_the_other_texts_of_a_batch(kind, tmp_path):
+    "Nor do those of a copy, and of a learner that was exported"
+    body = dict(model_type=kind, initializer_range=.5, **MIXING[kind])
+    run_folder(tmp_path, pieces(PIECES), body=body, model_hparam_overrides={}, untied_generator=True,
+               max_seq_length=32)
+    table = pd.DataFrame(dict(text=TEXTS*2, label=['a', 'b']*4))
+    dls = TextTaskDataLoaders.from_df(table, model=tmp_path, max_seq_length=32, device='cpu')
+    learn = electra_classifier(dls)
+    learn.export(tmp_path/'learner.pkl')
+    alone = [learn.predict(o).probs['a'] for o in TEXTS]
+    def predicted(learn): return [o.probs['a'] for o in learn.predict(TEXTS)]
+    assert predicted(learn)==pytest.approx(alone, abs=1e-4)
+    assert predicted(load_learner(tmp_path/'learner.pkl'))==pytest.approx(alone, abs=1e-4)
+    learn.model = deepcopy(learn.model)
+    assert predicted(learn)==pytest.approx(alone, abs=1e-4)
+
+def test_which_families_read_padding():
+    "The others keep their batches as they are"
+    configs = {k: AutoConfig.for_model(k, vocab_size=60, pad_token_id=0, **v) for k,v in (FAMILIES | MIXING).items()}
+    nets = {k: AutoModel.from_config(o).eval() for k,o in configs.items()}
+    assert {k for k,o in nets.items() if reads_padding(o)}=={*MIXING}
+    assert all('forward' not in vars(with_own_lengths(o)) for k,o in nets.items() if k not in MIXING)

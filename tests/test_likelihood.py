@@ -119,6 +119,20 @@ def test_choices(home):
     assert said.code==0 and '50.0 % right' in said.out and 'of 2 texts' in said.out, said
     assert [json.loads(o)['answer'] for o in (home/'chosen.jsonl').read_text().splitlines()]==['cat', 'mat']
 
+def test_candidates_that_tie_count_as_a_guess(home):
+    "Whatever comes first, of unknown words none is right: both are [UNK], which is said"
+    rows = [dict(text='the ___ sat.', choices=['東京', '大阪'], answer=o) for o in ('東京', '大阪', 'cat')]
+    rows[2]['choices'] = ['cat', '大阪', '東京']
+    (home/'unknown.jsonl').write_text('\n'.join(map(json.dumps, rows[:2])))
+    said = typed('electra_score --choices unknown.jsonl --model tt --by discriminator', home)
+    assert said.code==0 and '50.0 % right' in said.out, said
+    assert 'NOTE: in 2 of 2 texts the best candidates tie' in said.out, said.out
+    model = load_chooser(home/'tt', 'p-replaced', device='cpu')
+    with pytest.warns(UserWarning, match='of the tokens are .UNK.* in the candidates'):
+        nbest.rank_choices(model, 'the ___ sat.', rows[0]['choices'])
+    toy = [o | dict(scores=s) for o,s in zip(rows, ([-1., -1.], [-1., -1.00005], [-2., -1., -1.]))]
+    assert nbest.choice_accuracy(toy)[0]==pytest.approx(100/3)
+
 ODDITIES = ['the', 'Cat', ' ', 'mathematics', '[MASK]', 'é', '.', 'mat ']
 ANY = st.one_of(st.text(max_size=20), st.lists(st.sampled_from(ODDITIES), max_size=40).map(''.join))
 WORDS = st.lists(st.sampled_from(['the', 'Cat', ' ', 'mathematics', '.', 'mat ']), min_size=1, max_size=40).map(''.join)

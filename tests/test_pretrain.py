@@ -27,9 +27,10 @@ from electra_nbdev.networks.build import (build_networks, complete_state, load_n
 from electra_nbdev.networks.recipe import PretrainHParams, preset, save_hparams, with_steps
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
+from electra_nbdev.scoring.score import load_scorer, replaced_probs, words_of
 from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids
 from learners import Dtypes, remove
-from make import NARROW, RUN_VARIANTS, made, no_curves
+from make import ELECTRIC, NARROW, RUN_VARIANTS, made, no_curves
 from terminal import files_of
 
 @pytest.fixture(autouse=True)
@@ -715,6 +716,24 @@ def test_a_preset_has_the_batches_of_its_loaders_and_its_folder_is_made(made, tm
     assert learn.hp.length_schedule and 'Total params' in str(learn.summary())
     one, two = learn.predict('the cat'), learn.predict(['the cat', 'a dog'])
     assert two[0]==one and len(two)==2
+
+def test_a_learner_predicts_what_electra_score_says_of_its_weights(made, tmp_path):
+    "P(replaced) is corrected for the masking rate; a text that is longer than what is read is refused, not cut"
+    d, hp = made
+    train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
+    learn = electra_learner(pretrain_dls(train, held, hp, 'cpu'), hp)
+    learn.save_pretrained(tmp_path)
+    scorer, text = load_scorer(tmp_path/'discriminator', device='cpu'), 'the king saw the sea .'
+    assert hp.mask_prob==scorer.mask_prob==.3
+    want = replaced_probs(scorer, words_of(scorer.tokenizer, text)[0]).tolist()
+    assert [p for _,p in learn.predict(text)]==pytest.approx(want, abs=1e-6)
+    assert len(learn.predict(' '.join(['the']*14)))==14 # of 16, two are special
+    with pytest.raises(InputError, match='`text` has 15 tokens.*at most 14.*electra_score'):
+        learn.predict([text, ' '.join(['the']*15)])
+    energies = electra_learner(learn.dls, replace(hp, **ELECTRIC))
+    ids = torch.tensor([energies.tokenizer.encode(text)])
+    with torch.no_grad(): want = energies.model.eval().text_logits(ids, None, ids*0)[0,1:-1].tolist()
+    assert [p for _,p in energies.predict(text)]==pytest.approx(want, abs=1e-6)
 
 def test_networks_are_saved_with_their_own_tokenizer_only(made, tmp_path):
     d, hp = made

@@ -8,13 +8,14 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 __all__ = ['HUB_FILES', 'PACKED_BODIES', 'ONE_WIDTH', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path',
            'check_packed', 'tensorflow_prefix', 'check_missing', 'devices', 'check_device', 'device_of',
            'check_precision', 'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'check_finite',
-           'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'length_read', 'check_body', 'body_of',
-           'SpecialTokenIds']
+           'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'length_read', 'reads_padding',
+           'with_own_lengths', 'check_body', 'body_of', 'SpecialTokenIds']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 import os, re, sys
 from contextlib import contextmanager
 from ctypes import CDLL
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -288,6 +289,42 @@ def length_read(
     if n is None or type(n) is int and n>=5: return n
     raise InputError(f"`read_length` in the config.json of the network is {n!r}; it has to be a whole number of at "
                      "least 5, take the line out if it is not known")
+
+# %% ../../nbs/engine/91_models.ipynb #8896aaa9
+def reads_padding(
+    net, # Network of `transformers`, evaluating
+)->bool:
+    "Whether padding changes what a network says of a row, though it is masked"
+    import torch
+    n = min(16, max_input(net) or 16)
+    ids = torch.arange(n, device=net.device)[None] % net.config.vocab_size
+    real = (torch.arange(n, device=net.device)<n//2)[None].long()
+    with torch.no_grad(): alone, padded = net.base_model(ids[:,:n//2])[0], net.base_model(ids, attention_mask=real)[0]
+    noise = torch.finfo(alone.dtype).eps**.7 * alone.abs().max() # 1.4e-5 of the largest state in float32
+    return bool((padded[:,:n//2]-alone).abs().max()>noise)
+
+# %% ../../nbs/engine/91_models.ipynb #a4846dfd
+def with_own_lengths(
+    net, # Network of `transformers`, evaluating; changed in place
+): # The same network
+    "Let a network that reads padding have rows of one length at a time when it is evaluated"
+    if reads_padding(net):
+        for o in {net, net.base_model}: o.forward = partial(_by_length, o)
+    return net
+
+def _by_length(net, input_ids, attention_mask=None, **kwargs):
+    "The forward pass of a network, without padding"
+    forward, joined = type(net).forward, None
+    if net.training or attention_mask is None or attention_mask.all():
+        return forward(net, input_ids, attention_mask=attention_mask, **kwargs)
+    lengths = attention_mask.sum(1)
+    for n in lengths.unique().tolist():
+        rows = lengths==n
+        given = {k: v[rows,:n] if hasattr(v, 'shape') else v for k,v in kwargs.items()}
+        found = forward(net, input_ids[rows,:n], **given)
+        if joined is None: joined = found[0].new_zeros(*input_ids.shape, *found[0].shape[2:])
+        joined[rows,:n] = found[0]
+    return type(found)({next(iter(found)): joined})
 
 # %% ../../nbs/engine/91_models.ipynb #7c6aee25
 def check_body(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..engine.command import check_fields, known_hparams, ranged
 from ..engine.files import InputError, check_choice, read_json, suggest
-from ..engine.models import length_read, max_input
+from ..engine.models import length_read, max_input, with_own_lengths
 from ..networks.folder import ModelFolder
 from ..networks.hparams import ELSEWHERE, SIZES
 
@@ -233,7 +233,7 @@ def _prepared(encoder, hp):
     "An encoder with the fast paths that it has"
     from electra_nbdev.engine.fast import with_packed_dropout, with_unread_masks
     from electra_nbdev.method.generator import official_init_
-    if encoder.config.model_type!='electra': return with_unread_masks(encoder)
+    if encoder.config.model_type!='electra': return with_own_lengths(with_unread_masks(encoder))
     if hp.from_scratch: official_init_(encoder, encoder.config.initializer_range)
     return with_packed_dropout(encoder)
 

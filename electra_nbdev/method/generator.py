@@ -209,10 +209,10 @@ class _Known(BaseModelOutput):
     global_attentions:Tensor|None = None
 
 class _Given(nn.Module):
-    "Stands for a body whose output is known"
-    def __init__(self, hidden):
+    "Stands for a body whose output is known; the head of a DeBERTa may read its embeddings"
+    def __init__(self, body, hidden):
         super().__init__()
-        self.hidden = hidden
+        self.hidden, self.embeddings = hidden, getattr(body, 'embeddings', None)
     def forward(self, *args, **kwargs): return _Known(last_hidden_state=self.hidden)
 
 @contextmanager
@@ -222,7 +222,7 @@ def given_hidden(
 ):
     "Give a model's head `hidden` instead of the output of its body"
     name, body = model.base_model_prefix, model.base_model
-    model._modules[name] = _Given(hidden)
+    model._modules[name] = _Given(body, hidden)
     try: yield model
     finally: model._modules[name] = body
 

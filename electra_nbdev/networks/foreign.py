@@ -85,9 +85,10 @@ def settings_of(
     "What shapes do not tell of a network"
     return {k: getattr(config, k, None) for k in _SETTINGS+_MAY_LACK}
 
+# %% ../../nbs/networks/18_foreign.ipynb #be67e6f2
 def settings_of_recipe(
     hp:PretrainHParams, # Recipe
-)->dict: # The same of its networks
+)->dict: # As from `settings_of`
     "What shapes do not tell of the networks of a recipe"
     return settings_of(body_config(hp)) | dict(read_length=longest_read(hp)) | {o: getattr(hp, o) for o in _TRAINED}
 

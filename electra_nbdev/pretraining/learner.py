@@ -42,7 +42,7 @@ from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, 
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
                                            finder_of, has_own_schedule, precision_callbacks, print_line,
                                            print_metrics, progress_bars)
-from ..method.discriminator import corrupt
+from ..method.discriminator import corrupt, prior_step
 from ..method.objective import Objective, ObjectiveStep, step_loss
 from ..method.towers import TwoTowers, cloze_step
 from ..method.generator import mlm_step, sample_inverse_cdf
@@ -51,8 +51,8 @@ from ..method.metrics import HeldOutMetrics
 from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, param_groups
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from ..networks.build import build_networks, masking_of, save_networks
-from ..networks.recipe import (PretrainHParams, as_recipe, for_examples, held_out_batches, most_steps,
-                                           with_special_ids, with_steps)
+from ..networks.recipe import (PretrainHParams, as_recipe, for_examples, held_out_batches, longest_read,
+                                           most_steps, with_special_ids, with_steps)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
 def sample_examples(
@@ -578,17 +578,21 @@ def _predicted(tok, mb, predicted):
 # %% ../../nbs/pretraining/21_learner.ipynb #855508cc
 @patch
 def predict(self:ElectraLearner,
-    text:str|list, # A sentence, at most as long as the examples, or several
+    text:str|list, # A sentence, at most as long as what is read in training, or several
 )->list: # (token, P(replaced)) pairs; (token, energy) for Electric; of several a list for each
-    "P(replaced), or energy, of every token of a text"
+    "P(replaced), corrected to `SCORE_MASK_PROB`, or energy, of every token of a text"
     if self.model.discriminator is None:
         raise InputError("a masked language model alone scores no tokens; "
                          "ask `learn.model.generator` for its predictions")
     if not isinstance(text, str): return [self.predict(o) for o in text]
     tok, model = self._known_tokenizer(), self.model.eval()
-    ids = tok.encode(text, truncation=True, max_length=self.hp.max_seq_length, return_tensors='pt')
+    ids, most = tok.encode(text, return_tensors='pt', verbose=False), longest_read(self.hp)
+    if (n := ids.shape[1])>most:
+        raise InputError(f"`text` has {n-2} tokens, and the model reads at most {most-2} at a time; give a shorter "
+                         "one, or give electra_score what `save_pretrained` writes, which it reads part by part")
     ids = ids.to(next(model.parameters()).device)
     with torch.no_grad(): logits = model.text_logits(ids, None, torch.zeros_like(ids))[0]
+    if model.folder=='discriminator': logits = logits + prior_step(self.hp.mask_prob)
     return list(zip(tok.convert_ids_to_tokens(ids[0].tolist()), model.scores(logits).tolist()))[1:-1]
 
 @patch

@@ -31,13 +31,13 @@ from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unkno
 from ..engine.fast import with_unread_masks
 from ..engine.files import (InputError, atomic_file, build_lock, check_choice, check_number, check_type,
                                         counted)
-from ..engine.models import device_of, max_input
-from ..method.discriminator import token_logits
+from ..engine.models import device_of, max_input, with_own_lengths
+from ..method.discriminator import SCORE_MASK_PROB, prior_step, token_logits
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..networks.folder import ModelFolder
-from .score import SCORE_MASK_PROB, max_tokens, prior_step, windows
+from .score import max_tokens, windows
 from .score_files import COLUMNS, PARTS, UNITS, TextFile
 
 # %% ../../nbs/scoring/43_likelihood.ipynb #9fbe66ab
@@ -275,7 +275,9 @@ def load_likelihood(
     if net is None: raise InputError(f"{path} has no {opened} that was trained; set `by` to p-replaced")
     tok, length = source.tokenizer(vocab, any_kind=opened=='causal'), source.length or max_tokens(net)
     if opened=='causal': frame, length = _frame(tok), min(CAUSAL_TOKENS, max_input(net) or CAUSAL_TOKENS)
-    net = with_unread_masks(net.eval()).to(device)
+    net = with_unread_masks(net.eval())
+    if opened in ('generator', 'discriminator'): net = with_own_lengths(net)
+    net = net.to(device)
     return Likelihood(scores(net, tok, source), tok, length, device, by, net, opened=='generator', frame, str(path))
 
 # %% ../../nbs/scoring/43_likelihood.ipynb #6050a00d

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, spearmanr
 from torch import Tensor, nn
 
-from ..data.tokenizer import fingerprint, text_backend
+from ..data.tokenizer import UNREAD, fingerprint, text_backend, warn_unknown
 from ..engine.files import (InputError, atomic_file, atomic_write, check_choice, check_number, check_type,
                                         counted, digest_of)
 from ..method.generator import hidden_states, masked_logits, mlm_nll
@@ -318,6 +318,8 @@ def choice_scores(
     check_type('model', model, Likelihood, OPEN)
     size = model.max_length-sum(map(len, model.frame))
     rows = [fill_blank(model.tokenizer, *o, size) for o in pairs]
+    own = [[i for i,o in zip(ids, wanted) if o] for ids,wanted in rows]
+    warn_unknown(model.tokenizer, own, 'the candidates', UNREAD)
     words = [[0 if o else -1 for o in wanted] for _,wanted in rows]
     found = window_scores(model, [ids for ids,_ in rows], words, [(i, 0) for i in range(len(rows))], size, bs)
     return [fmean(x for x,o in zip(found[i,0], wanted) if o) for i,(_,wanted) in enumerate(rows)]
@@ -371,10 +373,14 @@ def choose(
 def choice_accuracy(
     rows:list, # From `choose`
 )->tuple|None: # Per cent that are right, low, high, and how many; None without answers
-    "Accuracy with its 95 % interval"
-    right = [o['chosen']==o['answer'] for o in rows if o['answer'] is not None]
-    if not right: return None
-    return *wilson(sum(right), len(right)), len(right)
+    "Accuracy with its 95 % interval; a tie counts as a guess among the best"
+    best = [(_best(o), o['answer']) for o in rows if o['answer'] is not None]
+    if not best: return None
+    return *wilson(sum(o.count(answer)/len(o) for o,answer in best), len(best)), len(best)
+
+def _best(row):
+    "The candidates with the highest score"
+    return [c for c,s in zip(row['choices'], row['scores']) if max(row['scores'])-s<=TIE]
 
 # %% ../../nbs/scoring/44_ranking.ipynb #b36fb843
 def print_choices(
@@ -388,6 +394,9 @@ def print_choices(
         for o in rows:
             write(o)
             if not out: print(f"{o['chosen']}\t{o['text']}")
+    if ties := sum(len(_best(o))>1 for o in rows):
+        print(f'NOTE: in {ties:,} of {len(rows):,} texts the best candidates tie; the first of them is given, '
+              'and it counts as a guess among them')
     if found := choice_accuracy(rows):
         print('{:.1f} % right, 95 % interval {:.1f} to {:.1f}, of {:,} texts'.format(*found))
     return rows
