@@ -364,6 +364,8 @@ def plan_run(
 )->RunPlan:
     "Parameters, FLOPs, memory, hours of a run"
     _check_gpus(hp, device, gpus, shard)
+    if price is not None and not device.rate:
+        raise InputError("`price` needs a speed; add `measure`, or name a GPU with `device`")
     half = precision in ('bf16', 'fp16') or precision is None and device.gpu
     how = dict(gpus=gpus, shard=shard, gpu=device.gpu, bf16=half)
     cost, sizes = run_cost(hp, **how), _sizes(hp)
@@ -415,7 +417,7 @@ def report(self:RunPlan)->str: # Lines
                       else f"{d.name}; `measure` times it, `device` names another: {', '.join(GPUS)}"}
     tokens = f'{hp.num_train_steps:,} steps of {hp.train_batch_size} x {hp.max_seq_length} tokens'
     rows['time'] = f'{time} for {tokens}' if d.rate else f'not known; {tokens}'
-    if self.price is not None and d.rate: rows['cost'] = f'{self.gpus*self.price*self.hours:,.2f}'
+    if self.price is not None: rows['cost'] = f'{self.gpus*self.price*self.hours:,.2f}'
     if self.proposed: rows['command'] = self._command()
     return '\n'.join(f'{k:12}{v}' for k,v in rows.items())
 
