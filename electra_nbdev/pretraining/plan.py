@@ -314,12 +314,11 @@ def measured_device(
     facts=None, # `ExampleFacts`; if None the embedded sample, whose vocabulary may be smaller
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision=None, # As for `electra_pretrain`
-    seconds:float=30., # Of the last measurement and those of smaller batches, about
 )->Device:
     "The rate of this machine on some steps of the recipe, in small batches where the recipe's are slow"
     from electra_nbdev.pretraining.count import time_recipe # loads torch
     here, device = this_device(device), device_of(device)
-    small, step, evaluated, before = time_recipe(hp, facts, device, precision, seconds)
+    small, step, evaluated, before = time_recipe(hp, facts, device, precision, seconds=30.)
     gpu = device.type!='cpu'
     rate = run_cost(replace(small, num_train_steps=1), gpu=gpu, bf16=precision=='bf16').flops/step
     evaluated *= hp.eval_batch_size/small.eval_batch_size
