@@ -37,7 +37,7 @@ from electra_nbdev.scoring.score import load_scorer, score_tokens
 from electra_nbdev.scoring.score_files import TextFile, read_nbest, read_pairs
 from make import (PIECES, electra_folder, electric_runs, home, mrqa, odd_data, pieces, run_folder, squad, tales,
                   task_files, untrained, write)
-from terminal import alone, bad, files_of
+from terminal import alone, bad, files_of, lean
 
 def rows(text):
     "(command, needles) of each line `flags => needle & needle`; a line in brackets begins the commands below it"
@@ -343,7 +343,7 @@ tales.txt => 'tales.txt' stands without a flag; put one before it, such as --sho
 """)
 
 @table(SOON)
-def test_no_is_said_before_torch_is_imported(place, line, needles): bad(place, line, *needles, run=alone)
+def test_no_is_said_before_torch_is_imported(place, line, needles): bad(place, line, *needles, run=lean)
 
 SCRIPTS = [o.name for o in entry_points(group='console_scripts') if o.name.startswith('electra_')]
 
