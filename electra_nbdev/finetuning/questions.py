@@ -594,6 +594,7 @@ def place(self:Windows,
     context, at = self.examples[e].context, self.located(e)
     return at[i][0], _after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
 
+# %% ../../nbs/finetuning/36_questions.ipynb #7b5ccfb8
 @patch
 def text_of(self:Windows,
     e:int, # Number of the question
