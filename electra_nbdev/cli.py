@@ -246,7 +246,7 @@ def electra_score(
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank ___: words for it, or the best of --candidates; or a .jsonl of texts
-    candidates:SomeNames=None, # With --choices and a text: what may stand in the blank (default: any word)
+    candidates:SomeNames=None, # With --choices and a text: for the blank, such as red 'dark blue' (default: any word)
     model:SomeNames=None, # Run, model, hf:name; --pairs several (default electric-baby; --show, --choices electra-baby)
     by:SomeNames=None, # towers, energies (68 % of BLiMP), p-replaced (electra-baby 61 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's

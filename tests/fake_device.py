@@ -14,19 +14,17 @@ from torch import tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.pretrain import electra_learner
 from make import ALL_VARIANTS, small_recipe
 from official import SPECIAL_IDS, loaders
+from tape import tensors
 
 GPU = torch.device('cuda', 0)
 aten = torch.ops.aten
 # What copies, and what takes a number of the CPU only by copying it; others get such a number as an argument
 COPIES = {aten._to_copy, aten.copy_, aten.where, aten.index, aten.index_put, aten.index_put_, aten._local_scalar_dense}
-
-def tensors(tree): return [o for o in tree_leaves(tree) if isinstance(o, torch.Tensor)]
 
 class HostCopy(Exception):
     "A copy between devices"

@@ -12,6 +12,7 @@ from transformers import (BertConfig, DebertaV2Config, DebertaV2Tokenizer, Elect
 
 from conftest import GOLDEN
 from electra_nbdev.data.examples import build_examples
+from electra_nbdev.data.text import chunks
 from electra_nbdev.data.tokenizer import fingerprint, load_tokenizer, train_vocab, wordpiece
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner, save_model
 from electra_nbdev.finetuning.recipe import open_model, settle_recipe
@@ -25,6 +26,10 @@ from terminal import worked
 def write(path, data):
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
+
+def close(a, b, tol=1e-5): torch.testing.assert_close(a, b, rtol=tol, atol=tol)
+
+def docs(corpus, **kw): return [d for c in chunks(corpus, **kw) for d in c.documents()]
 
 # Pre-training
 

@@ -1,8 +1,7 @@
 "Commands as a user types them, what they say, and what happens to them meanwhile"
-import builtins, io, os, runpy, shlex, subprocess, sys
+import atexit, builtins, io, json, os, subprocess, sys
 from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -10,43 +9,16 @@ from fastcore.script import _cli_func, set_ctx
 
 import electra_nbdev.pretraining.runs # what a command imports, once for all of them
 from electra_nbdev import cli
-
-SCRIPTS = Path(sys.executable).parent
-
-@dataclass
-class Said:
-    code:int
-    out:str
-    err:str
+from lean import SCRIPTS, Said, forked
 
 def typed(line, cwd, setup=None, curves=False):
     "Run a command in a fork of this process, which has done the slow imports; `setup` runs in the fork first"
-    argv = shlex.split(line)
-    out, err = cwd/'.stdout', cwd/'.stderr'
-    if not (pid := os.fork()):
-        code = 1
-        try:
-            for fd,path in ((1, out), (2, err)): os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
-            sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
-            # the thread pool is renewed at its first use after a fork; two threads at once would race for that
-            torch.set_num_threads(1)
-            os.chdir(cwd)
-            if setup: setup()
-            if not curves: electra_nbdev.pretraining.runs.plot_history = lambda *_: None # half a second each
-            sys.argv = [str(SCRIPTS/argv[0]), *argv[1:]]
-            try: runpy.run_path(sys.argv[0], run_name='__main__')
-            except SystemExit as e: code = e.code if isinstance(e.code, int) else int(e.code is not None)
-            sys.stdout.flush(); sys.stderr.flush()
-        except BaseException:
-            import traceback
-            with suppress(OSError): # where no file may grow, this one may not either
-                traceback.print_exc()
-                sys.stderr.flush()
-        finally: os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    said = Said(code, out.read_text(), err.read_text())
-    out.unlink(); err.unlink()
-    return said
+    def before():
+        # the thread pool is renewed at its first use after a fork; two threads at once would race for that
+        torch.set_num_threads(1)
+        if setup: setup()
+        if not curves: electra_nbdev.pretraining.runs.plot_history = lambda *_: None # half a second each
+    return forked(line, cwd, before)
 
 def worked(line, cwd, setup=None, curves=False):
     "What a command says that has to work"
@@ -100,28 +72,40 @@ def bad(home, line, *words, setup=None, run=None):
     for o in words: assert o in last, last
     assert found()==before
 
+def terminal():
+    "For `typed`: its output is a terminal"
+    sys.stdout.isatty = lambda: True
+
+def no_color():
+    "The same where no colours are wanted"
+    terminal()
+    os.environ['NO_COLOR'] = '1'
+
 def small_disk(): # as a full disk: no file may grow past 2,000 bytes
     import signal
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     import resource # unknown on Windows
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
-ALONE = """
-import runpy, shlex, sys
-class Refused:
-    def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] in ('torch', 'transformers', 'fastai', 'datasets', 'pandas'): raise RuntimeError(name)
-sys.meta_path.insert(0, Refused())
-sys.argv = shlex.split(sys.argv[1])
-runpy.run_path(sys.argv[0], run_name='__main__')
-"""
+LEAN = Path(__file__).with_name('lean.py')
 
 def alone(line, cwd):
     "A command in a process of its own, in which what takes long to import cannot be imported"
     name, _, rest = line.partition(' ')
-    done = subprocess.run([sys.executable, '-c', ALONE, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True,
-                          text=True)
+    done = subprocess.run([sys.executable, LEAN, f'{SCRIPTS/name} {rest}'], cwd=cwd, capture_output=True, text=True)
     return Said(done.returncode, done.stdout, done.stderr)
+
+@cache
+def _lean():
+    "The process of `lean.py`, started where it is needed first"
+    found = subprocess.Popen([sys.executable, LEAN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(found.terminate)
+    return found
+
+def lean(line, cwd):
+    "As `alone`, in a fork of one such process for all: a fifth of a second less"
+    print(json.dumps([line, str(cwd)]), file=_lean().stdin, flush=True)
+    return Said(**json.loads(_lean().stdout.readline()))
 
 def processor_seconds(line, cwd):
     "Of a command, whatever runs beside it"

@@ -14,7 +14,7 @@ from electra_nbdev.finetuning.tagging import TagTask, word_spans
 from electra_nbdev.scoring.score import word_groups
 from electra_nbdev.sharing.convert import write_onnx
 from make import PIECES, bpe, electra_folder, pieces, run_folder, sentence, untrained, write
-from terminal import SCRIPTS, bad, typed, worked
+from terminal import SCRIPTS, bad, no_color, terminal, typed, worked
 
 ODD = ('The cat sat.\r\n\r\n\tThe  mat — élan, naïve 🐈‍⬛ हिन्दी e\u0301t 我来了。他走了！\r\n'
        '\u200b\nA\u00a0mat? "The cat\'s on it." he said.\n\nNo end')
@@ -232,12 +232,6 @@ def test_a_file_is_complete_or_as_it_was(home):
     said = typed('electra_check --model run --threshold 0 --out out.txt', home, piped(b'The cat.\n'*10+b'caf\xe9\n'))
     assert said.code==2 and 'stdin line 11: is not UTF-8' in said.err and (home/'out.txt').read_text()=='before'
     os.remove(home/'out.txt')
-
-def terminal(): sys.stdout.isatty = lambda: True
-
-def no_color():
-    terminal()
-    os.environ['NO_COLOR'] = '1'
 
 def test_colours_are_for_terminals(home):
     line = 'electra_check --model run --threshold 0 --text The\\ cat.'

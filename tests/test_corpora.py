@@ -10,6 +10,7 @@ from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.data.batches import PretrainDataLoaders
 from electra_nbdev.data.text import Corpus, chunks, source_facts
 from electra_nbdev.data.tokenizer import train_vocab
+from make import docs
 
 VOCAB = GOLDEN/'vocab.txt'
 DOCS = [f'The owl, number {i}, "hunts".\nIt sees\twell.\n\n  It flies.' for i in range(50)]
@@ -31,8 +32,6 @@ def tar(packing=''):
     f = io.BytesIO()
     with tarfile.open(fileobj=f, mode=f'w:{packing}') as a: a.addfile(tarfile.TarInfo('a'))
     return f.getvalue()
-
-def docs(corpus, **kw): return [d for c in chunks(corpus, **kw) for d in c.documents()]
 
 FILES = {'a.jsonl': jsonl, 'a.ndjson': jsonl, 'a.json': jsonl, 'a.csv': lambda: table().to_csv(index=False).encode(),
          'a.parquet': parquet, 'a.arrow': arrow, 'a.feather': lambda: arrow(new=ipc.new_file)}

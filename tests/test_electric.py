@@ -23,12 +23,10 @@ from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from learners import Largest
 from official import Seen, loaders, one_step
-from make import pieces, save_run
+from make import close, pieces, save_run
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
 ELECTRIC = dict(electra_objective=False, electric_objective=True)
-
-def close(a, b, tol=1e-5): torch.testing.assert_close(a, b, rtol=tol, atol=tol)
 
 def recipe(**kw):
     small = dict(vocab_size=50, max_seq_length=16, length_schedule=(), generator_hidden_size=.5, unigram_noise=0.)

@@ -18,13 +18,12 @@ from electra_nbdev.method.masking import MaskedBatch, SpecialTokenIds
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.networks.build import body_config, build_networks, save_networks
 from electra_nbdev.networks.recipe import preset
+from make import close
 from official import Seen, loaders
 
 SPECIAL_IDS = SpecialTokenIds(0, 2, 3, 4)
 STEPS = dict(mlm=(mlm_step, fused_mlm_step), cloze=(cloze_step, fused_cloze_step))
 CHANGES = [{}, dict(temperature=2.), dict(temperature=.5, disallow_correct=True), dict(disallow_correct=True)]
-
-def close(a, b, tol=1e-5): torch.testing.assert_close(a, b, rtol=tol, atol=tol)
 
 def twins(kind):
     plain, fused = STEPS[kind]

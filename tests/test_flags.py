@@ -8,7 +8,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretraining.request import PretrainRequest
 from make import electra_folder, glue_files, home
-from terminal import alone, bad, worked
+from terminal import alone, bad, lean, worked
 
 LINE = 'electra_pretrain --data examples --hparams recipe.json --steps 4 --out {out} --device cpu'
 MORE = dict(mask_prob=.2, learning_rate=1e-3, bias_correction=False, max_grad_norm=None, train_batch_size=8,
@@ -90,7 +90,7 @@ def test_passes(home, tmp_path):
 ])
 def test_a_flag_is_refused_by_its_name(home, line, words):
     (home/'rows.csv').write_text('text,kind\na good day,x\na bad day,y\n')
-    bad(home, line, *words, run=alone)
+    bad(home, line, *words, run=lean)
 
 def test_a_keyword_is_refused_by_its_name():
     with pytest.raises(InputError, match='no argument `mask_probs`. Did you mean `mask_prob`'):

@@ -37,7 +37,7 @@ from electra_nbdev.scoring.score import load_scorer, score_tokens
 from electra_nbdev.scoring.score_files import TextFile, read_nbest, read_pairs
 from make import (PIECES, electra_folder, electric_runs, home, mrqa, odd_data, pieces, run_folder, squad, tales,
                   task_files, untrained, write)
-from terminal import alone, bad, files_of
+from terminal import alone, bad, files_of, lean
 
 def rows(text):
     "(command, needles) of each line `flags => needle & needle`; a line in brackets begins the commands below it"
@@ -149,6 +149,7 @@ SOON = rows("""
 --device a100 --precision fp32 => half precision
 --price -1 --device a100 => --price
 --price nan --device a100 => --price
+--price 2 => --price needs a speed; add --measure, or name a GPU with --device
 --precision fp8 => bf16
 --data precious --measure => holds no examples
 --device cpu:3 => which this machine does not have
@@ -319,6 +320,9 @@ tales.txt => 'tales.txt' stands without a flag; put one before it, such as --sho
 --pairs rows.jsonl => sentence_good
 --choices nowhere.jsonl => nowhere.jsonl
 --choices 'no blank' --candidates a b => has 0 blanks
+--choices 'the ___' --candidates cat, dog => --candidates has 'cat,', and a comma is a part of it & --candidates cat dog
+--choices rows.jsonl --candidates a b => --candidates go with a text, and rows.jsonl is a file
+--choices rows.csv => rows.csv holds no JSON lines; give choices as .jsonl, a line such as {"text": "the ___ sat."
 --choices rows.jsonl => one blank
 --nbest rows.jsonl => has no hypotheses
 --nbest rows.jsonl --weights nowhere.json => where there is nothing
@@ -339,7 +343,7 @@ tales.txt => 'tales.txt' stands without a flag; put one before it, such as --sho
 """)
 
 @table(SOON)
-def test_no_is_said_before_torch_is_imported(place, line, needles): bad(place, line, *needles, run=alone)
+def test_no_is_said_before_torch_is_imported(place, line, needles): bad(place, line, *needles, run=lean)
 
 SCRIPTS = [o.name for o in entry_points(group='console_scripts') if o.name.startswith('electra_')]
 
@@ -592,6 +596,7 @@ def scored(tmp_path_factory):
     config.write_text(json.dumps(json.loads(config.read_text()) | dict(hidden_size=32)))
     shutil.copytree(shipped('tiny')/'discriminator', d/'disc')
     write(d/'numbered.csv', 'line,text\n1,the cat\n')
+    write(d/'none.json', '[{"hypotheses": [], "reference": "the cat"}]')
     write(d/'c.txt', (d/'lines.txt').read_text())
     write(d/'v.txt', (d/'electric/electric/vocab.txt').read_text())
     return d
@@ -615,6 +620,7 @@ def scored(tmp_path_factory):
 --pairs bad.json => bad.json ends in .json; give pairs as .csv or .tsv & or as .jsonl, a line such as
 --pairs pairs --per word => allowed: phenomenon, set
 --nbest bad.json => item 2
+--nbest none.json => none.json, item 1, has no hypothesis in `hypotheses`; leave it out
 --nbest lines.txt => allowed: .json
 [electra_score --model electric --out never.tsv]
 --surprisal nowhere.txt => nowhere

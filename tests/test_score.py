@@ -19,7 +19,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.networks.build import build_networks, save_networks
 from electra_nbdev.networks.recipe import preset, save_hparams, scoring_ways
 from electra_nbdev.data.tokenizer import save_tokenizer
-from terminal import typed
+from terminal import no_color, terminal, typed
 from make import PIECES, TOY, bpe, pieces, run_folder, save_run
 
 @pytest.fixture(scope='module')
@@ -31,12 +31,6 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def scorer(home): return score.load_scorer(home/'run')
-
-def terminal(): sys.stdout.isatty = lambda: True
-
-def no_color():
-    terminal()
-    os.environ['NO_COLOR'] = '1'
 
 def test_colours_are_for_terminals(home):
     line = 'electra_score --model run --show "The cat\'s on the mathematics."'

@@ -6,6 +6,7 @@ import pytest
 from electra_nbdev.cli import electra_convert
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.request import JOBS, OPTIONS, ScoreRequest
+from electra_nbdev.scoring.score_files import TextFile
 from make import electric_runs
 from terminal import files_read
 
@@ -75,3 +76,11 @@ def test_an_open_blank_needs_a_generator():
         ScoreRequest(choices='the ___ sat.', by='p-replaced').settle()
     with pytest.raises(InputError, match='for a file of texts'):
         ScoreRequest(choices='the ___ sat.', out='rows.jsonl').settle()
+
+def test_a_field_inside_of_an_object(tmp_path):
+    "As in a corpus; what stands beside it stays"
+    path = tmp_path/'nested.jsonl'
+    path.write_text('{"meta": {"text": "a man ran"}, "n": 1}\n')
+    assert [*TextFile(path, field='meta.text')]==[(1, 'a man ran', dict(meta=dict(text='a man ran'), n=1))]
+    with pytest.raises(InputError, match='no column `meta.body`; its columns are meta, n'):
+        TextFile(path, field='meta.body')

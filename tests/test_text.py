@@ -9,11 +9,11 @@ from hypothesis import given, settings, strategies as st
 from electra_nbdev.data import text as text_module
 from electra_nbdev.engine.files import InputError, digest_of
 from electra_nbdev.data.text import chunks, sample_corpus, sample_text, source_facts
+from make import docs
 
 TEXT = b'One line.\nAnother.\n\nThe second document.\n'
 DOCS = [['One line.', 'Another.'], ['The second document.']]
 def zstd(data): return pa.compress(data, 'zstd', asbytes=True)
-def docs(corpus, **kw): return [d for c in chunks(corpus, **kw) for d in c.documents()]
 def lines(corpus, **kw): return [l for c in chunks(corpus, **kw) for l in c.lines() if l]
 
 # Compressed sources

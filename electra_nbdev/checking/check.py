@@ -535,18 +535,19 @@ def dev_results(
                                    [np.array([t=='i' for t in o.tags]) for o in marked]))
 
 # %% ../../nbs/checking/48_check.ipynb #6199a7ab
+_FEWEST = 20 # Words that have to be flagged: of fewer no share is known
+
 @patch
 def threshold_for(self:DevResults,
     precision:float, # Share of flagged words that have to be wrong
-    least:int=20, # Words that have to be flagged: of fewer no share is known
 )->float: # P(wrong)
     "The lowest threshold that has a precision on the dev set"
     n = len(self.flagged)
-    found = [(i/n, r/f) for i,(f,r) in enumerate(zip(self.flagged, self.right), 1) if f>=least]
+    found = [(i/n, r/f) for i,(f,r) in enumerate(zip(self.flagged, self.right), 1) if f>=_FEWEST]
     if reached := [t for t,p in found if p>=precision]: return reached[0]
     best = max(found, key=lambda o: o[1], default=None)
     if not best:
-        raise InputError(f"`precision` is {precision:g}, and fewer than {least} words of the dev set are flagged, "
+        raise InputError(f"`precision` is {precision:g}, and fewer than {_FEWEST} words of the dev set are flagged, "
                          "which tells no share; give a larger `dev`")
     raise InputError(f"`precision` is {precision:g}, which no threshold has on the dev set; the highest is "
                      f"{best[1]:.3f}, from {best[0]:g} on; give a lower one")

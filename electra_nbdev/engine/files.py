@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/files.html.md"""
 
 # %% auto #0
 __all__ = ['SHIPPED', 'InputError', 'suggest', 'check_choice', 'check_type', 'check_number', 'check_out', 'one_line', 'counted',
-           'changed_repr', 'file_name', 'read_json', 'atomic_file', 'atomic_write', 'os_error', 'atomic_folder',
-           'check_free', 'check_new', 'remove_leftovers', 'take_lock', 'build_lock', 'file_facts', 'known_facts',
-           'digest', 'digest_of', 'versions', 'cache_dir']
+           'few_of', 'changed_repr', 'file_name', 'read_json', 'atomic_file', 'atomic_write', 'os_error',
+           'atomic_folder', 'check_free', 'check_new', 'remove_leftovers', 'take_lock', 'build_lock', 'file_facts',
+           'known_facts', 'digest', 'digest_of', 'versions', 'cache_dir']
 
 # %% ../../nbs/engine/86_files.ipynb #63a7c421
 import difflib, errno, glob, hashlib, json, math, os, re, secrets, shutil, stat, tempfile, warnings
@@ -108,6 +108,14 @@ def counted(
 )->str: # `1 row`, `2,000 rows`
     "A number with what it counts"
     return f"{n:,} {one}{'s'*(n!=1)}"
+
+# %% ../../nbs/engine/86_files.ipynb #4a2a2c75
+def few_of(
+    names:list, # Strings
+    n:int, # How many to name
+)->str: # `a, b and 5 more`
+    "The first names, and how many more there are"
+    return ', '.join(names[:n]) + (f' and {len(names)-n:,} more' if len(names)>n else '')
 
 # %% ../../nbs/engine/86_files.ipynb #c0ffee32
 def changed_repr(

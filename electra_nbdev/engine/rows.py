@@ -407,13 +407,14 @@ def table_rows(
 def text_rows(
     path, # As of `table_rows`
     taken=(), # Names that no other column may have: the results have them
-    field:str='text', # Column of the texts
+    field:str='text', # Column of the texts; dots as for `value_of`
 ): # Yields (number of the line, text, {name: value} of the other columns)
     "Texts of a file with what stands beside them"
     for i,row in table_rows(path, BadRows(path, None)):
         where = f"{path} line {i}"
-        check_columns(where, row, [field], 'name that of the texts with `field`')
-        text = row.pop(field)
+        try: text = value_of(row, field)
+        except KeyError: check_columns(where, row, [field], 'name that of the texts with `field`')
+        row.pop(field, None)
         if not isinstance(text, str):
             raise InputError(f"{where}: the column `{field}` is {text!r}; it has to be a string")
         if double := sorted({*row} & {*taken}):

@@ -132,14 +132,15 @@ def best_threshold(
     return float(at[k]+(at[k-1] if k else 0))/2
 
 # %% ../../nbs/finetuning/39_ged.ipynb #a5588321
+_BINS = 15 # Of equal width
+
 def calibration_error(
     wrong:np.ndarray, # Whether each word is wrong
     probs:np.ndarray, # P(wrong) of each
-    n_bins:int=15, # Bins of equal width
 )->float: # In percent
     "Expected calibration error of P(wrong)"
-    at = np.minimum((probs*n_bins).astype(int), n_bins-1)
-    gaps = np.bincount(at, probs-wrong, n_bins)
+    at = np.minimum((probs*_BINS).astype(int), _BINS-1)
+    gaps = np.bincount(at, probs-wrong, _BINS)
     return float(100*np.abs(gaps).sum()/len(probs))
 
 # %% ../../nbs/finetuning/39_ged.ipynb #61470e8d

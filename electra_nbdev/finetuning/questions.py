@@ -27,7 +27,7 @@ from fastcore.basics import chunked, noop, patch
 
 from ..data.text import is_held_out
 from ..data.tokenizer import text_backend
-from ..engine.files import InputError, counted
+from ..engine.files import InputError, counted, few_of
 from ..engine.rows import check_columns, text_lines, whole_text
 from .recipe import FinetuneHParams
 from .tables import SHARE, from_hub, say_share
@@ -205,14 +205,12 @@ class BadQuestions:
     def report(self):
         "Print what was changed; stop because of bad questions, or print that they were left out"
         if self.moved: print(f"{self.src}: {counted(len(self.moved), 'answer')} not where the file says, "
-                             f"taken at the nearest place instead: {_few(self.moved, 5)}", flush=True)
+                             f"taken at the nearest place instead: {few_of(self.moved, 5)}", flush=True)
         if not self.refused: return
         questions, reasons = counted(len(self.refused), 'question'), self.reasons(20 if self.skip else 5)
         if self.skip: return print(f"{self.src}: {questions} left out: {reasons}", flush=True)
         raise InputError(f"{self.src}: {questions} cannot be used: {reasons}; "
                          "fix them, or leave them out with `skip_bad_rows`")
-
-def _few(names, n): return ', '.join(names[:n]) + (f' and {len(names)-n} more' if len(names)>n else '')
 
 # %% ../../nbs/finetuning/36_questions.ipynb #318550e9
 @patch
@@ -224,7 +222,7 @@ def reasons(self:BadQuestions,
     for name,why in self.refused:
         kind, _, detail = why.partition(': ')
         kinds.setdefault(kind, []).append(f'{name} {detail}'.strip())
-    return '; '.join(f'{kind} ({len(o)}: {_few(o, n)})' for kind,o in kinds.items())
+    return '; '.join(f'{kind} ({len(o)}: {few_of(o, n)})' for kind,o in kinds.items())
 
 # %% ../../nbs/finetuning/36_questions.ipynb #08dfb8e8
 def _lines(path, bad):
@@ -596,6 +594,7 @@ def place(self:Windows,
     context, at = self.examples[e].context, self.located(e)
     return at[i][0], _after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
 
+# %% ../../nbs/finetuning/36_questions.ipynb #7b5ccfb8
 @patch
 def text_of(self:Windows,
     e:int, # Number of the question

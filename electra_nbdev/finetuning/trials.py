@@ -412,7 +412,7 @@ def evaluate_trials(
     tasks:list, # `Task`s
     out, # Folder of the task
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    **changes, # `max_eval_rows`, `eval_batch_size`
+    **changes, # To its recipe, such as `max_eval_rows`
 )->dict: # {trial: {task: {measure: number}}}
     "Evaluate finished trials, or a fine-tuned model, on the dev sets; written to evaluation.json"
     out, trials, metrics, device = Path(out), Trials(out), {}, join_processes(device)
@@ -422,9 +422,8 @@ def evaluate_trials(
         why = f"{out} has no finished trial, and {model} is no fine-tuned model"
         raise InputError(f"there is nothing to evaluate: {why}; train first, or give the folder of a task as `model`")
     for name,o in (trials.models if trials.records else dict(model=model)).items():
-        learn = load_finetuned(o, device)
-        hp = replace(learn.hp, do_train=False, **changes)
-        metrics[name] = learn.evaluate(read_rows({t.name: _checked(t, learn) for t in tasks}, learn.tok, hp))
+        learn = load_finetuned(o, device, do_train=False, **changes)
+        metrics[name] = learn.evaluate(read_rows({t.name: _checked(t, learn) for t in tasks}, learn.tok, learn.hp))
     if not rank(): atomic_write(out/'evaluation.json', json.dumps(metrics, indent=1))
     return metrics
 

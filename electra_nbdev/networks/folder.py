@@ -15,7 +15,7 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ..data.tokenizer import check_pieces, fingerprint, load_tokenizer, vocab_list
-from ..engine.files import SHIPPED, InputError, cache_dir, check_number, file_name, read_json
+from ..engine.files import SHIPPED, InputError, cache_dir, check_number, few_of, file_name, read_json
 from ..engine.models import load_pretrained, model_path, tensorflow_prefix
 from .recipe import (PretrainHParams, given_hparams, longest_read, longest_so_far, preset,
                                            read_hparams, scoring_ways)
@@ -204,7 +204,7 @@ def note(self:ModelFolder,
 @patch
 def report(self:ModelFolder)->str: # A line for each network that was opened
     "What was loaded, made new and left out"
-    def told(keys): return ', '.join([*keys[:4], *([f'and {len(keys)-4} more'] if len(keys)>4 else [])]) or 'nothing'
+    def told(keys): return few_of(keys, 4) or 'nothing'
     lines = [f'{self.src}: {self.kind}']
     for name,o in self.keys.items():
         lines.append(f'  {name}: {len(o.loaded)} loaded; made new: {told(o.made)}; left out: {told(o.left)}')

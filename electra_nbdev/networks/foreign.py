@@ -29,7 +29,7 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
 
 from ..data.tokenizer import check_pieces, load_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of
-from ..engine.files import InputError, file_name
+from ..engine.files import InputError, few_of, file_name
 from ..engine.models import (check_finite, check_missing, check_sizes, complete_network, length_read,
                                          load_pretrained)
 from ..method.objective import Objective
@@ -356,8 +356,7 @@ def _counted(names): return [f'{k} ({n})' for k,n in Counter(map(unit_of, names)
 @patch
 def report(self:Pretrained)->str: # A line for each kind of thing
     "What was taken, made and left unused"
-    shown = self.unused[:8] + ([f'and {len(self.unused)-8} more'] if len(self.unused)>8 else [])
-    rows = dict(taken=_counted(self.taken), made=_counted(self.made), unused=shown)
+    rows = dict(taken=_counted(self.taken), made=_counted(self.made), unused=[few_of(self.unused, 8)])
     if self.heads: rows['heads'] = [f'{t} ({len(o)})' for t,o in self.heads.items()]
     lines = [f'{self.where}: {self.hp.model_size}, {sum(p.numel() for p in self.model.parameters()):,} parameters']
     lines += [f'  {k:7} {", ".join(v) or "nothing"}' for k,v in rows.items()]

@@ -550,9 +550,8 @@ def choose_precision(
 @patch
 def show_results(self:ElectraLearner,
     max_n:int=4, # Examples to show
-    n:int=3, # Tokens with the highest P(replaced)
 ):
-    "Original and corrupted text, with replaced tokens in brackets, and the tokens of highest P(replaced)"
+    "Original and corrupted text, with replaced tokens in brackets, and the three tokens of highest P(replaced)"
     tok, batch = self._known_tokenizer(), tuple(o[:max_n] for o in self.dls.valid.one_batch())
     with self.no_logging(), self.no_bar(): logits, (labels, _) = self.get_preds(dl=[batch])
     mb, predicted = self.masked, self.output.prediction
@@ -560,7 +559,7 @@ def show_results(self:ElectraLearner,
     if 'disc' not in self.output.sums: return display_df(_predicted(tok, mb, predicted))
     seen, probs = corrupt(mb, predicted.sampled), logits.sigmoid()*(labels>=0)
     def row(original, ids, label, p):
-        top = ', '.join(f'{_token(tok, ids[i])} {p[i]:.0%}' for i in p.topk(n).indices)
+        top = ', '.join(f'{_token(tok, ids[i])} {p[i]:.0%}' for i in p.topk(3).indices)
         return tokens_of(tok, original), tokens_of(tok, ids, label), top
     rows = map(row, mb.input_ids, seen, labels, probs)
     display_df(pd.DataFrame(rows, columns=['original', 'discriminator sees', 'highest P(replaced)']))

@@ -314,12 +314,11 @@ def measured_device(
     facts=None, # `ExampleFacts`; if None the embedded sample, whose vocabulary may be smaller
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     precision=None, # As for `electra_pretrain`
-    seconds:float=30., # Of the last measurement and those of smaller batches, about
 )->Device:
     "The rate of this machine on some steps of the recipe, in small batches where the recipe's are slow"
     from electra_nbdev.pretraining.count import time_recipe # loads torch
     here, device = this_device(device), device_of(device)
-    small, step, evaluated, before = time_recipe(hp, facts, device, precision, seconds)
+    small, step, evaluated, before = time_recipe(hp, facts, device, precision, seconds=30.)
     gpu = device.type!='cpu'
     rate = run_cost(replace(small, num_train_steps=1), gpu=gpu, bf16=precision=='bf16').flops/step
     evaluated *= hp.eval_batch_size/small.eval_batch_size
@@ -364,6 +363,8 @@ def plan_run(
 )->RunPlan:
     "Parameters, FLOPs, memory, hours of a run"
     _check_gpus(hp, device, gpus, shard)
+    if price is not None and not device.rate:
+        raise InputError("`price` needs a speed; add `measure`, or name a GPU with `device`")
     half = precision in ('bf16', 'fp16') or precision is None and device.gpu
     how = dict(gpus=gpus, shard=shard, gpu=device.gpu, bf16=half)
     cost, sizes = run_cost(hp, **how), _sizes(hp)
@@ -415,7 +416,7 @@ def report(self:RunPlan)->str: # Lines
                       else f"{d.name}; `measure` times it, `device` names another: {', '.join(GPUS)}"}
     tokens = f'{hp.num_train_steps:,} steps of {hp.train_batch_size} x {hp.max_seq_length} tokens'
     rows['time'] = f'{time} for {tokens}' if d.rate else f'not known; {tokens}'
-    if self.price is not None and d.rate: rows['cost'] = f'{self.gpus*self.price*self.hours:,.2f}'
+    if self.price is not None: rows['cost'] = f'{self.gpus*self.price*self.hours:,.2f}'
     if self.proposed: rows['command'] = self._command()
     return '\n'.join(f'{k:12}{v}' for k,v in rows.items())
 

@@ -9,7 +9,7 @@ __all__ = ['OPTIONS', 'ALWAYS', 'JOBS', 'ScoreRequest', 'ScoreJob', 'ShowJob', '
            'ChoicesJob', 'NBestJob', 'goes_with']
 
 # %% ../../nbs/scoring/45_request.ipynb #cfa89c35
-import os, re, sys
+import os, re, shlex, sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -222,14 +222,25 @@ class ChoicesJob(ScoreJob):
         "Read the file; a text needs a blank"
         self.candidates, shown, n = _names(self.asked.candidates), self.source[:60], len(BLANK.findall(self.source))
         self.rows = None
-        if not self.candidates and os.path.isfile(self.source): self.rows = read_choices(self.source)
+        if self.candidates: _check_candidates(self.candidates, self.source)
+        if os.path.isfile(self.source): self.rows = read_choices(self.source)
         elif not self.candidates and not n:
             raise InputError(f"there is no file {shown!r}; give one, or a text with a blank ___")
         elif n!=1: raise InputError(f"`choices` {shown!r} has {n} blanks; write one, as ___")
         elif self.out: raise InputError("`out` is for a file of texts; leave it out")
-        if len(self.candidates)==1 and ',' in self.candidates[0]:
-            raise InputError(f"`candidates` has one, {self.candidates[0]!r}, which nothing is compared with; give each "
-                             "candidate by itself")
+
+# %% ../../nbs/scoring/45_request.ipynb #0d72bf82
+def _check_candidates(candidates, source):
+    "Refuse candidates for a file, and commas that are meant to divide them"
+    *others, last = candidates
+    if os.path.isfile(source):
+        raise InputError(f"`candidates` go with a text, and {source} is a file, which has its own; leave them out")
+    if not others and ',' in last:
+        raise InputError(f"`candidates` has one, {last!r}, which nothing is compared with; give each by itself")
+    if others and all(o.endswith(',') for o in others) and not last.endswith(','):
+        cure = shlex.join([*(o.rstrip(',') for o in others), last])
+        raise InputError(f"`candidates` has {others[0]!r}, and a comma is a part of it; leave the commas out, as in "
+                         f"`candidates` {cure}")
 
 # %% ../../nbs/scoring/45_request.ipynb #709df8c3
 @patch

@@ -263,6 +263,7 @@ def read_choices(
     path, # A .jsonl file
 )->list: # dicts: `text`, `choices`, `answer`, None where it is not known, and what else stands beside them
     "Texts with a blank and candidates"
+    if format_of(path)!='jsonl': _check_json_lines(path)
     found = []
     for n,o in json_lines(Path(path)):
         text, choices, answer = (o.get(k) for k in ('text', 'choices', 'answer'))
@@ -276,6 +277,14 @@ def read_choices(
         found.append(o | dict(answer=answer))
     if not found: raise InputError(f"{path} is empty; give a JSON object with `text` and `choices` on each line")
     return found
+
+# %% ../../nbs/scoring/41_score_files.ipynb #ecc777fb
+def _check_json_lines(path):
+    "Refuse a file of choices in another form"
+    with open(path, 'rb') as f:
+        if looks_like(f.read(2**16))=='JSON lines': return
+    raise InputError(f"{path} holds no JSON lines; give choices as .jsonl, a line such as "
+                     '{"text": "the ___ sat.", "choices": ["cat", "mat"], "answer": "cat"}')
 
 # %% ../../nbs/scoring/41_score_files.ipynb #5b978d67
 REFERENCES = 'reference', 'output' # Names under which files hold what was said
@@ -395,6 +404,8 @@ def _numbers(scores, n, where):
 def _nbest(o, where):
     "One list, checked"
     o = o if isinstance(o, dict) else {}
+    for k in HYPOTHESES:
+        if o.get(k)==[]: raise InputError(f"{where} has no hypothesis in `{k}`; leave it out")
     items = _listed(o)
     texts, scores = _texts(o, items)
     if not all(isinstance(h, str) for h in texts):

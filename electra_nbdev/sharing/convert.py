@@ -28,7 +28,7 @@ from transformers.models.auto import modeling_auto
 # %% ../../nbs/sharing/47_convert.ipynb #10a16cf6
 from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
-from ..engine.files import (SHIPPED, InputError, atomic_file, atomic_folder, build_lock, check_new,
+from ..engine.files import (SHIPPED, InputError, atomic_file, atomic_folder, build_lock, check_new, few_of,
                                         one_line, read_json)
 from ..engine.models import max_input, quiet_loading
 from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of_recipe
@@ -124,7 +124,7 @@ def _data_text(data, longest):
     if not data: return 'Not known: the weights were converted, and their source does not say.'
     sources = data.get('sources', [])
     n, size = len(sources), sum(o.get('bytes', 0) for o in sources)/1e6
-    names = ', '.join(o['name'] for o in sources[:5]) + (f' and {n-5} more' if n>5 else '')
+    names = few_of([o['name'] for o in sources], 5)
     return (f"{size:.1f} MB of text in {n} file{'s'*(n!=1)}: {names}. Trained on sequences of up to {longest} "
             "tokens; hparams.json names every file with its hash.")
 
