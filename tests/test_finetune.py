@@ -446,6 +446,15 @@ def test_a_regression_learns_in_any_unit(home, tmp_path, unit):
     assert other['loss']==pytest.approx(plain['loss'], rel=1e-3)
     assert other['mse']==pytest.approx(factor**2*plain['mse'], rel=1e-3)
 
+def test_an_evaluation_has_the_batches_that_were_asked_for(home, tmp_path, monkeypatch):
+    rows = [dict(text=sentence(i), label='ab'[i%2]) for i in range(24)]
+    task, sizes, outputs = tk.text_task('t', rows, dev=rows), [], ft.FinetuneLearner.outputs
+    rq.run_trials(home/'model', [task], tmp_path, device='cpu', **SHORT)
+    def watched(self, name, features, bs): return sizes.append(bs) or outputs(self, name, features, bs)
+    monkeypatch.setattr(ft.FinetuneLearner, 'outputs', watched)
+    tr.evaluate_trials(None, [task], tmp_path, 'cpu', eval_batch_size=5)
+    assert sizes==[5]
+
 def test_test_sets_are_predicted_with_as_many_trials_as_officially():
     "configure_finetuning.py, n_writes_test; `predict_test` alone takes as many as a recipe"
     assert FinetuneHParams().n_writes_test==5
