@@ -716,6 +716,31 @@ def test_a_preset_has_the_batches_of_its_loaders_and_its_folder_is_made(made, tm
     one, two = learn.predict('the cat'), learn.predict(['the cat', 'a dog'])
     assert two[0]==one and len(two)==2
 
+@pytest.mark.parametrize('change', [dict(seed=7), dict(length_window=3), dict(seed=7, length_window=3)])
+def test_loaders_draw_the_batches_of_the_recipe(made, change):
+    "As those of the command do, whether a preset or a whole recipe is given"
+    d, hp = made
+    train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
+    def batches(dls, recipe):
+        electra_learner(dls, recipe)
+        return [dls.train.batch(i)[0] for i in range(4)]
+    def loaders(**how): return pretrain.PretrainDataLoaders.from_examples(train, held, 8, device='cpu', **how)
+    for recipe in (replace(hp, **change), preset('tiny', length_schedule=(), train_batch_size=8, **change)):
+        of_command = batches(pretrain_dls(train, held, recipe, 'cpu'), recipe)
+        for a,b in zip(batches(loaders(), recipe), of_command, strict=True): assert torch.equal(a, b)
+
+def test_what_the_loaders_were_given_stays(made, capsys):
+    d, _ = made
+    examples = [load_examples(d/o) for o in ('examples', 'examples/held_out')]
+    def loaders(**how): return pretrain.PretrainDataLoaders.from_examples(*examples, 8, device='cpu', **how)
+    dls = loaders(seed=5)
+    learn = electra_learner(dls, preset('tiny', length_schedule=(), seed=7, length_window=3))
+    assert (dls.train.seed, dls.train.window, learn.hp.seed)==(5, 3, 5)
+    assert 'seed 5, as the loaders have it, in place of 7' in capsys.readouterr().out
+    with pytest.raises(InputError, match='length_window'): electra_learner(loaders(window=3), 'tiny')
+    with pytest.raises(InputError, match='grad_accumulation'):
+        electra_learner(loaders(), preset('tiny', grad_accumulation=3))
+
 def test_networks_are_saved_with_their_own_tokenizer_only(made, tmp_path):
     d, hp = made
     model = build_networks(hp)

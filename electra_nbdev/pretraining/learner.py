@@ -290,9 +290,7 @@ def electra_learner(
     hp, tok, cbs = _asked(dls, recipe, out, kwargs), None, L(cbs)
     ours, examples = isinstance(dls.train, PretrainDL), dls.train.dataset
     if ours:
-        hp = suited(_with_batches_of(dls, hp), examples)
-        examples.check(hp)
-        tok, dls.train.n_batches = examples.tokenizer, hp.save_checkpoints_steps
+        hp, tok = _agreed(dls, hp), examples.tokenizer
         if counts is None: counts = examples.token_counts()
     elif special_ids is None: raise InputError("these DataLoaders do not know their tokenizer; give `special_ids`")
     special_ids = special_ids or special_token_ids(tok)
@@ -316,15 +314,24 @@ def _asked(dls, recipe, out, given):
     if out and Path(out).is_file(): raise InputError(f"`out` is {out}, a file; give a folder")
     return hp
 
+def _agreed(dls, hp):
+    "The recipe with what loaders and examples decide, and the loaders with the rest of it"
+    train = dls.train
+    hp = suited(_with_batches_of(dls, hp), train.dataset)
+    train.dataset.check(hp)
+    train.follow(hp.seed, hp.grad_accumulation, hp.length_window)
+    train.n_batches = hp.save_checkpoints_steps
+    return hp
+
 def _with_batches_of(dls, hp):
-    "A preset with the batches of its loaders; a size that was given and is another is told"
+    "A preset with the batches that its loaders were told to draw; a value that was given and is another is told"
     if hp.given is None: return hp
-    sizes = dict(train_batch_size=dls.train.bs, eval_batch_size=dls.valid.bs)
-    for name,n in sizes.items():
+    drawn = dict(train_batch_size=dls.train.bs, eval_batch_size=dls.valid.bs) | dls.train.given
+    for name,n in drawn.items():
         was = getattr(hp, name)
         if name in hp.given and was!=n: print_line(f"{name} {n}, as the loaders have it, in place of {was}")
-    found = replace(hp, **sizes)
-    object.__setattr__(found, 'given', hp.given | {*sizes})
+    found = replace(hp, **drawn)
+    object.__setattr__(found, 'given', hp.given | {*drawn})
     return found
 
 # %% ../../nbs/pretraining/21_learner.ipynb #76890b37
