@@ -262,6 +262,51 @@ def _known_tokenizer(self:ElectraLearner):
 class _NoData(DataLoaders):
     def new_empty(self): return self
 
+# %% ../../nbs/pretraining/21_learner.ipynb #46c6097e
+class _Placed:
+    "The optimizer of a learner, in whose state the place in schedule and data is saved too"
+    def __init__(self, learn): self.learn, self.opt = learn, learn.opt
+
+    def state_dict(self):
+        learn, place = self.learn, dict(n_updates=self.learn.n_updates, evaluated=self.learn.evaluated)
+        if isinstance(learn.dls.train, PretrainDL): place['position'] = learn.dls.train.position
+        return self.opt.state_dict() | dict(place=place)
+
+    def load_state_dict(self, state):
+        self.opt.load_state_dict(state)
+        learn, before, place = self.learn, self.learn.n_updates, state.get('place')
+        if place is None:
+            return print_line(f"NOTE: this file does not say where its run was; the schedule is at update {before}")
+        learn.n_updates, learn.evaluated = place['n_updates'], place['evaluated']
+        if isinstance(learn.dls.train, PretrainDL): learn.dls.train.position = place.get('position', 0)
+        if learn.n_updates!=before: print_line(f"The run goes on at update {learn.n_updates}")
+
+# %% ../../nbs/pretraining/21_learner.ipynb #7e14a732
+@patch
+def save(self:ElectraLearner,
+    file, # Name of a file in the folder `models` of `learn.path`
+    **kwargs, # For `Learner.save`
+)->Path:
+    "Save weights and optimizer, and with it the place in schedule and data"
+    return self._with_place(super(ElectraLearner, self).save, file, **kwargs)
+
+@patch
+def load(self:ElectraLearner,
+    file, # What `save` wrote
+    device=None, # Of the tensors, that of the batches if None
+    **kwargs, # For `Learner.load`: with `with_opt=False` weights alone
+)->ElectraLearner:
+    "Load weights and optimizer, and go on where that learner was"
+    if self.opt is None: self.create_opt()
+    return self._with_place(super(ElectraLearner, self).load, file, device, **kwargs)
+
+@patch
+def _with_place(self:ElectraLearner, act, *args, **kwargs):
+    opt = self.opt
+    if opt is not None: self.opt = _Placed(self)
+    try: return act(*args, **kwargs)
+    finally: self.opt = opt
+
 # %% ../../nbs/pretraining/21_learner.ipynb #eaad5b16
 @patch
 def add_cb(self:ElectraLearner,
