@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/tokenizer.html.md"""
 
 # %% auto #0
 __all__ = ['SPECIALS', 'PROCESS_START', 'UNREAD', 'COVERED', 'SMALLEST', 'LARGEST', 'wordpiece', 'check_vocab', 'read_vocab',
-           'special_token_ids', 'word_starts', 'vocab_list', 'tokenizer_kind', 'open_tokenizer', 'check_pieces',
-           'vocab_place', 'vocab_pieces', 'load_tokenizer', 'text_backend', 'encode_lines', 'be_a_worker',
-           'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer', 'fingerprint',
-           'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
+           'special_token_ids', 'word_starts', 'lower_cases', 'vocab_list', 'tokenizer_kind', 'open_tokenizer',
+           'check_pieces', 'vocab_place', 'vocab_pieces', 'load_tokenizer', 'text_backend', 'encode_lines',
+           'be_a_worker', 'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer',
+           'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
 
 # %% ../../nbs/data/12_tokenizer.ipynb #31e2a030
 import json, math, os, re, sys, time, warnings
@@ -117,6 +117,14 @@ def word_starts(
     special, starts = {*tok.all_special_tokens}, [True]*len(tok)
     for o,i in tok.get_vocab().items(): starts[i] = o in special or begins(o)
     return starts
+
+# %% ../../nbs/data/12_tokenizer.ipynb #9676f47b
+def lower_cases(
+    tok, # Fast tokenizer of any kind
+)->bool:
+    "Whether a tokenizer lower-cases text"
+    normalizer = tok.backend_tokenizer.normalizer
+    return normalizer is not None and 'A' not in normalizer.normalize_str('A')
 
 # %% ../../nbs/data/12_tokenizer.ipynb #100bcf59
 def vocab_list(

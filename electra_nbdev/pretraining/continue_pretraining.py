@@ -383,21 +383,24 @@ class DomainBits(Callback):
         if 'after' in found: found['after'] |= self.unigram(texts)
         if found: self.history.add(dict(step=self.n_updates, domain=found))
 
-    def before_fit(self):
-        "Before the first step: the old networks, and the new ones"
-        if not self.origin or self.opt is None or self.n_updates or self.history.rows: return
-        old, new = self.origin, self.here()
-        if any(o.startswith('generator.') for o in old.made):
-            return print_line(f"{old.folder} has no whole generator, so its bits per byte before the first step say "
-                              "nothing and are left out")
-        models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
-        if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
-        self._add(**models)
-        if old.model.generator is not None: old.model.generator.to('cpu') # a GPU has no room for what is not trained
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #f9ae2446
+@patch
+def before_fit(self:DomainBits):
+    "Before the first step: the old networks, and the new ones"
+    if not self.origin or self.opt is None or self.n_updates or self.history.rows: return
+    old, new = self.origin, self.here()
+    if any(o.startswith('generator.') for o in old.made):
+        return print_line(f"{old.folder} has no whole generator, so its bits per byte before the first step say "
+                          "nothing and are left out")
+    models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
+    if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
+    self._add(**models)
+    if old.model.generator is not None: old.model.generator.to('cpu') # a GPU has no room for what is not trained
 
-    def after_validate(self):
-        "After the last step"
-        if self.in_fit and self.n_updates==self.hp.num_train_steps: self._add(after=self.here())
+@patch
+def after_validate(self:DomainBits):
+    "After the last step"
+    if self.in_fit and self.n_updates==self.hp.num_train_steps: self._add(after=self.here())
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #a490ad3e
 @patch
