@@ -210,7 +210,7 @@ def vocab_pieces(
 def load_tokenizer(
     path, # Folder of a tokenizer, of a run, of a model or of examples; `hf:name`; `tiny`; or a `vocab.txt`
     lower_case:bool|None=None, # For a bare `vocab.txt`: lower-case the text; None: unless many pieces have capitals
-    strip_accents:bool|None=None, # For a bare `vocab.txt`: remove accents when lower-casing; None: unless many pieces have them
+    strip_accents:bool|None=None, # Likewise: remove accents when lower-casing; None: unless many pieces have some
 ): # A `PreTrainedTokenizerFast`
     "Open and check a tokenizer"
     path = vocab_place(path)
