@@ -590,7 +590,6 @@ def end_of(self:Windows,
     while end<follows and category(context[end]).startswith('M'): end += 1
     return end
 
-# %% ../../nbs/finetuning/36_questions.ipynb #21779ecf
 @patch
 def text_of(self:Windows,
     e:int, # Number of the question
