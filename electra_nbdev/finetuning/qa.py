@@ -251,8 +251,8 @@ def answer_of(
         null = float(np.float32(null) - (score[0] if best else np.float32(0)))
     if not best: return Answer('empty', 1., None, null, example, [('empty', 1.)])
     p = torch.from_numpy(score[list(best.values())].astype(np.float64)).softmax(0).tolist()
-    span = windows.located(e)[i[0]][0], windows.end_of(e, j[0])
-    return Answer(next(iter(best)), p[0], span, null, example, list(zip(best, p)))
+    chars = windows.located(e)
+    return Answer(next(iter(best)), p[0], (chars[i[0]][0], chars[j[0]][1]), null, example, list(zip(best, p)))
 
 # %% ../../nbs/finetuning/37_qa.ipynb #6901c0d0
 def each_answer(
@@ -460,7 +460,7 @@ def answer(self:QATask, example, pred)->dict:
     "A question with its answer, and the further columns of its row"
     row = dict(id=example.id, question=example.question)
     row |= {k: v for k,v in example.row.items() if k!='context'}
-    row |= dict(answer=pred.answer if pred.span else '', score=round(pred.score, 4))
+    row |= dict(answer=pred.answer, score=round(pred.score, 4))
     row['start'], row['end'] = pred.span or (None, None)
     if self.v2: row['null'] = round(pred.null, 4)
     return row

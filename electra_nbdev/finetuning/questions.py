@@ -579,15 +579,9 @@ def final_text(
     return words[a_at[b_at.index(at)]:a_at[b_at.index(end)]+1]
 
 # %% ../../nbs/finetuning/36_questions.ipynb #8057920a
-@patch
-def end_of(self:Windows,
-    e:int, # Number of the question
-    j:int, # Token of the passage
-)->int:
-    "The character after a token and the marks of its last character, which a tokenizer may drop"
-    context, at = self.examples[e].context, self.located(e)
-    end, follows = at[j][1], at[j+1][0] if j+1<len(at) else len(context)
-    while end<follows and category(context[end]).startswith('M'): end += 1
+def _after_marks(text, end, limit):
+    "The end of a span with the marks of its last character, which a tokenizer may drop"
+    while end<limit and category(text[end]).startswith('M'): end += 1
     return end
 
 @patch
@@ -599,7 +593,8 @@ def text_of(self:Windows,
     "Tokens of a passage as text"
     context, at, passage = self.examples[e].context, self.located(e), self.facts[e,2]
     first, end = at[i][1]-1, at[j][1] # last character of the first token, and that after the last token
-    own = context[at[i][0]:self.end_of(e, j)].strip()
+    follows = at[j+1][0] if j+1<len(at) else len(context)
+    own = context[at[i][0]:_after_marks(context, end, follows)].strip()
     if type(self.fast.model).__name__!='WordPiece': return own
     spans = word_spans(context)
     a, b = answer_words(spans, first, end-first)
