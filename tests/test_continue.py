@@ -255,6 +255,8 @@ def test_half_a_model(home):
     said = worked(line, home)
     assert 'made    generator' in said.out and 'Beginning with the weights of alone' in said.out
     assert (home/'whole/generator/model.safetensors').is_file()
+    assert 'its bits per byte before the first step say nothing' in said.out and ' before,' not in said.out, said
+    assert [*domain(home/'whole')]==['after'] and said.out.count('under the generator, bits per byte')==1
 
 # Another vocabulary, embeddings first, bits per byte
 

@@ -29,7 +29,7 @@ from electra_nbdev.pretrain import (ClipNorm, ElectraLearner, LinearWarmupDecay,
                                     electra_optimizer, load_examples, param_groups, preset, step_loss, train_vocab)
 from electra_nbdev.data.tokenizer import special_token_ids
 from official import seen_ids
-from learners import Interrupt, Norms, Watch, assert_swept, moved, quiet, remove, weights
+from learners import Interrupt, Norms, Watch, assert_swept, moved, quiet, remove, same_weights, weights
 
 DIMS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, embedding_size=16, intermediate_size=64,
             max_position_embeddings=32,
@@ -349,6 +349,31 @@ def test_save_model(learn, tmp_path):
     assert (tmp_path/'models/worst.pth').is_file() and learn.n_updates==12
     worst = max(o[1] for o in learn.recorder.values)
     assert learn.validate()[0]==pytest.approx(worst, rel=1e-5), "the weights that were saved are back"
+
+@pytest.mark.parametrize('opt_func', [None, Adam]) # of a recipe, of fastai
+def test_a_saved_learner_goes_on_where_it_was(examples, opt_func):
+    "In the schedule and in the data, as one that was never saved"
+    def new():
+        with no_random(0): return quiet(of_recipe(examples, **dict(opt_func=opt_func) if opt_func else {}))
+    straight, half, loaded, late = new(), new(), new(), new()
+    straight.fit_steps(10)
+    half.fit_steps(6)
+    half.save('six')
+    loaded.load('six')
+    assert (loaded.n_updates, loaded.evaluated, loaded.dls.train.position)==(6, 6, 6)
+    loaded.fit_steps(4)
+    assert loaded.recorder.lrs==straight.recorder.lrs[6:]
+    same_weights(loaded.model, straight.model)
+    late.load('six', with_opt=False)
+    assert late.n_updates==0
+
+def test_a_file_of_another_learner_does_not_know_where_it_was(examples, tmp_path, capsys):
+    learn = quiet(of_recipe(examples))
+    learn.fit_steps(2)
+    (tmp_path/'models').mkdir()
+    torch.save(dict(model=learn.model.state_dict(), opt=learn.opt.state_dict()), tmp_path/'models/old.pth')
+    learn.load('old')
+    assert learn.n_updates==2 and 'NOTE: ' in (said := capsys.readouterr().out) and 'update 2' in said, said
 
 @pytest.mark.parametrize('kind,word', [('stock', 'Epoch'), ('ordinary', 'Epoch'), ('recipe', 'Interval')])
 def test_a_bar_in_a_terminal_counts_what_fit_counts(examples, kind, word, monkeypatch, capsys):

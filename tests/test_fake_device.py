@@ -347,7 +347,7 @@ def test_networks_that_a_run_began_with_leave_the_gpu(monkeypatch):
     monkeypatch.setattr(continue_pretraining, 'held_out_texts', lambda *args: [])
     monkeypatch.setattr(continue_pretraining, 'bits_per_byte', lambda mlm, *args: measured.append(mlm.device) or {})
     tok, hp = load_scorer('tiny', device='cpu').tokenizer, small_recipe()
-    origin = SimpleNamespace(model=SimpleNamespace(generator=old), tokenizer=tok, hp=hp)
+    origin = SimpleNamespace(model=SimpleNamespace(generator=old), tokenizer=tok, hp=hp, made=())
     bits = continue_pretraining.DomainBits(origin)
     history, held = SimpleNamespace(rows=[], add=lambda row: None), SimpleNamespace(tokenizer=tok)
     dls = SimpleNamespace(device=GPU, valid=SimpleNamespace(dataset=held))

@@ -187,6 +187,12 @@ def test_a_budget_has_room_for_evaluations(tiny_alone, seconds):
     found = plan.recipe_within(seconds, lambda hp: slow)
     assert .9*seconds<found.seconds<=seconds and found.hp.model_size=='tiny'
 
+@pytest.mark.parametrize('hours,size', [(.2, 'tiny'), (3, 'tiny'), (8, 'small'), (24, 'small'), (90, 'small')])
+def test_a_budget_is_used(hours, size):
+    "Below the preset whose steps fit, too"
+    found = plan.recipe_within(3600*hours, lambda hp: plan.named_device('t4', hp))
+    assert found.hp.model_size==size and .95*hours<=found.hours<=1.02*hours
+
 def test_a_budget_ends_in_a_command_for_examples_of_ones_own(tiny_alone, capsys):
     "A GPU is known by its name in capitals too"
     found = cli.electra_plan(device='H100', budget='10 min')

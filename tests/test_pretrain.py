@@ -9,6 +9,7 @@ import torch
 from matplotlib import pyplot as plt
 from fastai.callback.core import Callback
 from fastai.torch_core import no_random
+from transformers import PreTrainedTokenizerFast
 
 from electra_nbdev.pretraining import learner as pretrain, runs
 from electra_nbdev.pretraining.continue_pretraining import open_origin
@@ -28,7 +29,7 @@ from electra_nbdev.networks.recipe import PretrainHParams, preset, save_hparams,
 from electra_nbdev.pretrain import electra_learner
 from electra_nbdev.pretraining.runs import SaveCheckpoints, loggers, restore, resume_conditions
 from electra_nbdev.scoring.score import load_scorer, replaced_probs, words_of
-from electra_nbdev.data.tokenizer import load_tokenizer, special_token_ids
+from electra_nbdev.data.tokenizer import load_tokenizer, save_tokenizer, special_token_ids, wordpiece
 from learners import Dtypes, remove
 from make import ELECTRIC, NARROW, RUN_VARIANTS, made, no_curves
 from terminal import files_of
@@ -356,11 +357,33 @@ def test_advice_is_printed_once_and_not_early(capsys, monitor, steps):
     monitor = TrainingMonitor(*monitor)
     for step,n in steps.items(): assert told(monitor, capsys, step, BASE_RATE).count('has not left the base rate')==n
 
-def test_lower_case_that_the_vocabulary_does_not_have_is_refused(made):
+@pytest.mark.parametrize('cased', [False, True])
+@pytest.mark.parametrize('given', [False, True]) # a tokenizer of electra_vocab, one that came with weights
+def test_a_case_that_the_vocabulary_does_not_have_is_refused(made, tmp_path, cased, given):
+    "And what it has is written down, whatever is the usual"
     d, hp = made
-    with pytest.raises(InputError, match='`do_lower_case` is false, but the vocabulary of'):
-        match_examples(replace(hp, do_lower_case=False), load_examples(d/'examples'), ['do_lower_case'])
-    assert match_examples(replace(hp, do_lower_case=False), load_examples(d/'examples')).do_lower_case is False
+    tok = wordpiece(load_tokenizer(d/'vocab').get_vocab(), lower_case=not cased)
+    if given: tok = PreTrainedTokenizerFast(tokenizer_object=tok.backend_tokenizer, **tok.special_tokens_map)
+    save_tokenizer(tok, tmp_path/'vocab')
+    examples = load_examples(build_examples(d/'tales.txt', tmp_path/'vocab', tmp_path/'examples', max_length=16))
+    wrong, right, kind = (True, False, 'cased') if cased else (False, True, 'lower-cased')
+    with pytest.raises(InputError, match=f'`do_lower_case` is {str(wrong).lower()}, but .* is {kind}; give '):
+        match_examples(replace(hp, do_lower_case=wrong), examples, ['do_lower_case'])
+    assert match_examples(replace(hp, do_lower_case=right), examples, ['do_lower_case']).do_lower_case==right
+    assert match_examples(replace(hp, do_lower_case=wrong), examples).do_lower_case==right
+
+def test_a_run_of_a_cased_vocabulary_says_so(made, tmp_path, monkeypatch):
+    "One of a version that did not goes on"
+    d, hp = made
+    no_curves(monkeypatch)
+    save_tokenizer(wordpiece(load_tokenizer(d/'vocab').get_vocab(), lower_case=False), tmp_path/'vocab')
+    folder = build_examples(d/'tales.txt', tmp_path/'vocab', tmp_path/'examples', max_length=16)
+    def run(): return run_pretraining(folder, tmp_path/'run', with_steps(hp, 2), device='cpu')
+    run()
+    file = tmp_path/'run/hparams.json'
+    assert (said := json.loads(file.read_text()))['do_lower_case'] is False
+    file.write_text(json.dumps(said | dict(do_lower_case=True)))
+    assert run().hp.do_lower_case is False
 
 def test_fractions_of_lengths_are_from_0_to_1():
     for wrong in ([[16, -.5], [32, 1.5]], [[16, float('nan')], [32, .5]]):
@@ -734,6 +757,30 @@ def test_a_learner_predicts_what_electra_score_says_of_its_weights(made, tmp_pat
     ids = torch.tensor([energies.tokenizer.encode(text)])
     with torch.no_grad(): want = energies.model.eval().text_logits(ids, None, ids*0)[0,1:-1].tolist()
     assert [p for _,p in energies.predict(text)]==pytest.approx(want, abs=1e-6)
+@pytest.mark.parametrize('change', [dict(seed=7), dict(length_window=3), dict(seed=7, length_window=3)])
+def test_loaders_draw_the_batches_of_the_recipe(made, change):
+    "As those of the command do, whether a preset or a whole recipe is given"
+    d, hp = made
+    train, held = (load_examples(d/o) for o in ('examples', 'examples/held_out'))
+    def batches(dls, recipe):
+        electra_learner(dls, recipe)
+        return [dls.train.batch(i)[0] for i in range(4)]
+    def loaders(**how): return pretrain.PretrainDataLoaders.from_examples(train, held, 8, device='cpu', **how)
+    for recipe in (replace(hp, **change), preset('tiny', length_schedule=(), train_batch_size=8, **change)):
+        of_command = batches(pretrain_dls(train, held, recipe, 'cpu'), recipe)
+        for a,b in zip(batches(loaders(), recipe), of_command, strict=True): assert torch.equal(a, b)
+
+def test_what_the_loaders_were_given_stays(made, capsys):
+    d, _ = made
+    examples = [load_examples(d/o) for o in ('examples', 'examples/held_out')]
+    def loaders(**how): return pretrain.PretrainDataLoaders.from_examples(*examples, 8, device='cpu', **how)
+    dls = loaders(seed=5)
+    learn = electra_learner(dls, preset('tiny', length_schedule=(), seed=7, length_window=3))
+    assert (dls.train.seed, dls.train.window, learn.hp.seed)==(5, 3, 5)
+    assert 'seed 5, as the loaders have it, in place of 7' in capsys.readouterr().out
+    with pytest.raises(InputError, match='length_window'): electra_learner(loaders(window=3), 'tiny')
+    with pytest.raises(InputError, match='grad_accumulation'):
+        electra_learner(loaders(), preset('tiny', grad_accumulation=3))
 
 def test_networks_are_saved_with_their_own_tokenizer_only(made, tmp_path):
     d, hp = made

@@ -178,6 +178,20 @@ def test_weights_without_a_tokenizer(tmp_path):
     (tmp_path/'tokenizer_config.json').write_text('{}')
     with refused('has no vocabulary'): open_model(tmp_path)
 
+def test_accents_of_a_bare_vocabulary(tmp_path, capsys):
+    "A vocabulary whose pieces have accents was made of a text that kept them; a stray one in thousands says nothing"
+    file = tmp_path/'vocab.txt'
+    def vocabulary(*pieces):
+        file.write_text('\n'.join([*SPECIALS, *pieces]))
+        return file
+    kept = vocabulary('el', 'café', 'cafe', 'n', '##o', 'ñ')
+    assert load_tokenizer(kept).tokenize('El CAFÉ ño')==['el', 'café', 'ñ', '##o']
+    assert 'has pieces with accents, so text keeps them' in capsys.readouterr().out
+    assert load_tokenizer(kept, strip_accents=True).tokenize('El café')==['el', 'cafe']
+    assert load_tokenizer(vocabulary('el', 'cafe')).tokenize('El CAFÉ')==['el', 'cafe']
+    stray = vocabulary('cafe', 'é', *(f'w{i}' for i in range(2000)))
+    assert load_tokenizer(stray).tokenize('Café')==['cafe'] and not capsys.readouterr().out
+
 def test_capitals_in_a_vocabulary_decide(tmp_path, capsys):
     "A cased vocabulary keeps the case of the text, and says so"
     (tmp_path/'vocab.txt').write_text('\n'.join([*SPECIALS, '[unused1]', 'Dezembro', 'é', 'dezembro']))

@@ -39,28 +39,43 @@ class PretrainDL(DataLoader):
         dataset:Examples|None=None, # Where examples come from
         bs:int=128, # Examples of a batch
         shuffle:bool=False, # Endless and shuffled, for training
-        seed:int=0, # Of the order
+        seed:int|None=None, # Of the order; None: that of the recipe it is trained with, else 0
         device=None, # Where the batches go
-        parts:int=1, # Parts of a training batch that follow one another, to save memory
-        window:int=0, # Batches within which similar lengths are put together; 0: none
+        parts:int|None=None, # Parts of a training batch that follow one another, to save memory; None: as the recipe
+        window:int|None=None, # Batches within which similar lengths are put together, 0: none; None: as the recipe
         **kwargs, # For `DataLoader`
     ):
         check_number('bs', bs, 1, whole=True)
         kwargs = {**kwargs, 'drop_last': shuffle}
         super().__init__(dataset, bs=bs, shuffle=shuffle, device=device, **kwargs)
-        self.seed,self.position,self._order,self.parts,self.window = seed,0,(None, None),parts,window
-        if window: self.lens = dataset.lengths()
+        self.position, given = 0, dict(seed=seed, grad_accumulation=parts, length_window=window)
+        self.given = {k: v for k,v in given.items() if v is not None}
         self.per_epoch = self.n_batches = DataLoader.__len__(self)
         self.n_inp = getattr(dataset, 'n_inp', 2) # for fastai's `summary`
         if dataset and not self.per_epoch:
             raise InputError(f"{len(dataset)} examples do not fill a batch of {bs}; "
                              "use more text or a smaller `bs`, the train_batch_size of a recipe")
-        if shuffle and bs % (n := parts*n_processes()):
-            raise InputError(f"a batch of {bs} examples cannot be split for {n_processes()} processes, {parts} parts "
-                             f"(grad_accumulation); make train_batch_size a multiple of {n}: {max(1, bs//n)*n}")
+        self.follow()
 
     def __len__(self): return self.n_batches
     def __repr__(self): return f'{type(self).__name__}: {len(self.dataset or ()):,} examples, batches of {self.bs}'
+
+# %% ../../nbs/data/14_batches.ipynb #2d339adc
+@patch
+def follow(self:PretrainDL,
+    seed:int=0, # Of the order
+    grad_accumulation:int=1, # Parts of a training batch
+    length_window:int=0, # Batches within which similar lengths are put together; 0: none
+):
+    "Draw batches as a recipe says, but for what the loader was given"
+    how = dict(seed=seed, grad_accumulation=grad_accumulation, length_window=length_window) | self.given
+    self.seed, self.parts, self.window = how.values()
+    self._order = None, None
+    if self.window: self.lens = self.dataset.lengths()
+    n = self.parts*n_processes()
+    if self.shuffle and self.bs%n:
+        raise InputError(f"a batch of {self.bs} examples cannot be split for {n_processes()} processes, {self.parts} "
+                         f"parts (grad_accumulation); make train_batch_size a multiple of {n}: {max(1, self.bs//n)*n}")
 
 # %% ../../nbs/data/14_batches.ipynb #28df757a
 @patch
@@ -190,10 +205,10 @@ class PretrainDataLoaders(DataLoaders):
         valid:Examples, # Held-out examples
         bs:int=128, # Examples of a training batch
         val_bs:int|None=None, # Of a held-out batch, `bs` if None
-        seed:int=0, # Of the order
+        seed:int|None=None, # Of the order, as in `PretrainDL`
         device=None, # Of the batches; default: a GPU if there is one
-        parts:int=1, # Parts of a training batch, as in `PretrainDL`
-        window:int=0, # As in `PretrainDL`
+        parts:int|None=None, # Parts of a training batch, as in `PretrainDL`
+        window:int|None=None, # As in `PretrainDL`
     ):
         "Loaders of examples on disk, checked against each other"
         for name,o in dict(train=train, valid=valid).items():

@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/tokenizer.html.md"""
 
 # %% auto #0
 __all__ = ['SPECIALS', 'PROCESS_START', 'UNREAD', 'COVERED', 'SMALLEST', 'LARGEST', 'wordpiece', 'check_vocab', 'read_vocab',
-           'special_token_ids', 'word_starts', 'vocab_list', 'tokenizer_kind', 'open_tokenizer', 'check_pieces',
-           'vocab_place', 'vocab_pieces', 'load_tokenizer', 'text_backend', 'encode_lines', 'be_a_worker',
-           'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer', 'fingerprint',
-           'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
+           'special_token_ids', 'word_starts', 'lower_cases', 'vocab_list', 'tokenizer_kind', 'open_tokenizer',
+           'check_pieces', 'vocab_place', 'vocab_pieces', 'load_tokenizer', 'text_backend', 'encode_lines',
+           'be_a_worker', 'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer',
+           'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
 
 # %% ../../nbs/data/12_tokenizer.ipynb #31e2a030
 import json, math, os, re, sys, time, warnings
@@ -23,7 +23,7 @@ from itertools import accumulate, islice
 from multiprocessing import parent_process
 from pathlib import Path
 from threading import Thread
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 from fastcore.imports import IN_NOTEBOOK
 from fastcore.parallel import parallel
@@ -118,6 +118,14 @@ def word_starts(
     for o,i in tok.get_vocab().items(): starts[i] = o in special or begins(o)
     return starts
 
+# %% ../../nbs/data/12_tokenizer.ipynb #9676f47b
+def lower_cases(
+    tok, # Fast tokenizer of any kind
+)->bool:
+    "Whether a tokenizer lower-cases text"
+    normalizer = tok.backend_tokenizer.normalizer
+    return normalizer is not None and 'A' not in normalizer.normalize_str('A')
+
 # %% ../../nbs/data/12_tokenizer.ipynb #100bcf59
 def vocab_list(
     tok, # Tokenizer
@@ -202,20 +210,25 @@ def vocab_pieces(
 def load_tokenizer(
     path, # Folder of a tokenizer, of a run, of a model or of examples; `hf:name`; `tiny`; or a `vocab.txt`
     lower_case:bool|None=None, # For a bare `vocab.txt`: lower-case the text; None: unless many pieces have capitals
-    strip_accents:bool=True, # For a bare `vocab.txt`: remove accents when lower-casing
+    strip_accents:bool|None=None, # Likewise: remove accents when lower-casing; None: unless many pieces have some
 ): # A `PreTrainedTokenizerFast`
     "Open and check a tokenizer"
     path = vocab_place(path)
     if path.is_dir(): return open_tokenizer(path)
     vocab = read_vocab(path)
-    if lower_case is None and not (lower_case := not _has_capitals(vocab)):
+    if lower_case is None and not (lower_case := not _many(vocab, _has_capitals)):
         print(f"NOTE: {path} has pieces with capitals, so text keeps capitals and accents", flush=True)
+    if strip_accents is None and not (strip_accents := not _many(vocab, _has_accents)) and lower_case:
+        print(f"NOTE: {path} has pieces with accents, so text keeps them", flush=True)
     return wordpiece(vocab, lower_case, strip_accents)
 
-def _has_capitals(vocab):
-    "Whether at least one piece in twenty has capitals: own cased vocabularies have 8 to 11 in a hundred"
+def _many(vocab, kind):
+    "Whether at least one piece in twenty is of a kind: 8 to 11 in a hundred are cased, in Spanish 12 have accents"
     pieces = [o for o in vocab if not re.fullmatch(r'\[.*\]', o)]
-    return 20*sum(o!=o.lower() for o in pieces)>=max(1, len(pieces))
+    return 20*sum(map(kind, pieces))>=max(1, len(pieces))
+
+def _has_capitals(piece): return piece!=piece.lower()
+def _has_accents(piece): return any(category(o)=='Mn' for o in normalize('NFD', piece))
 
 # %% ../../nbs/data/12_tokenizer.ipynb #92c5141e
 def _vocab_of(path):

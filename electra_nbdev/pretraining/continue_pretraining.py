@@ -50,6 +50,7 @@ class Origin:
     moments:dict = field(default_factory=dict) # Moments of their optimizer, where there are any
     report:str = '' # What had to be made anew, and what was left out
     continued:bool = False # Whether the run that made them began with trained weights itself
+    made:tuple|list = () # Names of parameters that these weights lack, and that are random
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #4277e8cb
 def open_origin(
@@ -68,7 +69,7 @@ def open_origin(
     moments = _moments(last, found.model) if last else found.moments
     report = found.report() if found.made or found.unused else ''
     continued = not there.alone and bool((there.hparams.get('run') or {}).get('init'))
-    return Origin(str(folder), found.model, found.hp, found.tokenizer, moments, report, continued)
+    return Origin(str(folder), found.model, found.hp, found.tokenizer, moments, report, continued, found.made)
 
 def _moments(checkpoint, model):
     "Moments of a checkpoint, none if it is of another step than the weights"
@@ -382,18 +383,24 @@ class DomainBits(Callback):
         if 'after' in found: found['after'] |= self.unigram(texts)
         if found: self.history.add(dict(step=self.n_updates, domain=found))
 
-    def before_fit(self):
-        "Before the first step: the old networks, and the new ones"
-        if not self.origin or self.opt is None or self.n_updates or self.history.rows: return
-        old, new = self.origin, self.here()
-        models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
-        if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
-        self._add(**models)
-        if old.model.generator is not None: old.model.generator.to('cpu') # a GPU has no room for what is not trained
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #f9ae2446
+@patch
+def before_fit(self:DomainBits):
+    "Before the first step: the old networks, and the new ones"
+    if not self.origin or self.opt is None or self.n_updates or self.history.rows: return
+    old, new = self.origin, self.here()
+    if any(o.startswith('generator.') for o in old.made):
+        return print_line(f"{old.folder} has no whole generator, so its bits per byte before the first step say "
+                          "nothing and are left out")
+    models = dict(before=(old.model.generator, old.tokenizer, old.hp.max_seq_length))
+    if vocab_list(old.tokenizer)!=vocab_list(new[1]): models['start'] = new
+    self._add(**models)
+    if old.model.generator is not None: old.model.generator.to('cpu') # a GPU has no room for what is not trained
 
-    def after_validate(self):
-        "After the last step"
-        if self.in_fit and self.n_updates==self.hp.num_train_steps: self._add(after=self.here())
+@patch
+def after_validate(self:DomainBits):
+    "After the last step"
+    if self.in_fit and self.n_updates==self.hp.num_train_steps: self._add(after=self.here())
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #a490ad3e
 @patch
@@ -496,5 +503,6 @@ def pretrain(
         if not job.origin: return None, [DomainBits()]
         return begin_with(job.origin, hp, tok, job.asked.carry_optimizer, objective)
     learn = train(job, begin, cbs)
-    if job.init and not learn.stopped and (told := domain_report(learn.history.rows)): print_line(told)
+    told = domain_report(learn.history.rows)
+    if job.init and not learn.stopped and 'before' in told: print_line(told)
     return learn

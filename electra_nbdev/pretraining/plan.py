@@ -432,7 +432,7 @@ def _command(self:RunPlan):
     return f'{launched}electra_pretrain --preset {size} --data examples --out run{hparams}'
 
 # %% ../../nbs/pretraining/26_plan.ipynb #598526fc
-LEAST = 1/4 # Share of the published steps that a size needs
+LEAST = dict(tiny=0, small=1/16, base=1/4, large=1/4) # Share of the published steps that a size needs
 
 def seconds_of(
     text:str, # A time with its unit: `90 s`, `30 min`, `24 h`, `2 d`
@@ -454,9 +454,9 @@ def recipe_within(
         hp = preset(name)
         plan = plan_run(hp, device_of_recipe(hp), **how)
         steps = _most_steps(hp, seconds, plan)
-        if steps>=LEAST*hp.num_train_steps and plan.parts or name=='tiny': break
+        if steps>=LEAST[name]*hp.num_train_steps and plan.parts or name=='tiny': break
     if steps<20: raise InputError("`budget` is too short for 20 steps of `tiny` and ten evaluations; raise it")
-    hp = with_steps(hp, min(steps, hp.num_train_steps))
+    hp = with_steps(hp, steps if name=='tiny' else min(steps, hp.num_train_steps))
     hp = replace(hp, grad_accumulation=max(1, plan.parts))
     return replace(plan_run(hp, plan.device, **how), proposed=True)
 

@@ -206,7 +206,7 @@ def _weights(init):
 LENGTH = ('num_train_steps', 'num_warmup_steps', 'save_checkpoints_steps')
 # Without influence on the weights
 FREE = ('keep_checkpoint_max', 'keep_checkpoints_at', 'save_checkpoints_secs', 'max_skipped_updates',
-        'grad_accumulation', 'gradient_checkpointing')
+        'grad_accumulation', 'gradient_checkpointing', 'do_lower_case')
 
 @patch
 def refuse_other(self:RunFacts,

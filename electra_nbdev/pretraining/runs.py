@@ -38,8 +38,8 @@ from ..engine.training import (compile_callbacks, default_precision, end_fit, fi
 from ..method.objective import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .graph import CompileStep
-from .learner import (ElectraLearner, check_case, choose_precision, electra_learner,
-                                               open_examples, pretrain_dls, spare_threads, steps_within, time_steps)
+from .learner import (ElectraLearner, choose_precision, electra_learner, open_examples,
+                                               pretrain_dls, spare_threads, steps_within, time_steps, with_case)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_networks, load_newest,
                                           load_weights, save_networks)
@@ -279,8 +279,8 @@ def train(
     if job.hp.body: build_networks(job.hp) # or that cannot be trained
     compiled = _compiled(asked.compile, asked.shard, asked.precision, device)
     train, held = open_examples(asked.data, job.hp, job.examples)
-    _check_opened(job, train)
-    hp = with_special_ids(job.hp, special_token_ids(train.tokenizer))
+    if job.there and not asked.data: job.there.check_examples(train.made)
+    hp = with_special_ids(with_case(job.hp, train, job.given), special_token_ids(train.tokenizer))
     began, own = begin(hp, train.tokenizer, objective)
     dls = pretrain_dls(train, held, hp, device)
     wait_for_all() # nothing is written before
@@ -290,12 +290,6 @@ def train(
         learn = electra_learner(dls, hp, began, None if rank() else out, cbs=cbs, objective=objective)
         try: return _run(learn, out, facts)
         finally: learn.save_checkpoints.closed = learn.history.closed = True # as the lock is given back
-
-# %% ../../nbs/pretraining/23_runs.ipynb #a10a9ec3
-def _check_opened(job, examples):
-    "What only the opened examples tell"
-    check_case(job.hp, examples, job.given)
-    if job.there and not job.asked.data: job.there.check_examples(examples.made)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #ddd97b46
 def _compiled(compile, shard, precision, device):
