@@ -28,6 +28,7 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'Muon': dict(learner=lambda hp: muon(bias_correction=hp.bias_correction)),
     'ModernBERT body': dict(body=_MODERN),
     'DeBERTa body': dict(body=_DEBERTA),
+    'embeddings of 96': dict(embedding_size=96), # as wide as those of the ModernBERT body
     'GDES': dict(gdes=True),
     'corrective': dict(learner=lambda hp: dict(objective=CorrectiveLM)),
     'loss at masked positions': dict(learner=lambda hp: dict(objective=MaskedAlone)),

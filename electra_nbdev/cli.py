@@ -86,7 +86,7 @@ def electra_data(
 _SHORT = {k: v for k,v in SHORT_NAMES.items() if v in PretrainHParams.__dataclass_fields__}
 @command(places='hparams data', recipe=PretrainHParams, short=_SHORT)
 def electra_plan(
-    preset:str=None, # tiny, small, base or large (default: small; --budget chooses)
+    preset:str=None, # tiny, modern, small, base or large (default: small; --budget chooses)
     hparams:str=None, # Hyper-parameters in a JSON file, or as JSON; each is also a flag, which --help-all lists
     data:str=None, # Examples for --measure (default: the embedded sample)
     device:str=None, # A GPU by name (t4, v100, a100, h100 ...), or cpu, cuda ... of this machine
@@ -117,7 +117,7 @@ _PRETRAIN = dict(few='data out preset hparams steps minutes extend init body dev
 def electra_pretrain(
     data:str=None, # Examples of electra_data; the embedded sample if not given
     out:str=None, # Folder of the run (default: runs/ and the hparam model_name)
-    preset:str=None, # tiny, small, base or large (default: that of the run in --out, or of --init; else tiny)
+    preset:str=None, # tiny, modern, small, base or large (default: that of the run in --out, or of --init; else tiny)
     hparams:str=None, # Hyper-parameters in a JSON file, or as JSON; each is also a flag, which --help-all lists
     steps:int=None, # Steps of the whole run
     minutes:float=None, # Train for about so long instead

@@ -13,7 +13,7 @@ from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, DomainBits, 
                                                             begin_with, bits_per_byte, carried, graft, held_out_texts,
                                                             new_parts, of_vocabulary, old_rows, open_origin,
                                                             questions, spell, vocabulary_report)
-from electra_nbdev.networks.recipe import restarted
+from electra_nbdev.networks.recipe import MODERN, restarted
 from electra_nbdev.pretraining.request import PretrainRequest, run_pretraining
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
@@ -23,7 +23,7 @@ from electra_nbdev.networks.build import body_config, build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.optimizer import warmup_decay
 from electra_nbdev.data.tokenizer import SPECIALS
-from make import home, tales, pieces
+from make import BERT, home, tales, pieces
 from terminal import at, bad, typed, worked
 
 def continued(data='examples', **changes):
@@ -225,13 +225,36 @@ def test_vocabulary_of_every_variant(name):
         for p in origin.model.parameters(): p.uniform_(1, 2)
     model, had = graft(origin, replace(hp, seed=1), rows := old_rows(old, new)), dict(origin.model.named_parameters())
     assert rows==[[7], [4], [5, 6], [0], [1], [2], [3], []]
-    tables = [n for n in had if of_vocabulary(n)]
+    tables = of_vocabulary(origin.model) & {*had}
     n_tables = {'uniform': 1, 'untied embeddings': 3, 'ELECTRA-TT untied': 4}
     assert len(tables)==n_tables.get(name, 2)
     for n,p in model.named_parameters():
         want = torch.stack([had[n][o].mean(0) for o in rows[:-1]]) if n in tables else had[n]
         assert torch.equal(p[:-1] if n in tables else p, want), n
         if n in tables: assert p[-1].abs().max()<1, n
+
+BODIES = dict(bert=BERT, modernbert=dict(MODERN, hidden_size=32, intermediate_size=48))
+
+@pytest.mark.parametrize('kind', BODIES)
+def test_a_run_of_another_body_is_a_beginning(kind):
+    "With another vocabulary; and the encoder of a masked language model becomes the discriminator's"
+    old, new = vocabulary(*SPECIALS, 'sea', '##s', 'ship'), vocabulary(*SPECIALS, 'ship', 'sea')
+    def hp_of(tok, **how):
+        return preset('tiny', vocab_size=len(tok), body=BODIES[kind], model_hparam_overrides={}, **how)
+    for mlm in (False, True):
+        hp = hp_of(old, electra_objective=not mlm)
+        origin = Origin('x', build_networks(hp), hp, old)
+        recipe = origin.recipe('tiny', dict(vocab_size=len(new), electra_objective=True, seed=1))
+        assert recipe.body==hp.body and recipe.electra_objective
+        model, had = graft(origin, recipe, rows := old_rows(old, new)), origin.weights()
+        assert new_parts(origin, model)==[], "a generator of fewer layers takes the first ones"
+        tables = of_vocabulary(model)
+        for n,p in model.discriminator.base_model.named_parameters():
+            n = f'discriminator.{model.discriminator.base_model_prefix}.{n}'
+            want = torch.stack([had[n][o].mean(0) for o in rows]) if n in tables else had[n]
+            assert torch.equal(p, want), n
+    with pytest.raises(InputError, match='model_type is .*, asked for .electra.'):
+        origin.recipe('tiny', dict(vocab_size=len(new), body={}))
 
 def test_energies_of_another_kind_begin_with_a_new_last_layer():
     "What was trained as an energy is not to be added to the towers'; the recipe keeps the kind that the weights have"
@@ -297,8 +320,7 @@ def test_killed_while_only_embeddings_learn(spanish):
     assert typed(f'{OTHER} --out roto', spanish, at(3, signal.SIGTERM)).code==143
     frozen = load_checkpoint(latest_checkpoint(spanish/'roto'))[0]
     moments = {k.split('/')[1] for k in frozen if k.startswith('optimizer/')}
-    tables = {k.split('/')[1] for k in frozen if k.startswith('model/') and of_vocabulary(k)}
-    assert moments==tables
+    assert moments=={'discriminator.electra.embeddings.word_embeddings.weight', 'generator.generator_lm_head.bias'}
     assert typed(f'{OTHER} --out roto', spanish, at(8, signal.SIGTERM)).code==143
     assert typed(f'{OTHER} --out roto', spanish).code==0
     a, b = weights(spanish/'otro'), weights(spanish/'roto')
@@ -312,11 +334,12 @@ def test_embeddings_learn_first_then_everything(spanish):
                  f"--hparams '{hparams}'", spanish)
     origin, tok = open_origin(spanish/'run'), open_origin(spanish/'primero').tokenizer
     hp = origin.recipe(hparams=dict(vocab_size=len(tok)))
-    was = dict(graft(origin, hp, old_rows(origin.tokenizer, tok)).named_parameters())
+    model = graft(origin, hp, old_rows(origin.tokenizer, tok))
+    was = dict(model.named_parameters())
     def moved(step):
         now = tensors_of(load_checkpoint(spanish/f'primero/checkpoints/step-{step:08d}')[0], 'model')
         return {n for n,p in was.items() if not torch.equal(p, now[n])}
-    assert moved(6)=={o for o in was if of_vocabulary(o)} and moved(8)==was.keys()
+    assert moved(6)==of_vocabulary(model) & {*was} and moved(8)==was.keys()
 
 def test_held_out_texts(spanish):
     held = load_examples(spanish/'ejemplos')
@@ -432,7 +455,8 @@ def test_rows_of_trained_networks(tiny):
     bias, old = (o.generator.generator_lm_head.bias for o in (cut, tiny.model))
     torch.testing.assert_close(bias[0], old[ids['[MASK]']])
     assert now[7].abs().max()>0 and not (was==now[7]).all(1).any()
-    for (n,a),b in zip(cut.named_parameters(), tiny.model.parameters()): assert of_vocabulary(n) or torch.equal(a, b), n
+    of_pieces = of_vocabulary(cut)
+    for (n,a),b in zip(cut.named_parameters(), tiny.model.parameters()): assert n in of_pieces or torch.equal(a, b), n
     report = vocabulary_report(rows, tiny.tokenizer, piece)
     for o in ('of 8: 6 pieces keep', '1 are composed', '1 are made new', 'cannot spell them (¿)'): assert o in report
 

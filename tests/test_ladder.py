@@ -15,7 +15,7 @@ from electra_nbdev.method.discriminator import disc_nll
 from electra_nbdev.method.masking import MaskedBatch
 from electra_nbdev.method.optimizer import electra_optimizer, param_groups
 from electra_nbdev.networks.build import build_networks
-from electra_nbdev.networks.recipe import preset
+from electra_nbdev.networks.recipe import differences, preset
 from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
 from electra_nbdev.scoring.score_files import read_pairs
 from learners import moved, quiet, weights
@@ -123,6 +123,15 @@ def test_stages_share_the_schedule_of_lengths():
     assert [n for n,_ in parts]==[n for n,_ in ladder.LENGTHS['length_schedule']]
     assert [p for _,p in parts]==pytest.approx([p for _,p in ladder.LENGTHS['length_schedule']])
     assert [hp.get('electra_objective', True) for _,hp,_ in stages]==[False, True]
+
+def test_the_preset_modern_is_the_row_that_was_measured():
+    (_, row, _), = ladder.stages_of('RTD', 'ModernBERT body', None)
+    measured, own = preset('tiny', **row), preset('modern', **{k: v for k,v in row.items() if k!='body'})
+    differing = {*differences(measured, own)} # of positions and dropout, which this body has not
+    assert differing=={'body', 'model_hparam_overrides', 'copy_positions'}
+    a, b = (build_networks(o) for o in (measured, own))
+    ids = torch.arange(5, 25)[None]
+    assert torch.equal(a.text_logits(ids, None, ids*0), b.text_logits(ids, None, ids*0))
 
 def test_a_longer_run_begins_with_what_is_best_then():
     first, second = ladder.stages_of('RTD', 'MLM first, 40 %', None, ladder.LONGER)

@@ -73,7 +73,7 @@ def test_formulas_equal_what_is_counted(name, change, gpu, bf16):
     process, expected = (plan.process_memory(o, 0. if gpu else plan.LIBRARIES) for o in (formula, count))
     assert process==pytest.approx(expected, rel=.04)
 
-@pytest.mark.parametrize('name', plan.PRESETS)
+@pytest.mark.parametrize('name', plan.SIZES)
 def test_parameters_are_those_of_the_networks(name):
     for change in (dict(), dict(generator_layers=.5), dict(generator_hidden_size=.5), dict(vocab_size=100)):
         hp = preset(name, **change)
@@ -95,7 +95,7 @@ def test_sizes_that_are_repeated_for_speed():
 @pytest.mark.parametrize('flags', ['--device cpu', '--device a100', '--device h100 --price 2'])
 def test_the_plans_of_all_presets_need_no_torch(flags, tmp_path):
     "In a process each, in which torch, transformers, fastai and datasets cannot be imported"
-    for name in plan.PRESETS:
+    for name in plan.SIZES:
         said = alone(f'electra_plan --preset {name} {flags}', tmp_path)
         assert said.code==0 and 'parameters' in said.out, said.err
     assert alone('electra_plan --budget 24h --device a100', tmp_path).code==0
@@ -103,7 +103,7 @@ def test_the_plans_of_all_presets_need_no_torch(flags, tmp_path):
 @pytest.mark.timing
 def test_the_plans_of_all_presets_take_less_than_three_seconds(tmp_path):
     "Of the processor, together"
-    def seconds(): return sum(processor_seconds(f'electra_plan --preset {o}', tmp_path) for o in plan.PRESETS)
+    def seconds(): return sum(processor_seconds(f'electra_plan --preset {o}', tmp_path) for o in plan.SIZES)
     assert any(seconds()<3 for _ in range(3))
 
 def test_moments_live_while_activations_do():
@@ -178,7 +178,7 @@ def test_a_plan_refuses_what_a_run_refuses(tmp_path):
     assert str(run.value)==str(planned.value)
 
 @pytest.fixture
-def tiny_alone(monkeypatch): monkeypatch.setattr(plan, 'PRESETS', {'tiny': plan.PRESETS['tiny']})
+def tiny_alone(monkeypatch): monkeypatch.setattr(plan, 'PRESETS', {'tiny': plan.SIZES['tiny']})
 
 @pytest.mark.parametrize('seconds', [90., 300.])
 def test_a_budget_has_room_for_evaluations(tiny_alone, seconds):

@@ -683,13 +683,6 @@ def test_begin_with_a_run_that_has_no_masked_language_model(made, tmp_path):
     learn = run_pretraining(made[0]/'examples', tmp_path/'next', longer, init=origin, device='cpu')
     assert learn.n_updates==2 and (tmp_path/'next/generator').is_dir()
 
-def test_a_run_of_another_body_is_no_beginning(made, tmp_path):
-    d, hp = made
-    body = dict(model_type='bert', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    few = dict(train_batch_size=8, num_train_steps=2, num_warmup_steps=1, num_eval_steps=1)
-    run((d, preset('small', body=body, vocab_size=hp.vocab_size, max_seq_length=16)), tmp_path/'bert', **few)
-    with pytest.raises(InputError, match='a run of another body'): open_origin(tmp_path/'bert')
-
 def test_only_to_evaluate_is_another_command():
     with pytest.raises(InputError, match='electra_evaluate'): preset('tiny', do_train=False, do_eval=True)
 

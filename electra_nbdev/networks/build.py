@@ -153,13 +153,14 @@ def _other_body(hp):
         raise InputError(f"hparam `body` is a {kind}, {_REFUSED[kind]}; take another encoder, such as bert")
     given = {k: v for k,v in hp.body.items() if k!='model_type'} | hp.model_hparam_overrides
     given |= dict(vocab_size=hp.vocab_size, num_labels=1)
+    usual = transformers.CONFIG_MAPPING[kind]
+    for o in SPECIAL_IDS:
+        if (given.get(o, getattr(usual, o, None)) or 0)>=hp.vocab_size: given[o] = None # of another vocabulary
     cfg = _config(kind, given, f"hparam `body` is no configuration of {kind}")
     needed = transformers.MODEL_FOR_MASKED_LM_MAPPING, transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     if any(type(cfg) not in o for o in needed):
         raise InputError(f"hparam `body` is a {kind}, for which transformers has no masked language model "
                          "or no token classifier; take an encoder, such as bert, deberta-v2 or modernbert")
-    for o in SPECIAL_IDS:
-        if (getattr(cfg, o, None) or 0)>=hp.vocab_size: setattr(cfg, o, None) # of another vocabulary
     return cfg
 
 # %% ../../nbs/networks/17_build.ipynb #d942b107

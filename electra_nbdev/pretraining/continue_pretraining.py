@@ -59,9 +59,6 @@ def open_origin(
     "Open trained networks to begin with"
     there = ModelFolder(folder)
     found = open_pretrained(there)
-    if found.hp.body:
-        raise InputError(f"{folder} is a run of another body, with which no new run can begin yet; train it longer "
-                         "with electra_pretrain --extend")
     if found.tokenizer is None:
         raise InputError(f"there is no vocabulary beside the weights of {folder}; put its tokenizer.json "
                          "or vocab.txt there (a run has one when it is finished)")
@@ -93,7 +90,7 @@ def architecture(
 )->dict: # {name: value}
     "What trained weights fix"
     cfg = body_config(hp)
-    return {o: getattr(cfg, o) for o in (*SHAPES, 'hidden_act', 'type_vocab_size')}
+    return {o: getattr(cfg, o, None) for o in ('model_type', *SHAPES, 'hidden_act', 'type_vocab_size')}
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #c41bc05d
 AGAIN = 0.25 # Of the old peak learning rate
@@ -204,14 +201,16 @@ def old_rows(
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #40d1db5b
 def of_vocabulary(
-    name:str, # Parameter
-)->bool:
-    "Whether a parameter has a row for every piece"
-    return name.endswith(('word_embeddings.weight', 'generator_lm_head.weight', 'generator_lm_head.bias'))
+    model, # `Objective`
+)->set: # Names
+    "Parameters with a row for every piece: those of embeddings, and of the last layer of a masked language model"
+    nets = [o for o in (model.generator, model.discriminator) if hasattr(o, 'get_output_embeddings')]
+    ends = [layer for o in nets for layer in (o.get_input_embeddings(), o.get_output_embeddings()) if layer]
+    rows = {id(p) for o in ends for p in o.parameters()}
+    of_towers = 'word_embeddings.weight', 'generator_lm_head.weight', 'generator_lm_head.bias'
+    return {n for n,p in model.named_parameters(remove_duplicate=False) if id(p) in rows or n.endswith(of_towers)}
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #5be1c0aa
-_HEAD = 'discriminator.discriminator_predictions.' # What an encoder lacks that was trained as a masked language model
-
 @patch(as_prop=True)
 def is_mlm(self:Origin)->bool:
     "Whether the only network is a masked language model"
@@ -222,8 +221,8 @@ def weights(self:Origin)->dict: # {name: Parameter}
     "Trained weights by name; the encoder of a masked language model is a discriminator's too"
     had = dict(self.model.named_parameters(remove_duplicate=False))
     if not self.is_mlm: return had
-    body = 'generator.electra.'
-    return had | {n.replace(body, 'discriminator.electra.'): p for n,p in had.items() if n.startswith(body)}
+    body = f'generator.{self.model.generator.base_model_prefix}.'
+    return had | {n.replace('generator', 'discriminator', 1): p for n,p in had.items() if n.startswith(body)}
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8f0c0bf4
 def new_parts(
@@ -231,10 +230,13 @@ def new_parts(
     model:Objective, # Networks to be trained
 )->list: # `discriminator`, `generator`, both or neither
     "Networks that have no trained weights to begin with; a new head of a discriminator is told apart"
-    def shapes(named): return {n: p.shape[of_vocabulary(n):] for n,p in named.items()}
-    had, found = shapes(origin.weights()), []
+    rows, found = of_vocabulary(origin.model) | of_vocabulary(model), []
+    def shapes(named): return {n: p.shape[n in rows:] for n,p in named.items()}
+    had, body = shapes(origin.weights()), getattr(model.discriminator, 'base_model_prefix', '')
     for n,s in shapes(dict(model.named_parameters(remove_duplicate=False))).items():
-        if had.get(n)!=s and not (origin.is_mlm and n.startswith(_HEAD)): found.append(n.partition('.')[0])
+        net, _, rest = n.partition('.')
+        new_head = origin.is_mlm and net=='discriminator' and not rest.startswith(f'{body}.')
+        if had.get(n)!=s and not new_head: found.append(net)
     return list(dict.fromkeys(found))
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #deff4cae
@@ -248,9 +250,10 @@ def graft(
     "Networks of a recipe with the weights of the old ones"
     model, had = build_networks(hp, objective), origin.weights()
     new, other = new_parts(origin, model), hp.residual_energies!=origin.hp.residual_energies
+    of_pieces = of_vocabulary(model)
     for n,p in model.named_parameters():
         if n.partition('.')[0] in new or n not in had or other and 'dense_prediction' in n: continue
-        if not of_vocabulary(n): p.copy_(had[n])
+        if n not in of_pieces: p.copy_(had[n])
         else:
             for i,ids in enumerate(rows):
                 if ids: p[i] = had[n][ids].mean(0)

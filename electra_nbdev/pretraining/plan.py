@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_precision, device_of
-from ..networks.recipe import (PRESETS, SHAPES, SIZES, PretrainHParams, check_width, differences,
+from ..networks.recipe import (SHAPES, SIZES, PretrainHParams, check_width, differences,
                                            evaluation_batches, for_examples, given_hparams, is_plain, most_steps,
                                            preset, read_hparams, recipe_values, tie_of, with_steps)
 
@@ -450,7 +450,7 @@ def recipe_within(
     **how, # Precision and price, as for `plan_run`
 )->RunPlan:
     "The largest preset of which enough steps fit, with as many as do"
-    for name in reversed(PRESETS):
+    for name in reversed(SIZES):
         hp = preset(name)
         plan = plan_run(hp, device_of_recipe(hp), **how)
         steps = _most_steps(hp, seconds, plan)

@@ -22,7 +22,7 @@ from ..engine.files import (InputError, changed_repr, check_free, check_number, 
                                         file_name)
 from ..engine.models import body_of, check_body, check_precision
 from ..networks.folder import ModelFolder
-from ..networks.recipe import (SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_width, for_examples,
+from ..networks.recipe import (PRESETS, SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_width, for_examples,
                                            for_restart, for_steps, given_hparams, kept_steps, known_values,
                                            preset, read_hparams, recipe_values)
 from .plan import facts_of
@@ -259,7 +259,7 @@ def recipe(self:PretrainRequest,
     if self.is_complete: return self._suited(examples)
     given = given_hparams(said, seed=self.seed)
     own = there if self._as_recorded(there) or not (self.preset or self.body) else None
-    if own and self.preset: own.refuse_other(dict(model_size=self.preset))
+    if own and self.preset: own.refuse_other(dict(model_size=PRESETS[self.preset]['model_size']))
     if own: values = own.values | known_values(given)
     elif origin: values = origin.values(self.preset, given)
     else:
