@@ -28,7 +28,8 @@ class FullExamples:
     def __init__(self, n, sl, vocab=VOCAB):
         self.ids, self.firsts = examples(n, sl, vocab)
         self.width, self.recipe = sl, dict(tokenizer='none', vocab_size=vocab, max_length=sl)
-        self.tokenizer = SimpleNamespace(pad_token_id=PAD, cls_token_id=CLS, sep_token_id=SEP, mask_token_id=MASK)
+        self.tokenizer = SimpleNamespace(pad_token_id=PAD, cls_token_id=CLS, sep_token_id=SEP, mask_token_id=MASK,
+                                         backend_tokenizer=SimpleNamespace(normalizer=None))
     def __len__(self): return len(self.ids)
     def __getitem__(self, i): return self.ids[i].clone(), self.firsts[i]
     def check(self, hp): pass

@@ -266,6 +266,32 @@ def test_an_encoder_that_begins_as_a_masked_language_model():
     f, e, m = (o.split()[0] for o in (f, e, m))
     assert f'from 1e14 FLOPs {m}, {e}, both in turn {f} |' in pages['README.md']
 
+def test_the_body_of_modernbert():
+    "Three seeds of two objectives with 2e13 operations, beside ELECTRA's body"
+    runs = json.loads((RESULTS/'ladder.json').read_text())['runs']
+    def of(base, change):
+        rows = [r for r in runs if (r['base'], r['change'], r['share'])==(base, change, 1.)]
+        return sorted(rows, key=lambda r: r['seed'])
+    def told(rows, k='chunk'):
+        values = [r['mean'] if k=='mean' else r['scores'][k] for r in rows]
+        return f'{mean(values):.1f} ± {stdev(values):.1f}'
+    def gain(own, base): return above(*([r['scores']['chunk'] for r in o] for o in (own, base)))
+    rtd, mlm = ([of(o, 'ModernBERT body'), of(o, 'base')] for o in ('RTD', 'MLM'))
+    assert all(len(o)==3 for o in (*rtd, *mlm))
+    def pair(sides, *k): return ' for '.join(told(o, *k) for o in sides)
+    log, budget, recipe = ((ROOT/o).read_text(encoding='utf-8') for o in
+                           ('nbs/trials.qmd', 'nbs/budget.qmd', 'nbs/networks/16_recipe.ipynb'))
+    lows, highs = zip(*[(min(t), max(t)) for t in ([r['seconds'] for r in o] for o in rtd)])
+    for words in (f"ELECTRA's F1 is {pair(rtd)}, {gain(*rtd)} above",
+                  f"SST-2 {pair(rtd, 'sst')}, MRPC {pair(rtd, 'mrpc')}",
+                  f"the mean of five tasks {pair(rtd, 'mean')}; in {lows[0]:.0f} to {highs[0]:.0f} seconds, and "
+                  f"{lows[1]:.0f} to {highs[1]:.0f}.",
+                  f"masked language model's F1 is {pair(mlm)}, {gain(*mlm)} above, the mean {pair(mlm, 'mean')};"):
+        assert words in log, words
+    (f, f0), (s, s0) = ([told(o, k).split()[0] for o in rtd] for k in ('chunk', 'sst'))
+    assert f'F1 is {f} where `tiny` has {f0}, and SST-2 {s} where it has {s0}' in budget
+    assert f'F1 of chunking is {told(rtd[0])}, that of `tiny` {told(rtd[1])}' in recipe
+
 def test_pages_on_a_bert_that_finds_wrong_words():
     "Means and spreads by marked sentences, before, and after updates as an ELECTRA and as a masked language model"
     electra, mlm = (json.loads((RESULTS/f'{o}.json').read_text())['found'] for o in ('domain_ged', 'domain_ged_mlm'))

@@ -233,7 +233,9 @@ def test_vocabulary_of_every_variant(name):
         assert torch.equal(p[:-1] if n in tables else p, want), n
         if n in tables: assert p[-1].abs().max()<1, n
 
-BODIES = dict(bert=BERT, modernbert=dict(MODERN, hidden_size=32, intermediate_size=48))
+SIZE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+BODIES = dict(bert=BERT, modernbert=MODERN | SIZE, esm=dict(model_type='esm', pad_token_id=0, mask_token_id=4, **SIZE),
+              deberta=dict(model_type='deberta-v2', legacy=False, **SIZE)) # whose heads have the bias in other places
 
 @pytest.mark.parametrize('kind', BODIES)
 def test_a_run_of_another_body_is_a_beginning(kind):
@@ -247,14 +249,20 @@ def test_a_run_of_another_body_is_a_beginning(kind):
         recipe = origin.recipe('tiny', dict(vocab_size=len(new), electra_objective=True, seed=1))
         assert recipe.body==hp.body and recipe.electra_objective
         model, had = graft(origin, recipe, rows := old_rows(old, new)), origin.weights()
-        assert new_parts(origin, model)==[], "a generator of fewer layers takes the first ones"
+        other = mlm and kind=='esm' # one of its weights depends on the number of layers
+        assert new_parts(origin, model)==['generator']*other, "a generator of fewer layers takes the first ones"
         tables = of_vocabulary(model)
         for n,p in model.discriminator.base_model.named_parameters():
             n = f'discriminator.{model.discriminator.base_model_prefix}.{n}'
             want = torch.stack([had[n][o].mean(0) for o in rows]) if n in tables else had[n]
             assert torch.equal(p, want), n
+        (n, bias), = [(n, p) for n,p in model.generator.named_parameters() if p.ndim==1 and len(p)==len(new)]
+        assert other or torch.equal(bias, torch.stack([had[f'generator.{n}'][o].mean(0) for o in rows])), n
     with pytest.raises(InputError, match='model_type is .*, asked for .electra.'):
         origin.recipe('tiny', dict(vocab_size=len(new), body={}))
+    if kind!='modernbert':
+        with pytest.raises(InputError, match="`preset` modern has the body 'modernbert', and the networks of x have"):
+            origin.recipe('modern')
 
 def test_energies_of_another_kind_begin_with_a_new_last_layer():
     "What was trained as an energy is not to be added to the towers'; the recipe keeps the kind that the weights have"

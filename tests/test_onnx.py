@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 import torch
 from onnxruntime import InferenceSession
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner, load_finetuned, save_model
@@ -149,6 +149,17 @@ def assert_computes(out, folder, task):
         for f,o,w in zip(features, found, want):
             if isinstance(task, TagTask): o = o[f.target['positions']]
             assert np.abs(o-shift-scale*w.numpy()).max()<1e-4*scale
+
+def test_a_body_that_reads_padding_has_its_logits_of_one_text(tmp_path):
+    "In a batch the graph reads padding, as the network does"
+    tok = pieces([*{o: 0 for i in range(9) for o in sentence(i).split()}])
+    net = AutoModel.from_config(AutoConfig.for_model('fnet', vocab_size=len(tok), pad_token_id=0, hidden_size=16,
+                                                     num_hidden_layers=1, intermediate_size=32))
+    for o in (net, tok): o.save_pretrained(tmp_path/'fnet')
+    untrained(TASKS['kinds'], tmp_path/'fnet', tmp_path/'task')
+    write_onnx(tmp_path/'task', tmp_path/'out')
+    found, want = tuned_run(tmp_path/'out', batch(tmp_path/'out', 1))[0], ours(tmp_path/'task', TASKS['kinds'], 1)[0]
+    assert found[0]==pytest.approx(want[0].numpy(), abs=1e-4)
 
 @pytest.mark.parametrize('name', ['pairs', 'size', 'remarks'])
 def test_a_task_of_texts(encoder, tmp_path, name):

@@ -178,7 +178,7 @@ def test_a_plan_refuses_what_a_run_refuses(tmp_path):
     assert str(run.value)==str(planned.value)
 
 @pytest.fixture
-def tiny_alone(monkeypatch): monkeypatch.setattr(plan, 'PRESETS', {'tiny': plan.SIZES['tiny']})
+def tiny_alone(monkeypatch): monkeypatch.setattr(plan, 'SIZES', {'tiny': plan.SIZES['tiny']})
 
 @pytest.mark.parametrize('seconds', [90., 300.])
 def test_a_budget_has_room_for_evaluations(tiny_alone, seconds):

@@ -1,7 +1,7 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
 import json, shutil, time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
@@ -384,6 +384,14 @@ def test_a_run_of_a_cased_vocabulary_says_so(made, tmp_path, monkeypatch):
     assert (said := json.loads(file.read_text()))['do_lower_case'] is False
     file.write_text(json.dumps(said | dict(do_lower_case=True)))
     assert run().hp.do_lower_case is False
+    def settled(out): # with its own file as the recipe, which names every value
+        return PretrainRequest(folder, out, hparams=tmp_path/'copy.json', device='cpu').settle()
+    file.write_text(json.dumps(said | dict(do_lower_case=True)))
+    (tmp_path/'copy.json').write_text(file.read_text())
+    for out in (tmp_path/'run', tmp_path/'new'): assert 'do_lower_case' not in settled(out).given
+    values = asdict(preset('modern', vocab_size=hp.vocab_size, max_seq_length=16, length_schedule=()))
+    (tmp_path/'copy.json').write_text(json.dumps(values | dict(run={})))
+    assert settled(tmp_path/'modern').hp.body['model_type']=='modernbert'
 
 def test_fractions_of_lengths_are_from_0_to_1():
     for wrong in ([[16, -.5], [32, 1.5]], [[16, float('nan')], [32, .5]]):

@@ -277,7 +277,7 @@ class ReplacedChecker(Checker):
         english:bool=False, # It has learnt English alone
     ):
         from electra_nbdev.data.tokenizer import special_token_ids, unknown_id
-        from electra_nbdev.method.discriminator import prior_step
+        from electra_nbdev.networks.recipe import prior_step
         super().__init__(name, network, tokenizer, max_length)
         self.right, self.english, self.step = right, english, prior_step(mask_prob)
         self.special, self.unknown = special_token_ids(tokenizer), unknown_id(tokenizer)

@@ -314,8 +314,10 @@ def with_own_lengths(
 
 def _by_length(net, input_ids, attention_mask=None, **kwargs):
     "The forward pass of a network, without padding"
+    import torch
     forward, joined = type(net).forward, None
-    if net.training or attention_mask is None or attention_mask.all():
+    exporting = torch.compiler.is_exporting() # to ONNX, whose graphs do not depend on values
+    if net.training or exporting or attention_mask is None or attention_mask.all():
         return forward(net, input_ids, attention_mask=attention_mask, **kwargs)
     lengths = attention_mask.sum(1)
     for n in lengths.unique().tolist():

@@ -32,12 +32,12 @@ from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
 from ..networks.folder import ModelFolder, open_pretrained
-from .learner import sample_examples
+from .learner import rows_of_pieces, sample_examples
 from .monitor import JSONLLogger, rounded
 from .runs import load_objective, train
 from ..networks.build import body_config, build_networks, load_newest
-from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, given_hparams, load_hparams, longest_read,
-                                           longest_so_far, recipe_values, still_valid, tie_of)
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, check_preset, given_hparams, load_hparams,
+                                           longest_read, longest_so_far, recipe_values, still_valid, tie_of)
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1aef6d99
 @dataclass
@@ -115,6 +115,7 @@ def values(self:Origin,
 )->dict: # {name: value}
     "The values of a recipe for these networks, before they are checked against each other"
     given = dict(given)
+    if name: check_preset(name, self.hp.body, self.folder)
     built = asdict(self.hp) if name is None else {o: getattr(self.hp, o) for o in BUILT}
     built = still_valid(built, given)
     if given.get('length_schedule'): built.pop('length_window', None)
@@ -203,12 +204,9 @@ def old_rows(
 def of_vocabulary(
     model, # `Objective`
 )->set: # Names
-    "Parameters with a row for every piece: those of embeddings, and of the last layer of a masked language model"
-    nets = [o for o in (model.generator, model.discriminator) if hasattr(o, 'get_output_embeddings')]
-    ends = [layer for o in nets for layer in (o.get_input_embeddings(), o.get_output_embeddings()) if layer]
-    rows = {id(p) for o in ends for p in o.parameters()}
-    of_towers = 'word_embeddings.weight', 'generator_lm_head.weight', 'generator_lm_head.bias'
-    return {n for n,p in model.named_parameters(remove_duplicate=False) if id(p) in rows or n.endswith(of_towers)}
+    "Parameters with a row for every piece"
+    rows = {*map(id, rows_of_pieces(model))}
+    return {n for n,p in model.named_parameters(remove_duplicate=False) if id(p) in rows}
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #5be1c0aa
 @patch(as_prop=True)

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/learner.html.md"
 
 # %% auto #0
 __all__ = ['sample_examples', 'open_examples', 'match_examples', 'with_case', 'suited', 'pretrain_dls', 'EvaluationInterval',
-           'EmbeddingsOnly', 'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts',
+           'rows_of_pieces', 'EmbeddingsOnly', 'ElectraLearner', 'electra_learner', 'with_fast_steps', 'give_counts',
            'with_checkpointed_layers', 'untried', 'late', 'spare_threads', 'time_steps', 'steps_within',
            'faster_precision', 'choose_precision']
 
@@ -42,7 +42,7 @@ from ..engine.ranks import AverageGradients, OwnDropout, ShardWeights, largest, 
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update,
                                            finder_of, has_own_schedule, precision_callbacks, print_line,
                                            print_metrics, progress_bars)
-from ..method.discriminator import corrupt, prior_step
+from ..method.discriminator import corrupt
 from ..method.objective import Objective, ObjectiveStep, step_loss
 from ..method.towers import TwoTowers, cloze_step
 from ..method.generator import mlm_step, sample_inverse_cdf
@@ -52,7 +52,7 @@ from ..method.optimizer import ClipNorm, LinearWarmupDecay, electra_optimizer, p
 from .monitor import JSONLLogger, SkipBadGradients, TrainingMonitor
 from ..networks.build import build_networks, masking_of, save_networks
 from ..networks.recipe import (PretrainHParams, as_recipe, for_examples, held_out_batches, longest_read,
-                                           most_steps, with_special_ids, with_steps)
+                                           most_steps, prior_step, with_special_ids, with_steps)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #4ecde68c
 def sample_examples(
@@ -174,6 +174,22 @@ def after_fit(self:EvaluationInterval):
     self.dls.train.n_batches = self.every
     if finder_of(self.learn): self.dls.train.position = self.position
 
+# %% ../../nbs/pretraining/21_learner.ipynb #a82fcc55
+def rows_of_pieces(
+    model, # `Objective`
+)->list: # Parameters
+    "What has a row for every piece: word embeddings, and the matrix and the bias of a head"
+    both = filter(None, (model.generator, model.discriminator))
+    nets = [o for net in both for o in (net, *getattr(net, 'towers', ()))]
+    found = []
+    for net in nets:
+        if (words := net.get_input_embeddings()) is None: continue
+        bodies = getattr(net, 'towers', None) or [net.base_model]
+        inside = {id(p) for o in bodies for p in o.parameters()}
+        found += words.parameters()
+        found += [p for p in net.parameters() if id(p) not in inside and p.ndim and len(p)==len(words.weight)]
+    return found
+
 # %% ../../nbs/pretraining/21_learner.ipynb #903c2621
 class EmbeddingsOnly(Callback):
     "For the first updates, let word embeddings and output bias learn and nothing else"
@@ -184,16 +200,9 @@ class EmbeddingsOnly(Callback):
     def before_step(self):
         "Drop the gradients of all others"
         if self.learn.n_updates>=self.steps: return
-        kept = {id(p) for o in _word_layers(self.model) for p in o.parameters()}
+        kept = {*map(id, rows_of_pieces(self.model))}
         for p in self.model.parameters():
             if id(p) not in kept: p.grad = None
-
-def _word_layers(model):
-    "Word embeddings and output layers of the networks of an objective, whatever they call them"
-    both = filter(None, (model.generator, model.discriminator))
-    nets = [o for net in both for o in (net, *getattr(net, 'towers', ()))]
-    ends = (o for net in nets for o in (net.get_input_embeddings(), net.get_output_embeddings()))
-    return [o for o in ends if o is not None]
 
 # %% ../../nbs/pretraining/21_learner.ipynb #f5b17b73
 class ElectraLearner(DeviceLearner):

@@ -22,9 +22,9 @@ from ..engine.files import (InputError, changed_repr, check_free, check_number, 
                                         file_name)
 from ..engine.models import body_of, check_body, check_precision
 from ..networks.folder import ModelFolder
-from ..networks.recipe import (PRESETS, SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_width, for_examples,
-                                           for_restart, for_steps, given_hparams, kept_steps, known_values,
-                                           preset, read_hparams, recipe_values)
+from ..networks.recipe import (PRESETS, SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_preset, check_width,
+                                           for_examples, for_restart, for_steps, given_hparams, kept_steps,
+                                           known_values, preset, read_hparams, recipe_values)
 from .plan import facts_of
 
 # %% ../../nbs/pretraining/28_request.ipynb #fedac01c
@@ -259,13 +259,15 @@ def recipe(self:PretrainRequest,
     if self.is_complete: return self._suited(examples)
     given = given_hparams(said, seed=self.seed)
     own = there if self._as_recorded(there) or not (self.preset or self.body) else None
-    if own and self.preset: own.refuse_other(dict(model_size=PRESETS[self.preset]['model_size']))
+    if own and self.preset:
+        check_preset(self.preset, own.values['body'], own.folder)
+        own.refuse_other(dict(model_size=PRESETS[self.preset]['model_size']))
     if own: values = own.values | known_values(given)
     elif origin: values = origin.values(self.preset, given)
     else:
         body = dict(body=body_of(self.body)) if self.body else {}
         values = recipe_values('small' if 'run' in said else self.preset or 'tiny', given | body)
-    check_width(values['body'], given)
+    if 'run' not in said: check_width(values['body'], given)
     if examples and not own: values |= for_examples(values, examples.recipe, said)
     steps = self.steps if self.passes is None else self._steps_of(values, examples)
     if steps is None or own and steps==own.values['num_train_steps']: return values
@@ -343,6 +345,7 @@ def settle(self:PretrainRequest)->PretrainJob:
         there.check_examples(examples)
     origin, init = self.begin(there)
     given = tuple(said or (self.is_complete and self.hparams.given) or ())
+    if 'run' in said: given = tuple(o for o in given if o!='do_lower_case') # once recorded whatever the vocabulary was
     values = self.recipe(said, there, origin, examples)
     if there: values = there.continued(values, given, self.minutes is not None, self.extend)
     hp = PretrainHParams(**values)

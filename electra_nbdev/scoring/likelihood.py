@@ -32,11 +32,12 @@ from ..engine.fast import with_unread_masks
 from ..engine.files import (InputError, atomic_file, build_lock, check_choice, check_number, check_type,
                                         counted)
 from ..engine.models import device_of, max_input, with_own_lengths
-from ..method.discriminator import SCORE_MASK_PROB, prior_step, token_logits
+from ..method.discriminator import token_logits
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.masking import Inputs
 from ..networks.folder import ModelFolder
+from ..networks.recipe import SCORE_MASK_PROB, prior_step
 from .score import max_tokens, windows
 from .score_files import COLUMNS, PARTS, UNITS, TextFile
 

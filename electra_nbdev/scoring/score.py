@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, word_starts
 from ..engine.files import SHIPPED, InputError, atomic_write, check_number, check_type, read_json
 from ..engine.models import device_of, length_read, max_input, with_own_lengths
-from ..method.discriminator import SCORE_MASK_PROB, prior_step
+from ..networks.recipe import SCORE_MASK_PROB, prior_step
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/scoring/42_score.ipynb #51a40002
