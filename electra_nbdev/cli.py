@@ -78,7 +78,7 @@ def electra_data(
     if job.there: print(f'{out} is complete already', flush=True)
     examples = load_examples(job.run(), facts=job.there)
     print(as_flags(electra_data, examples.report()))
-    how = '--preset', 'tiny', '--minutes', 10, '--out', 'runs/mine'
+    how = '--preset', 'modern', '--minutes', 10, '--out', 'runs/mine'
     print(_next('electra_pretrain', '--data', examples.path, *how))
     return examples
 

@@ -274,6 +274,7 @@ def test_the_command_takes_a_folder(data, tmp_path, capsys):
     learn = electra_pretrain(**how, out=str(tmp_path/'run'), body=str(body), steps=8)
     assert learn.n_updates==8 and learn.model.discriminator.config.model_type=='modernbert'
     assert learn.model.generator.config.num_hidden_layers==1
+    assert 'under the generator, bits per byte: ' in capsys.readouterr().out
     with pytest.raises(InputError, match='another recipe: body'):
         electra_pretrain(**how, out=str(tmp_path/'run'), body=str(folder_of('bert', tmp_path/'other')), steps=8)
 

@@ -45,7 +45,7 @@ def test_what_is_built_is_told(home):
     told = f"held out: {kept['documents']} documents, {kept['examples']} examples in examples/held_out"
     few, then = said.out.splitlines()[-2:]
     assert few==f'{told}, which are few to measure on; --held-out takes a larger share' and kept['documents'], said
-    assert then=='Next: electra_pretrain --data examples --preset tiny --minutes 10 --out runs/mine'
+    assert then=='Next: electra_pretrain --data examples --preset modern --minutes 10 --out runs/mine'
 
 def test_printed_likelihoods_name_their_way(home):
     "Apart from the lines, which other programs read"

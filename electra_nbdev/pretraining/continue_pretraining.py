@@ -19,7 +19,7 @@ import torch
 from fastai.callback.core import Callback
 from fastcore.basics import chunked, patch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import ElectraForMaskedLM
+from transformers import PreTrainedModel
 
 from ..data.examples import load_examples
 from ..data.tokenizer import SPECIALS, fingerprint, special_token_ids, text_backend, vocab_list
@@ -324,7 +324,7 @@ def _ask(mlm, tok, batch):
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1f422a77
 @torch.no_grad()
 def bits_per_byte(
-    mlm:ElectraForMaskedLM, # Generator
+    mlm:PreTrainedModel, # Generator, a masked language model
     tok, # Its tokenizer
     texts:Iterable, # Strings
     max_length:int=128, # Tokens of a row
@@ -375,10 +375,10 @@ class DomainBits(Callback):
 
     def _add(self, **models):
         "Measure and write down; only masked language models have such a number"
-        if not isinstance(self.model.generator, ElectraForMaskedLM): return
+        if not isinstance(self.model.generator, PreTrainedModel): return
         texts, found = held_out_texts(self.dls.valid.dataset), {}
         for k,(mlm,tok,n) in models.items():
-            if not isinstance(mlm, ElectraForMaskedLM): continue
+            if not isinstance(mlm, PreTrainedModel): continue
             with whole_weights(self.model): bits = bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed)
             found[k] = rounded(bits)
         if 'after' in found: found['after'] |= self.unigram(texts)
@@ -441,7 +441,7 @@ def run_bits(
     "Bits per byte of held-out examples under the newest generator of a run, as a line"
     hp = load_hparams(Path(run)/'hparams.json')
     model, step, counts = load_newest(run, hp, load_objective(objective))
-    if not isinstance(model.generator, ElectraForMaskedLM): return ''
+    if not isinstance(model.generator, PreTrainedModel): return ''
     held = load_examples(data or sample_examples(hp)[1])
     texts, tok = held_out_texts(held), held.tokenizer
     found = bits_per_byte(model.generator.to(device_of(device)), tok, texts, longest_so_far(hp, step), hp.seed)
