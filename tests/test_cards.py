@@ -288,8 +288,21 @@ def test_the_body_of_modernbert():
                   f"{lows[1]:.0f} to {highs[1]:.0f}.",
                   f"masked language model's F1 is {pair(mlm)}, {gain(*mlm)} above, the mean {pair(mlm, 'mean')};"):
         assert words in log, words
+    evidence = (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
+    (e, e0), (m, m0) = ([told(o) for o in side] for side in (rtd, mlm))
+    assert f'ELECTRA {e}, with its own body {e0}, {gain(*rtd)} above; a masked language model {m}, {m0} |' in evidence
     (f, f0), (s, s0) = ([told(o, k).split()[0] for o in rtd] for k in ('chunk', 'sst'))
     assert f'F1 is {f} where `tiny` has {f0}, and SST-2 {s} where it has {s0}' in budget
+    longer, plain = (json.loads((RESULTS/f'{o}_1e14.json').read_text()) for o in ('ladder', 'equal_compute'))
+    first = {r['change']: r for r in longer['runs'] if r['base']=='RTD' and r['seed']==0}
+    own = plain['rows'][0]
+    assert (own['objective'], own['seed'])==('ELECTRA, two networks', 0)
+    sides = [first['ModernBERT body']['scores'], own['parts'][-1]['scores'], first['MLM first, 40 %']['scores']]
+    f, e, m = (f"{o['chunk']:.1f}" for o in sides)
+    assert f"F1 {f}; with ELECTRA's own body {e} with that seed, and {m} where" in log
+    assert 'mean of five tasks is {:.1f}, {:.1f} and {:.1f}; AUC'.format(*(mean(o.values()) for o in sides)) in log
+    assert f"replacements {first['ModernBERT body']['held_out']['auc_unigram']:.3f} |" in log
+    assert f'has {f} (one seed)' in budget
     assert f'F1 of chunking is {told(rtd[0])}, that of `tiny` {told(rtd[1])}' in recipe
 
 def test_pages_on_a_bert_that_finds_wrong_words():
