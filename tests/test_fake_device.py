@@ -342,8 +342,8 @@ def test_networks_that_a_run_began_with_leave_the_gpu(monkeypatch):
             self.device = device
             return self
     old, measured = Network(), []
-    known = Network, continue_pretraining.ElectraForMaskedLM
-    monkeypatch.setattr(continue_pretraining, 'ElectraForMaskedLM', known)
+    known = Network, continue_pretraining.PreTrainedModel
+    monkeypatch.setattr(continue_pretraining, 'PreTrainedModel', known)
     monkeypatch.setattr(continue_pretraining, 'held_out_texts', lambda *args: [])
     monkeypatch.setattr(continue_pretraining, 'bits_per_byte', lambda mlm, *args: measured.append(mlm.device) or {})
     tok, hp = load_scorer('tiny', device='cpu').tokenizer, small_recipe()
