@@ -291,6 +291,12 @@ def test_the_body_of_modernbert():
     evidence = (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
     (e, e0), (m, m0) = ([told(o) for o in side] for side in (rtd, mlm))
     assert f'ELECTRA {e}, with its own body {e0}, {gain(*rtd)} above; a masked language model {m}, {m0} |' in evidence
+    alone = [of('RTD', o)[0]['scores'] for o in ('base', 'embeddings of 96', 'ModernBERT body')]
+    first = of('RTD', 'ModernBERT body, MLM first, 40 %')[0]['scores']
+    a, b, c = (f"{o['chunk']:.1f}" for o in alone)
+    assert f"with that seed F1 is {a} with embeddings of 64, {b} with 96 and {c} with ModernBERT's body; SST-2 " in log
+    assert 'SST-2 {:.1f}, {:.1f} and {:.1f}. So'.format(*(o['sst'] for o in alone)) in log
+    assert f"With the first stage F1 is {first['chunk']:.1f} and SST-2 {first['sst']:.1f}:" in log
     (f, f0), (s, s0) = ([told(o, k).split()[0] for o in rtd] for k in ('chunk', 'sst'))
     assert f'F1 is {f} where `tiny` has {f0}, and SST-2 {s} where it has {s0}' in budget
     longer, plain = (json.loads((RESULTS/f'{o}_1e14.json').read_text()) for o in ('ladder', 'equal_compute'))
