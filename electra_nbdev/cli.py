@@ -242,7 +242,7 @@ def _measure_right_sentences(run, data, device):
 def electra_score(
     show:str=None, # A sentence, in quotes: each word in the colour of its P(replaced)
     text:str=None, # File (- is stdin), a text a line, or .csv, .tsv, .jsonl (--field: column): a likelihood for each
-    pairs:str=None, # Minimal pairs (.csv with good and bad, BLiMP, Zorro, EWoK ...), file, folder or hf:name: accuracy
+    pairs:str=None, # Minimal pairs (.csv with good and bad, BLiMP, EWoK ...), file, folder, folder of tests or hf:name
     nbest:str=None, # Lists of hypotheses, .json, .jsonl or .tsv: weights are tuned on references; --out saves them
     weights:str=None, # With --nbest: tuned weights, OUT.weights.json, to re-rank lists without references
     choices:str=None, # A text with a blank ___: words for it, or the best of --candidates; or a .jsonl of texts

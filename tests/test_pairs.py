@@ -17,6 +17,7 @@ from electra_nbdev.scoring.ranking import (accuracies, compare_on_pairs, compare
                                          told_differences, told_ties, wilson)
 from electra_nbdev.scoring.score_files import read_pairs, texts_of
 from make import TOY, electric_runs, pieces
+from published import BLIMP, FILES
 from terminal import typed
 
 TOK = pieces(TOY)
@@ -24,21 +25,6 @@ TOK = pieces(TOY)
 @pytest.fixture(scope='module')
 def home(tmp_path_factory): return electric_runs(tmp_path_factory.mktemp('user'))
 
-BLIMP = dict(sentence_good='Who left?', sentence_bad='Who leaved?', field='syntax', linguistics_term='irregular_forms',
-             UID='irregular_past', simple_LM_method=True, pairID='0')
-FILES = { # name: lines
-    'irregular_past.jsonl': [BLIMP], # BLiMP, and filtered
-    'hypernym.jsonl': [dict(row=0, contrast='base/hyponym', sentence_good='It is a dog.', sentence_bad='It is a cat.')],
-    'agreement-across_1.txt': ['look at this things .', 'look at this thing .'], # Zorro
-    'social-properties.jsonl': [dict(Domain='social-properties', ConceptA='kind', ContextType='direct',
-                                     ContextDiff='antonym', TargetDiff='swap', Context1='Ann is kind.',
-                                     Context2='Ann is mean.', Target1='She helps.', Target2='She hits.')],
-    'comps_base.jsonl': [dict(id=1, property='can fly', acceptable_concept='robin', unacceptable_concept='cat',
-                              prefix_acceptable='a robin', property_phrase='can fly.', prefix_unacceptable='a cat',
-                              negative_sample_type='taxonomic', similarity=.5)],
-    'regular.jsonl': [dict(sample_id=1, numops=4, input_prefix='Box 0 contains the egg. Box 0 contains ',
-                           options=['the egg.', 'a cat.', 'a hat.', 'a ring.', 'nothing.'], example_id=0)],
-    'wug_adj.jsonl': [dict(sentences='the daxity\tthe daxness', ratio='0.25')]}
 PAIRS = {
     'irregular_past.jsonl': dict(good='Who left?', bad='Who leaved?', phenomenon='irregular_forms',
                                  set='irregular_past'),

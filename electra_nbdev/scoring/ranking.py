@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/ranking.html.md"""
 
 # %% auto #0
 __all__ = ['TIE', 'Z', 'FOLDS', 'score_pairs', 'wilson', 'accuracies', 'told_ties', 'difference', 'compared', 'plot_accuracies',
-           'told_differences', 'compare_on_pairs', 'rank_choices', 'masked_scores', 'load_chooser', 'fill_blank',
-           'choice_scores', 'likely_words', 'choose', 'choice_accuracy', 'print_choices', 'rerank', 'model_digest',
-           'score_nbest', 'apply_weights', 'rerank_report']
+           'chance_of', 'told_differences', 'compare_on_pairs', 'rank_choices', 'masked_scores', 'load_chooser',
+           'fill_blank', 'choice_scores', 'likely_words', 'choose', 'choice_accuracy', 'print_choices', 'rerank',
+           'model_digest', 'score_nbest', 'apply_weights', 'rerank_report']
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8dbf2c8b
 import json, math
@@ -164,11 +164,12 @@ def difference(
 # %% ../../nbs/scoring/44_ranking.ipynb #6cfe2228
 def compared(
     found:dict, # {way: from `accuracies`}
+    shared=('pairs',), # Columns that are the same by all ways
 )->pd.DataFrame: # As from `accuracies`; of several ways, `accuracy`, `low` and `high` below each of them
     "Accuracies by several ways side by side"
-    first, *others = found.values()
+    (first, *others), shared = found.values(), list(shared)
     if not others: return first
-    return pd.concat({'': first[['pairs']], **{k: o.drop(columns='pairs') for k,o in found.items()}}, axis=1)
+    return pd.concat({'': first[shared], **{k: o.drop(columns=shared) for k,o in found.items()}}, axis=1)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #4f94a3f4
 def plot_accuracies(
@@ -193,7 +194,7 @@ def plot_accuracies(
     return fig
 
 # %% ../../nbs/scoring/44_ranking.ipynb #3596bb63
-def _chance(pairs):
+def chance_of(pairs):
     "What a guess gets, in per cent; a correlation of 0"
     return sum(0 if 'ratio' in o else 100/len(texts_of(o)) for o in pairs)/len(pairs)
 
@@ -231,7 +232,7 @@ def compare_on_pairs(
 )->pd.DataFrame:
     "Accuracy on the minimal pairs of a test, of each phenomenon and by each way to score"
     _check_fields(pairs, 'good', 'bad', 'set', 'test', per)
-    chance, found = _chance(pairs), []
+    chance, found = chance_of(pairs), []
     print(_about(pairs, chance), flush=True)
     with jsonl_rows(out) as write:
         for model in [models] if isinstance(models, Likelihood) else models:

@@ -1,0 +1,139 @@
+"Suites of tests as BabyLM's evaluation has them: what is a test, what stands in the table, reading times, refusals"
+import csv, json
+
+import numpy as np
+import pandas as pd
+import pytest
+from fastcore.test import test_close as close
+
+from electra_nbdev import cli
+from electra_nbdev.engine.files import InputError
+from electra_nbdev.scoring.likelihood import load_likelihood
+from electra_nbdev.scoring.ranking import accuracies, score_pairs
+from electra_nbdev.scoring.score_files import (EYE_TRACKING, OF_WORD, OF_WORD_BEFORE, SELF_PACED, read_pairs,
+                                               read_suite)
+from electra_nbdev.scoring.suite import next_surprisals, reading_gain
+from published import FILES
+
+PLACES = {'blimp_filtered': ['irregular_past.jsonl'], 'supplement_filtered': ['hypernym.jsonl'],
+          'ewok_filtered': ['social-properties.jsonl'], 'comps': ['comps_base.jsonl'],
+          'entity_tracking/regular': ['regular.jsonl'], 'wug_adj_nominalization': ['wug_adj.jsonl'],
+          'zorro': ['agreement-across_1.txt']} # Files of each folder
+COLUMNS = ['item', 'word', 'prev_item', 'prev_word', *OF_WORD, OF_WORD_BEFORE, *EYE_TRACKING, SELF_PACED]
+
+def lines(rows): return ''.join(f'{o if isinstance(o, str) else json.dumps(o)}\n' for o in rows)
+
+def reading(path, n=60, **changed):
+    "Words of a text with times that are drawn; the first of each sentence of eight has nothing before it"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng, words = np.random.default_rng(0), 'the captain saw the old ship at sea'.split()
+    with open(path, 'w', newline='') as f:
+        out = csv.DictWriter(f, [*COLUMNS, 'N400'])
+        out.writeheader()
+        for i in range(n):
+            at = i%8
+            row = dict(item=' '.join(words[:at]), word=words[at], prev_item=' '.join(words[:max(at-1, 0)]),
+                       prev_word=words[at-1] if at else '', N400='')
+            numbers = {o: round(200+rng.normal(), 3) for o in (*OF_WORD, OF_WORD_BEFORE, *EYE_TRACKING, SELF_PACED)}
+            out.writerow(row | numbers | changed)
+    return path
+
+@pytest.fixture
+def full(tmp_path):
+    "The folder of an evaluation"
+    for folder,names in PLACES.items():
+        (tmp_path/'full'/folder).mkdir(parents=True)
+        for o in names: (tmp_path/'full'/folder/o).write_text(lines(FILES[o]))
+    (tmp_path/'full'/'glue_filtered').mkdir()
+    (tmp_path/'full'/'glue_filtered'/'boolq.train.jsonl').write_text(lines([dict(question='Is it?', label=1)]))
+    (tmp_path/'full'/'cdi').mkdir()
+    reading(tmp_path/'full'/'reading'/'reading_data.csv')
+    return tmp_path/'full'
+
+@pytest.fixture(scope='module')
+def tiny(): return load_likelihood('electric', device='cpu')
+
+def test_every_folder_is_a_test(full, capsys):
+    suite = read_suite(full)
+    assert {k: o[0].get('test', 'times') for k,o in suite.items()}==dict(
+        blimp_filtered='BLiMP', comps='COMPS', entity_tracking='entity tracking', ewok_filtered='EWoK', reading='times',
+        supplement_filtered='BLiMP', wug_adj_nominalization='WUG', zorro='Zorro')
+    assert 'left out, without pairs or reading times: cdi, glue_filtered' in capsys.readouterr().out
+    for folder in PLACES: assert suite[folder.split('/')[0]]==read_pairs(full/folder)
+
+def test_the_command_gives_what_each_test_gives_alone(full, tiny, tmp_path):
+    "And keeps a row of each pair and word, and the table"
+    out = tmp_path/'scored.jsonl'
+    table = cli.electra_score(pairs=str(full), model='electric', out=str(out), device='cpu')
+    for folder in PLACES:
+        found = accuracies(score_pairs(tiny, read_pairs(full/folder)), 'test')
+        want = found.loc['mean over sets'] if 'mean over sets' in found.index else found.iloc[0]
+        pd.testing.assert_series_equal(table.loc[folder.split('/')[0]][['score', 'low', 'high']], want[[
+            'accuracy', 'low', 'high']], check_names=False, check_index=False, check_dtype=False)
+    assert table.loc['entity_tracking'].chance==20 and table.loc['wug_adj_nominalization'].chance==0
+    words = pd.DataFrame([o for o in map(json.loads, out.read_text().splitlines()) if o['folder']=='reading'])
+    eye = np.mean([reading_gain(words, o, OF_WORD) for o in EYE_TRACKING])
+    close(table.loc['reading, eye tracking'].score, eye, .051)
+    assert [*pd.read_csv(tmp_path/'scored.csv').test]==[*table.index]
+
+def test_words_are_surprising_after_the_text_before_them(full, tiny, tmp_path):
+    "A row for each word; none where nothing stands before it, and the word before has that of its own row"
+    out = tmp_path/'scored.jsonl'
+    cli.electra_score(pairs=str(full/'reading'), model='electric', out=str(out), device='cpu')
+    rows = [json.loads(o) for o in out.read_text().splitlines()]
+    assert [i for i,o in enumerate(rows) if o['surprisal'] is None]==[*range(0, 60, 8)]
+    for before,o in zip(rows, rows[1:]):
+        if before['surprisal'] is not None and o['item']: close(o['prev_surprisal'], before['surprisal'], 1e-4)
+    want, = next_surprisals(tiny, ['the captain'], ['saw'])
+    close(rows[2]['surprisal'], want, 1e-4)
+
+def test_several_ways_stand_side_by_side(full, capsys):
+    table = cli.electra_score(pairs=str(full), model=['electric', 'tiny'], device='cpu')
+    assert [*table.columns.get_level_values(0).unique()]==['', 'towers of electric', 'pll of tiny']
+    assert table['pll of tiny'].score.notna().sum()==len(table)-1 # one WUG has no correlation
+    assert 'pll of tiny: 0 ties' in capsys.readouterr().out
+
+def test_a_discriminator_reads_no_times(full, capsys):
+    table = cli.electra_score(pairs=str(full), model='tiny', by='p-replaced', device='cpu')
+    assert 'reading: left out by p-replaced' in capsys.readouterr().out and 'blimp_filtered' in table.index
+
+def test_a_folder_of_two_tests_is_refused(full):
+    (full/'comps'/'a.txt').write_text(lines(FILES['agreement-across_1.txt']))
+    with pytest.raises(InputError, match='comps has pairs of several tests'): read_suite(full)
+
+@pytest.mark.parametrize('changed, said', [
+    (dict(length='three'), "line 2, column length has 'three'; it has to be a number"),
+    (dict(RTgopast=''), 'has 0 rows with `RTgopast` and what is known of the word')])
+def test_reading_times_that_cannot_be_used(tmp_path, changed, said):
+    reading(tmp_path/'reading.csv', **changed)
+    with pytest.raises(InputError, match=said): cli.electra_score(pairs=str(tmp_path), model='electric', device='cpu')
+
+def test_a_column_that_lacks_is_named(tmp_path):
+    path = reading(tmp_path/'reading.csv')
+    path.write_text(path.read_text().replace('prev_length', 'length_before', 1))
+    with pytest.raises(InputError, match='has no column `prev_length`'): read_suite(tmp_path)
+
+def test_reading_times_are_given_by_their_folder(tmp_path):
+    path = reading(tmp_path/'reading.csv')
+    with pytest.raises(InputError, match='has reading times; give the folder'): read_pairs(path)
+    assert [*read_suite(tmp_path)]==[tmp_path.name]
+
+@pytest.mark.parametrize('given, said', [
+    (dict(per='set'), '`per` is for one test'), (dict(out='scored.csv'), 'the name of its table'),
+    (dict(out='full/comps/scored.jsonl'), 'in the folder of `pairs`')])
+def test_what_a_suite_does_not_take(full, tmp_path, given, said):
+    if 'out' in given: given = dict(out=str(tmp_path/given['out']))
+    with pytest.raises(InputError, match=said): cli.electra_score(pairs=str(full), model='electric', **given)
+
+def test_the_last_tokens_of_a_long_text_are_read(tiny):
+    size = tiny.max_length-sum(map(len, tiny.frame))-len(tiny.tokenizer.tokenize('ship'))
+    words = ('the captain saw '*100).split()
+    assert tiny.tokenizer.tokenize(' '.join(words[-size:]))==words[-size:] # a token a word
+    close(*next_surprisals(tiny, [' '.join(words), ' '.join(words[-size:])], ['ship', 'ship']), 1e-4)
+
+def test_a_causal_model_begins_with_what_it_has(tmp_path):
+    "Without a token before a text, a word that nothing stands before has no surprisal"
+    model = load_likelihood('tiny', 'pll', device='cpu')
+    model.frame, model.words = ([], []), False
+    model.scores = lambda ids, mask: -ids.float()
+    assert next_surprisals(model, ['', 'the'], ['ship', 'ship'])[0] is None
