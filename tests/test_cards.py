@@ -290,14 +290,21 @@ def test_the_body_of_modernbert():
         assert words in log, words
     evidence = (ROOT/'nbs/evidence.qmd').read_text(encoding='utf-8')
     (e, e0), (m, m0) = ([told(o) for o in side] for side in (rtd, mlm))
-    assert f'ELECTRA {e}, with its own body {e0}, {gain(*rtd)} above; a masked language model {m}, {m0} |' in evidence
-    def two(name, k): return ' and '.join(told([o], k) for o in of('RTD', name)[:2])
-    bodies = 'base', 'embeddings of 96', 'ModernBERT body'
-    first = of('RTD', 'ModernBERT body, MLM first, 40 %')[0]['scores']
-    chunk, sst, means = ([two(o, k) for o in bodies] for k in ('chunk', 'sst', 'mean'))
-    assert "F1 is {} with embeddings of 64, {} with 96, {} with ModernBERT's body; ".format(*chunk) in log
-    for what,o in (('SST-2', sst), ('the mean of five tasks', means)): assert f"{what} {', '.join(o)}" in log
-    assert f"With the first stage F1 is {first['chunk']:.1f} and SST-2 {first['sst']:.1f}:" in log
+    assert f'ELECTRA {e}, with its own body {e0}, {gain(*rtd)} above; a masked language model {m}, {m0};' in evidence
+    wide, (modern, plain) = of('RTD', 'embeddings of 96'), rtd
+    assert len(wide)==3
+    def by_seed(own, base, k):
+        return above(*([r['mean'] if k=='mean' else r['scores'][k] for r in o] for o in (own, base)))
+    for words in (f"F1 {told(wide)}, {by_seed(wide, plain, 'chunk')} above embeddings of 64",
+                  f"and {by_seed(modern, wide, 'chunk')} below ModernBERT's body",
+                  f"SST-2 {told(wide, 'sst')} and the mean of five tasks {told(wide, 'mean')}, "
+                  f"{by_seed(wide, plain, 'mean')} above embeddings of 64; ModernBERT's body has "
+                  f"{told(modern, 'sst')} and {told(modern, 'mean')}"): assert words in log, words
+    assert f'embeddings as wide {told(wide)}, {by_seed(modern, wide, "chunk")} below |' in evidence
+    first, same = of('RTD', 'ModernBERT body, MLM first, 40 %')[0]['scores'], modern[0]['scores']
+    for k,name in (('chunk', 'F1'), ('sst', 'SST-2')): assert f'{name} {first[k]:.1f}' in log
+    assert f"from the beginning {same['chunk']:.1f} with that seed; SST-2 {first['sst']:.1f} and {same['sst']:.1f}:" \
+        in log
     (f, f0), (s, s0) = ([told(o, k).split()[0] for o in rtd] for k in ('chunk', 'sst'))
     assert f'F1 is {f} where `tiny` has {f0}, and SST-2 {s} where it has {s0}' in budget
     longer, plain = (json.loads((RESULTS/f'{o}_1e14.json').read_text()) for o in ('ladder', 'equal_compute'))
