@@ -250,7 +250,7 @@ def electra_score(
     model:SomeNames=None, # Run, model, hf:name; --pairs several (default electric-baby; --show, --choices electra-baby)
     by:SomeNames=None, # towers, energies (68 % of BLiMP), p-replaced (electra-baby 61 %), pll, word-l2r, log-likelihood
     vocab:str=None, # Vocabulary of a run that is still in training, if it is not the sample's
-    out:str=None, # JSONL file: a row per text, with its tokens, or per pair and way; of --surprisal a TSV file
+    out:str=None, # JSONL file: a row per text or pair and way (of a folder of tests a .csv too); of --surprisal a TSV
     color:bool=False, # Colours also where no terminal is
     device:str=None, # cpu, cuda, cuda:1 ... (default: a GPU if there is one)
     surprisal:str=None, # File as of --text: a table of the surprisal of each word; causal: from the words before

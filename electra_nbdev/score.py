@@ -8,8 +8,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/score.html.md"""
 __all__ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'read_weights', 'TunedWeights', 'load_scorer',
            'Scorer', 'score_tokens', 'TokenScores', 'show_scores', 'load_likelihood', 'Likelihood',
            'pseudo_log_likelihood', 'surprisal', 'score_text', 'score_surprisal', 'score_pairs', 'accuracies',
-           'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'likely_words',
-           'choose', 'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
+           'difference', 'compare_on_pairs', 'plot_accuracies', 'read_suite', 'score_suite', 'next_surprisals',
+           'reading_gain', 'load_chooser', 'rank_choices', 'likely_words', 'choose', 'choice_accuracy', 'score_nbest',
+           'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
 
 # %% ../nbs/46_score.ipynb #c0ffee41
 from .engine.command import load_fastai, tell_parameters
@@ -26,14 +27,16 @@ from .scoring.ranking import (accuracies, apply_weights, choice_accuracy, choose
 from .scoring.request import ScoreRequest
 from .scoring.score import Scorer, TokenScores, load_scorer, score_tokens, show_scores
 from .scoring.score_files import (NBest, TextFile, TunedWeights, read_choices, read_nbest, read_pairs,
-                                               read_weights)
+                                               read_suite, read_weights)
+from .scoring.suite import next_surprisals, reading_gain, score_suite
 
 # %% ../nbs/46_score.ipynb #74f1209e
 _all_ = ['TextFile', 'read_pairs', 'read_choices', 'read_nbest', 'NBest', 'read_weights', 'TunedWeights',
          'load_scorer', 'Scorer', 'score_tokens', 'TokenScores', 'show_scores', 'load_likelihood', 'Likelihood',
          'pseudo_log_likelihood', 'surprisal', 'score_text', 'score_surprisal', 'score_pairs', 'accuracies',
-         'difference', 'compare_on_pairs', 'plot_accuracies', 'load_chooser', 'rank_choices', 'likely_words', 'choose',
-         'choice_accuracy', 'score_nbest', 'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
+         'difference', 'compare_on_pairs', 'plot_accuracies', 'read_suite', 'score_suite', 'next_surprisals',
+         'reading_gain', 'load_chooser', 'rank_choices', 'likely_words', 'choose', 'choice_accuracy', 'score_nbest',
+         'apply_weights', 'rerank_report', 'ScoreRequest', 'InputError']
 
 # %% ../nbs/46_score.ipynb #c0ffee42
 tell_parameters(globals())

@@ -1,14 +1,16 @@
 "Suites of tests as BabyLM's evaluation has them: what is a test, what stands in the table, reading times, refusals"
-import csv, json
+import csv, gzip, json
 
 import numpy as np
 import pandas as pd
 import pytest
 from fastcore.test import test_close as close
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.scoring.likelihood import load_likelihood
+from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, surprisal
 from electra_nbdev.scoring.ranking import accuracies, score_pairs
 from electra_nbdev.scoring.score_files import (EYE_TRACKING, OF_WORD, OF_WORD_BEFORE, SELF_PACED, read_pairs,
                                                read_suite)
@@ -58,7 +60,7 @@ def test_every_folder_is_a_test(full, capsys):
     assert {k: o[0].get('test', 'times') for k,o in suite.items()}==dict(
         blimp_filtered='BLiMP', comps='COMPS', entity_tracking='entity tracking', ewok_filtered='EWoK', reading='times',
         supplement_filtered='BLiMP', wug_adj_nominalization='WUG', zorro='Zorro')
-    assert 'left out, without pairs or reading times: cdi, glue_filtered' in capsys.readouterr().out
+    assert 'not read, without pairs or reading times: cdi, glue_filtered' in capsys.readouterr().out
     for folder in PLACES: assert suite[folder.split('/')[0]]==read_pairs(full/folder)
 
 def test_the_command_gives_what_each_test_gives_alone(full, tiny, tmp_path):
@@ -73,7 +75,8 @@ def test_the_command_gives_what_each_test_gives_alone(full, tiny, tmp_path):
     assert table.loc['entity_tracking'].chance==20 and table.loc['wug_adj_nominalization'].chance==0
     words = pd.DataFrame([o for o in map(json.loads, out.read_text().splitlines()) if o['folder']=='reading'])
     eye = np.mean([reading_gain(words, o, OF_WORD) for o in EYE_TRACKING])
-    close(table.loc['reading, eye tracking'].score, eye, .051)
+    close(table.loc['reading, eye tracking'].score, eye, .0051)
+    assert table.loc['reading, eye tracking']['items']==52 # the rows that are used
     assert [*pd.read_csv(tmp_path/'scored.csv').test]==[*table.index]
 
 def test_words_are_surprising_after_the_text_before_them(full, tiny, tmp_path):
@@ -87,8 +90,9 @@ def test_words_are_surprising_after_the_text_before_them(full, tiny, tmp_path):
     want, = next_surprisals(tiny, ['the captain'], ['saw'])
     close(rows[2]['surprisal'], want, 1e-4)
 
-def test_several_ways_stand_side_by_side(full, capsys):
-    table = cli.electra_score(pairs=str(full), model=['electric', 'tiny'], device='cpu')
+def test_several_ways_stand_side_by_side(full, tmp_path, capsys):
+    table = cli.electra_score(pairs=str(full), model=['electric', 'tiny'], out=str(tmp_path/'a.jsonl'), device='cpu')
+    assert 'score of pll of tiny' in pd.read_csv(tmp_path/'a.csv')
     assert [*table.columns.get_level_values(0).unique()]==['', 'towers of electric', 'pll of tiny']
     assert table['pll of tiny'].score.notna().sum()==len(table)-1 # one WUG has no correlation
     assert 'pll of tiny: 0 ties' in capsys.readouterr().out
@@ -96,6 +100,10 @@ def test_several_ways_stand_side_by_side(full, capsys):
 def test_a_discriminator_reads_no_times(full, capsys):
     table = cli.electra_score(pairs=str(full), model='tiny', by='p-replaced', device='cpu')
     assert 'reading: left out by p-replaced' in capsys.readouterr().out and 'blimp_filtered' in table.index
+    table = cli.electra_score(pairs=str(full), model='tiny', by=['p-replaced', 'pll'], device='cpu')
+    assert (table['']['items']>0).all()
+    with pytest.raises(InputError, match='tiny by p-replaced gives no surprisal'):
+        cli.electra_score(pairs=str(full/'reading'), model='tiny', by='p-replaced', device='cpu')
 
 def test_a_folder_of_two_tests_is_refused(full):
     (full/'comps'/'a.txt').write_text(lines(FILES['agreement-across_1.txt']))
@@ -103,20 +111,92 @@ def test_a_folder_of_two_tests_is_refused(full):
 
 @pytest.mark.parametrize('changed, said', [
     (dict(length='three'), "line 2, column length has 'three'; it has to be a number"),
-    (dict(RTgopast=''), 'has 0 rows with `RTgopast` and what is known of the word')])
-def test_reading_times_that_cannot_be_used(tmp_path, changed, said):
-    reading(tmp_path/'reading.csv', **changed)
-    with pytest.raises(InputError, match=said): cli.electra_score(pairs=str(tmp_path), model='electric', device='cpu')
+    (dict(RTgopast=''), 'has 0 rows with `item, word, RTgopast, Subtlex_log10'),
+    (dict(prev_word='N/A', prev_length='null'), 'has 0 rows with `item, word, self_paced_reading_time'),
+    (dict(RTgopast=200), '`RTgopast` is 200 in all rows')])
+def test_reading_times_that_cannot_be_used(full, changed, said):
+    "They are refused before anything is scored"
+    reading(full/'reading'/'reading_data.csv', **changed)
+    with pytest.raises(InputError, match=said): read_suite(full)
 
 def test_a_column_that_lacks_is_named(tmp_path):
     path = reading(tmp_path/'reading.csv')
     path.write_text(path.read_text().replace('prev_length', 'length_before', 1))
     with pytest.raises(InputError, match='has no column `prev_length`'): read_suite(tmp_path)
 
-def test_reading_times_are_given_by_their_folder(tmp_path):
-    path = reading(tmp_path/'reading.csv')
-    with pytest.raises(InputError, match='has reading times; give the folder'): read_pairs(path)
-    assert [*read_suite(tmp_path)]==[tmp_path.name]
+def test_reading_times_are_read_from_a_file_or_its_folder(tmp_path):
+    "In several files too, of which one alone has too few rows, and beside notes"
+    path = reading(tmp_path/'reading'/'a.csv')
+    whole, = read_suite(path).values()
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(''.join(lines[:-5]))
+    (tmp_path/'reading'/'b.csv').write_text(''.join([lines[0], *lines[-5:]]))
+    (tmp_path/'reading'/'notes.txt').write_text('What the columns are')
+    assert read_suite(tmp_path/'reading')==dict(reading=whole)
+
+STRAY = {'.ipynb_checkpoints/a.jsonl': None, '__MACOSX/._a.jsonl': '\0\0', '._a.jsonl': '\0\0', '.DS_Store': '\0'}
+
+@pytest.mark.parametrize('name', STRAY)
+def test_hidden_files_are_not_read(full, name, capsys):
+    folder, text = full/'blimp_filtered', STRAY[name]
+    before = read_suite(full)
+    (folder/name).parent.mkdir(exist_ok=True)
+    (folder/name).write_text(text or lines(FILES['irregular_past.jsonl']))
+    assert read_suite(full)==before and name not in capsys.readouterr().out
+
+@pytest.mark.parametrize('name', ['LICENSE.txt', 'comps/README.txt', 'comps/a.json', 'reading/columns.csv',
+                                  'reading/empty.csv'])
+def test_files_of_something_else_are_named(full, name, capsys):
+    before = read_suite(full)
+    capsys.readouterr()
+    text = 'MIT License\n\nPermission is hereby granted' if name.endswith('.txt') else 'column,what\nitem,a text\n'
+    (full/name).write_text('' if 'empty' in name else text)
+    assert read_suite(full)==before
+    assert name in capsys.readouterr().out
+
+def test_compressed_files_are_read(full):
+    before, path = read_suite(full), full/'comps'/'comps_base.jsonl'
+    (full/'comps'/'comps_base.jsonl.gz').write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert read_suite(full)==before
+
+def test_a_folder_with_files_of_its_own_is_one_test(full, capsys):
+    (full/'extra.jsonl').write_text(lines(FILES['comps_base.jsonl']))
+    assert read_suite(full)=={}
+    assert 'is one test; not read: blimp_filtered, cdi, comps' in capsys.readouterr().out
+
+def test_a_suite_in_a_suite_is_refused(full):
+    with pytest.raises(InputError, match='full has pairs and reading times; if it is a suite of its own'):
+        read_suite(full.parent)
+
+def test_files_of_one_name_are_sets_of_their_own(full):
+    for o in ('ambiref', 'regular'):
+        (full/'entity_tracking'/o).mkdir(exist_ok=True)
+        (full/'entity_tracking'/o/'test.jsonl').write_text(lines(FILES['regular.jsonl']))
+    sets = {o['set'] for o in read_suite(full)['entity_tracking']}
+    assert sets=={'regular_4_ops', 'ambiref/test_4_ops', 'regular/test_4_ops'}
+
+def test_what_is_explained_already(tiny):
+    rows = pd.DataFrame({o: np.arange(60.)%(i+3) for i,o in enumerate((*OF_WORD, 'surprisal'))})
+    with pytest.raises(InputError, match='explained without the surprisal'):
+        reading_gain(rows.assign(time=2*rows.length), 'time', OF_WORD)
+
+def test_a_blank_stands_before_a_word():
+    "In byte-level vocabularies it belongs to the token: as of a whole text"
+    model = causal()
+    found, = next_surprisals(model, ['he took the'], ['ship'])
+    want = surprisal(model, ['ship'], ['he took the']).surprisal[0]
+    close(found, want, 1e-4)
+    assert next_surprisals(model, ['he took the'], [' ship'])==[found]
+
+def causal():
+    "A causal language model with a byte-level vocabulary, in which a blank is a token's first letter"
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer, tok.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tok.train_from_iterator(['he took the ship']*4, trainers.BpeTrainer(vocab_size=300, show_progress=False))
+    tok = PreTrainedTokenizerFast(tokenizer_object=tok)
+    def scores(ids, mask): return -ids.float()
+    return Likelihood(scores, tok, 64, by='log-likelihood', frame=([], []), name='causal')
 
 @pytest.mark.parametrize('given, said', [
     (dict(per='set'), '`per` is for one test'), (dict(out='scored.csv'), 'the name of its table'),

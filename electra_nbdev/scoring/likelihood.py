@@ -7,7 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/scoring/likelihood.html.md""
 # %% auto #0
 __all__ = ['OPEN', 'PASS_TOKENS', 'CAUSAL_TOKENS', 'MANY', 'SCORES', 'Likelihood', 'pseudo_log_likelihood', 'tower_scores',
            'energy_scores', 'pass_scores', 'causal_scores', 'original_scores', 'window_scores', 'left_windows',
-           'token_scores', 'load_likelihood', 'surprisal', 'whole_file', 'jsonl_rows', 'score_text', 'score_surprisal']
+           'token_scores', 'load_likelihood', 'with_blank', 'surprisal', 'whole_file', 'jsonl_rows', 'score_text',
+           'score_surprisal']
 
 # %% ../../nbs/scoring/43_likelihood.ipynb #1afd3e20
 import json, math, re, sys
@@ -310,7 +311,7 @@ def _before(contexts, texts):
     if len(each)!=len(texts): raise InputError(f"{len(each):,} contexts for {len(texts):,} texts; give one to each")
     return each
 
-def _joined(context, text):
+def with_blank(context, text):
     "A context with the blank that comes before a text"
     return context if not context or context[-1].isspace() or text[:1].isspace() else f'{context} '
 
@@ -334,7 +335,7 @@ def surprisal(
     if model.by=='p-replaced': raise InputError("a discriminator gives no surprisal; give a model with likelihoods")
     texts = _strings(texts)
     before = _before(contexts, texts)
-    given, before = [*map(len, before)], [_joined(*o) for o in zip(before, texts)]
+    given, before = [*map(len, before)], [with_blank(*o) for o in zip(before, texts)]
     found, rows = token_scores(model, [(a+b).rstrip() for a,b in zip(before, texts)], bs, given), []
     bare, unk = not any(model.frame), model.tokenizer.unk_token_id
     for i,(context,text,(enc,at,scores)) in enumerate(zip(before, texts, found)):

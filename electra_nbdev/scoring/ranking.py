@@ -169,7 +169,9 @@ def compared(
     "Accuracies by several ways side by side"
     (first, *others), shared = found.values(), list(shared)
     if not others: return first
-    return pd.concat({'': first[shared], **{k: o.drop(columns=shared) for k,o in found.items()}}, axis=1)
+    same = pd.concat([o[shared] for o in found.values()])
+    parts = {'': same[~same.index.duplicated()]} | {k: o.drop(columns=shared) for k,o in found.items()}
+    return pd.concat(parts, axis=1)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #4f94a3f4
 def plot_accuracies(

@@ -15,12 +15,12 @@ __all__ = ['FORMS', 'ENDINGS', 'EYE_TRACKING', 'SELF_PACED', 'OF_WORD', 'OF_WORD
 import json, math, os, re
 from collections import Counter
 from dataclasses import dataclass, fields
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 from ..data.text import hub_parts
 from ..engine.command import fits
-from ..engine.files import InputError, check_choice, counted, one_line, read_json
+from ..engine.files import InputError, check_choice, counted, few_of, one_line, read_json
 from ..engine.rows import (TABLES, BadRows, check_columns, ending_of, format_of, json_lines, looks_like,
                                        table_rows, text_lines, text_rows, whole_text)
 
@@ -91,7 +91,6 @@ def _form(o, where):
     form = min(needed, key=lambda k: len(lacking[k])/len(needed[k]))
     if not lacking[form]: return form
     has = ', '.join(o) or 'nothing'
-    if SELF_PACED in o: raise InputError(f"{where} has reading times; give the folder of the file instead of the file")
     if len(lacking[form])<len(needed[form]):
         raise InputError(f"{where} has no `{'` and no `'.join(lacking[form])}`, which {form} has; its fields are {has}")
     known = '; '.join(f"{k}: {', '.join(fields)}" for k,fields in needed.items())
@@ -120,14 +119,18 @@ def _pair(o, name, where):
                      "published file")
 
 # %% ../../nbs/scoring/41_score_files.ipynb #4af6af9e
+def _partners(*texts):
+    "Whether two texts share half of their words"
+    a, b = (o.lower().split() for o in texts)
+    return 2*(Counter(a) & Counter(b)).total()>=max(len(a), len(b))
+
 def _line_pairs(path):
     "Pairs of lines of Zorro"
     lines, rule = [(n, o) for n,o in text_lines(path) if o.strip()], 'an unacceptable line and then its partner'
     n = counted(len(lines), 'line')
     if len(lines)%2: raise InputError(f"{path} has {n}, an odd number; a .txt file has {rule}")
     for (n,bad),(_,good) in zip(lines[::2], lines[1::2]):
-        a, b = bad.lower().split(), good.lower().split()
-        if 2*(Counter(a) & Counter(b)).total()<max(len(a), len(b)):
+        if not _partners(bad, good):
             raise InputError(f"{path}, line {n} and the one after it are no minimal pair: {bad[:40]!r} and "
                              f"{good[:40]!r}; a .txt file has {rule}")
         yield dict(good=good, bad=bad, phenomenon=path.stem.rpartition('-')[0] or path.stem, set=path.stem,
@@ -166,9 +169,13 @@ def _hub_pairs(spec):
         for n,o in _both_directions(enumerate(splits[split or first], 1)):
             yield _pair(o, c, f'{spec}, {c}, row {n}') | dict(line=n)
 
-ENDINGS = '.jsonl', '.csv', '.tsv', '.txt' # Of files with pairs
+ENDINGS = '.jsonl', '.csv', '.tsv', '.txt' # Of files with pairs, before that of a compression
 
-def _files_in(folder, pattern='*'): return sorted(o for e in ENDINGS for o in folder.glob(pattern+e))
+def _seen(folder):
+    "What is in a folder, without hidden files and those of a Mac's archives"
+    return [o for o in sorted(folder.iterdir()) if o.name[0]!='.' and o.name!='__MACOSX']
+
+def _files_in(folder): return [o for o in _seen(folder) if o.is_file() and ending_of(o) in ENDINGS]
 
 # %% ../../nbs/scoring/41_score_files.ipynb #e27cf66a
 def _file_pairs(path):
@@ -181,15 +188,15 @@ def _file_pairs(path):
         raise InputError(f"there are no pairs in {path}; give {what}{inner and f'; it has the folders {inner}'}")
     for f in files: yield from _pairs_of(f)
 
-def _pairs_of(file):
-    "Pairs of one file"
-    ending = ending_of(file)
+def _pairs_of(file, name=None):
+    "Pairs of one file, and the name of their set where they do not tell it"
+    ending, name = ending_of(file), name or file.name.split('.')[0]
     if ending not in ENDINGS:
         raise InputError(f"{file} ends in {ending or 'nothing'}; give pairs as .csv or .tsv with the columns good and "
                          'bad, or as .jsonl, a line such as {"good": "The cats sit.", "bad": "The cats sits."}')
     if ending=='.txt': return _line_pairs(file)
     rows = _both_directions(table_rows(file, BadRows(file, None)))
-    return (_pair(o, file.name.split('.')[0], f'{file}, line {n}') | dict(line=n) for n,o in rows)
+    return (_pair(o, name, f'{file}, line {n}') | dict(line=n) for n,o in rows)
 
 # %% ../../nbs/scoring/41_score_files.ipynb #6407857f
 def check_one_test(
@@ -214,6 +221,7 @@ EYE_TRACKING = 'RTfirstfix', 'RTfirstpass', 'RTgopast', 'RTrightbound' # Millise
 SELF_PACED = 'self_paced_reading_time' # Milliseconds
 OF_WORD, OF_WORD_BEFORE = ('Subtlex_log10', 'length', 'context_length'), 'prev_length'
 LEAST = 20 # Rows with all that a regression needs
+_MISSING = 'none', '', 'na', 'n/a', '<na>', 'nan', 'null' # As pandas reads them
 _TEXTS, _NUMBERS = ('item', 'word', 'prev_item', 'prev_word'), (*EYE_TRACKING, SELF_PACED, *OF_WORD, OF_WORD_BEFORE)
 
 # %% ../../nbs/scoring/41_score_files.ipynb #a5cf7c90
@@ -221,13 +229,7 @@ def read_times(
     path, # A .csv, .tsv or .jsonl file
 )->list: # dicts of the columns named above; a text or a number that is missing is None
     "Words of a text, each with the times that people took to read it"
-    rows = [_times(o, f'{path}, line {n}') for n,o in table_rows(path, BadRows(path, None))]
-    for times in (*EYE_TRACKING, SELF_PACED):
-        n = sum(None not in (o[times], *(o[k] for k in OF_WORD)) for o in rows)
-        if n<LEAST:
-            raise InputError(f"{path} has {counted(n, 'row')} with `{times}` and what is known of the word; a "
-                             f"regression needs {LEAST} at least")
-    return rows
+    return [_times(o, f'{path}, line {n}') for n,o in table_rows(path, BadRows(path, None))]
 
 def _times(o, where):
     "A row, checked"
@@ -236,7 +238,7 @@ def _times(o, where):
 
 def _number(value, where):
     "A number, None where it is missing"
-    if value in (None, '', 'NA', 'NaN', 'nan'): return None
+    if str(value).lower() in _MISSING: return None
     try: found = float(value)
     except (TypeError, ValueError): found = math.nan
     if math.isfinite(found): return found
@@ -244,36 +246,72 @@ def _number(value, where):
 
 # %% ../../nbs/scoring/41_score_files.ipynb #bcd3f6b7
 def _kind(file):
-    "What a file of a suite holds: `pairs`, `times`, or None for something else"
-    if ending_of(file)=='.txt': return 'pairs'
+    "What a file of a suite holds: `pairs`, `lines` of Zorro, `times`, or None for something else"
+    if ending_of(file) not in ENDINGS: return None
+    if ending_of(file)=='.txt':
+        first = list(islice((o for _,o in text_lines(file) if o.strip()), 2))
+        return 'lines' if len(first)==2 and _partners(*first) else None
     _, first = next(iter(table_rows(file, BadRows(file, None))), (0, {}))
     if first.keys() & {*EYE_TRACKING, SELF_PACED}: return 'times'
     return 'pairs' if any(first.keys() & {*fields.split()} for fields,_ in FORMS.values()) else None
 
-def _test(name, files):
-    "What the files of a test hold; empty: no test"
-    kinds = {_kind(o) for o in files}
-    if kinds=={'times'}: return [row for o in files for row in read_times(o)]
-    if 'pairs' not in kinds: return []
-    pairs = [pair for o in files for pair in _pairs_of(o)]
-    check_one_test(pairs, name)
-    return pairs
+def _all_files(folder):
+    for o in _seen(folder):
+        if o.is_dir(): yield from _all_files(o)
+        else: yield o
+
+# %% ../../nbs/scoring/41_score_files.ipynb #febf7ea2
+def _check_times(rows, where):
+    "Refuse reading times of which no regression can be made"
+    for times in (*EYE_TRACKING, SELF_PACED):
+        needed = ['item', 'word', times, *OF_WORD]
+        if times==SELF_PACED: needed += ['prev_item', 'prev_word', OF_WORD_BEFORE]
+        values = [o[times] for o in rows if None not in [o[k] for k in needed]]
+        if len(values)<LEAST:
+            raise InputError(f"{where} has {counted(len(values), 'row')} with `{', '.join(needed)}`; a regression "
+                             f"needs {LEAST} at least")
+        if len({*values})==1:
+            raise InputError(f"{where}: `{times}` is {values[0]:g} in all rows; leave the test out")
+
+def _test(path):
+    "What a file or folder of a suite holds, and which files in it hold something else"
+    kinds = {o: _kind(o) for o in ([path] if path.is_file() else _all_files(path))}
+    times, tables, lines, others = ([o for o,k in kinds.items() if k==of] for of in ('times', 'pairs', 'lines', None))
+    if times and tables:
+        raise InputError(f"{path} has pairs and reading times; if it is a suite of its own, give that folder")
+    if times:
+        rows = [row for o in times for row in read_times(o)]
+        _check_times(rows, path)
+        return rows, lines+others
+    names = Counter(o.name.split('.')[0] for o in tables)
+    pairs = [pair for o in lines for pair in _pairs_of(o)]
+    for o in tables:
+        name = o.name.split('.')[0]
+        pairs += _pairs_of(o, name if names[name]==1 else f'{o.parent.name}/{name}')
+    if pairs: check_one_test(pairs, path)
+    return pairs, others
 
 # %% ../../nbs/scoring/41_score_files.ipynb #341fd564
 def read_suite(
-    path, # A folder of folders, or of tables with reading times
-)->dict: # {name: pairs as of `read_pairs`, or rows as of `read_times`}; empty where one test's pairs or nothing is
+    path, # A folder of folders; or reading times, a table or a folder of such
+)->dict: # {name: pairs as of `read_pairs`, or rows as of `read_times`}; empty: it has the pairs of one test, or none
     "The tests of a folder, each in a folder of its own"
     path = Path(path)
-    if not path.is_dir(): return {}
-    if files := _files_in(path):
-        times = all(format_of(o) in TABLES and _kind(o)=='times' for o in files)
-        return {path.name: _test(path, files)} if times else {}
-    folders = {o.name: _files_in(o, '**/*') for o in sorted(path.iterdir()) if o.is_dir() and o.name[0]!='.'}
-    found = {k: _test(path/k, files) for k,files in folders.items()}
-    if others := [k for k,o in found.items() if not o]:
-        print(f"{path}: left out, without pairs or reading times: {', '.join(others)}", flush=True)
-    return {k: o for k,o in found.items() if o}
+    folders = [o for o in _seen(path) if o.is_dir()] if path.is_dir() else []
+    files = _files_in(path) if path.is_dir() else [path] if path.is_file() else []
+    own = [o for o in files if ending_of(o)!='.txt' or folders and _kind(o)]
+    if own or not folders:
+        if folders:
+            print(f"{path} has files of its own, so it is one test; not read: {few_of([o.name for o in folders], 5)}")
+        times = 'times' in (_kind(o) for o in files if format_of(o) in TABLES)
+        return {path.stem: _test(path)[0]} if times else {}
+    found = {o.name: _test(o) for o in folders}
+    tests = {k: rows for k,(rows,_) in found.items() if rows}
+    others = [*files, *(path/k for k in found if k not in tests), *(o for k in tests for o in found[k][1])]
+    if tests and others:
+        others = few_of([str(o.relative_to(path)) for o in others], 5)
+        print(f"{path}: not read, without pairs or reading times: {others}", flush=True)
+    return tests
 
 # %% ../../nbs/scoring/41_score_files.ipynb #abf7411a
 UNITS = dict(nats=1., bits=math.log(2)) # Nats of each

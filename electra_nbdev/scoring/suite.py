@@ -18,7 +18,7 @@ import torch
 
 from ..data.tokenizer import text_backend
 from ..engine.files import InputError, atomic_write, check_type, counted
-from .likelihood import OPEN, Likelihood, jsonl_rows, window_scores
+from .likelihood import OPEN, Likelihood, jsonl_rows, window_scores, with_blank
 from .ranking import accuracies, chance_of, compared, score_pairs
 from .score_files import EYE_TRACKING, OF_WORD, OF_WORD_BEFORE, SELF_PACED
 
@@ -37,9 +37,10 @@ def next_surprisals(
     if model.by=='p-replaced': raise InputError("a discriminator gives no surprisal; give a model with likelihoods")
     if model.words: model = _going_on(model)
     size, rows = model.max_length-sum(map(len, model.frame)), []
+    words = [(with_blank(a, b)+b)[len(a):] for a,b in zip(contexts, words, strict=True)]
     before, own = ([o.ids for o in text_backend(model.tokenizer).encode_batch([*texts], add_special_tokens=False)]
                    for texts in (contexts, words))
-    for n,(a,b) in enumerate(zip(before, own, strict=True)): rows += [(n, (a+b[:i+1])[-size:]) for i in range(len(b))]
+    for n,(a,b) in enumerate(zip(before, own)): rows += [(n, (a+b[:i+1])[-size:]) for i in range(len(b))]
     ids = [o for _,o in rows]
     at = [[-1]*(len(o)-1)+[0] for o in ids]
     found, total = window_scores(model, ids, at, [(i, 0) for i in range(len(ids))], size, bs), {}
@@ -72,6 +73,7 @@ def reading_gain(
         raise InputError(f"reading times `{times}` have {counted(len(rows), 'row')} without a missing value, too few "
                          f"for a regression on {len(columns)+1} columns")
     before, after = (_explained(o, rows[times]) for o in (columns, [*columns, rows['surprisal']]))
+    if before==1: raise InputError(f"reading times `{times}` are explained without the surprisal, so nothing is left")
     return 100*(after-before)/(1-before)
 
 # %% ../../nbs/scoring/45_suite.ipynb #16f47679
@@ -86,10 +88,12 @@ def _of_times(model, rows):
     "Words with their surprisals, and what these explain"
     found = [o | dict(model=model.name, by=model.by, surprisal=a, prev_surprisal=b) for o,a,b in zip(
         rows, _surprisals(model, rows, 'item', 'word'), _surprisals(model, rows, 'prev_item', 'prev_word'))]
-    words = pd.DataFrame(found)
-    eye = np.mean([reading_gain(words, o, OF_WORD) for o in EYE_TRACKING])
-    paced = reading_gain(words, SELF_PACED, (*OF_WORD, OF_WORD_BEFORE, 'prev_surprisal'))
-    return found, {k: dict(items=len(rows), score=o) for k,o in (('eye tracking', eye), ('self-paced reading', paced))}
+    words, before = pd.DataFrame(found), (*OF_WORD, OF_WORD_BEFORE, 'prev_surprisal')
+    def used(times, known): return len(words[[times, *known, 'surprisal']].dropna())
+    eye = dict(items=min(used(o, OF_WORD) for o in EYE_TRACKING),
+               score=np.mean([reading_gain(words, o, OF_WORD) for o in EYE_TRACKING]))
+    paced = dict(items=used(SELF_PACED, before), score=reading_gain(words, SELF_PACED, before))
+    return found, {'eye tracking': eye, 'self-paced reading': paced}
 
 # %% ../../nbs/scoring/45_suite.ipynb #8881a8d1
 def _of_pairs(model, pairs):
@@ -106,9 +110,9 @@ def _scored(model, suite, write):
     for name,test in suite.items():
         rows, found = (_of_times if 'word' in test[0] else _of_pairs)(model, test)
         for r in rows: write(r | dict(folder=name))
-        ties += sum(r.get('ties', 0)>0 for r in rows)
+        ties += sum(r.get('ties', 0)>0 and 'ratio' not in r for r in rows)
         table |= {f'{name}, {k}' if k else name: o for k,o in found.items()}
-    return pd.DataFrame.from_dict(table, 'index', columns=['items', 'chance', 'score', 'low', 'high']).round(1), ties
+    return pd.DataFrame.from_dict(table, 'index', columns=['items', 'chance', 'score', 'low', 'high']).round(2), ties
 
 # %% ../../nbs/scoring/45_suite.ipynb #e078aa6e
 def score_suite(
@@ -123,11 +127,14 @@ def score_suite(
     with jsonl_rows(out) as write:
         for model in [models] if isinstance(models, Likelihood) else models:
             tests = suite if model.by!='p-replaced' else {k: o for k,o in suite.items() if 'word' not in o[0]}
+            if not tests:
+                raise InputError(f"{model.name} by {model.by} gives no surprisal; give a model with likelihoods")
             if left := suite.keys()-tests.keys():
                 print(f"{', '.join(left)}: left out by {model.by}, which gives no surprisal", flush=True)
             found[who := f'{model.by} of {model.name}'], n = _scored(model, tests, write)
             ties.append(f'{who}: {counted(n, "tie")}')
     table = compared(found, ['items', 'chance'])
-    if out: atomic_write(Path(out).with_suffix('.csv'), table.to_csv(index_label='test'))
+    flat = table.set_axis([' of '.join(filter(None, o[::-1])) if isinstance(o, tuple) else o for o in table], axis=1)
+    if out: atomic_write(Path(out).with_suffix('.csv'), flat.to_csv(index_label='test'))
     print(table.to_string(na_rep=''), *ties, sep='\n')
     return table
