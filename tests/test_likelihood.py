@@ -514,3 +514,15 @@ def test_a_string_is_one_text(toy):
     assert one==listed and one[0]['text']=='The cat sat.'
     assert nbest.rank_choices(toy, 'the ___ sat.', 'cat')==nbest.rank_choices(toy, 'the ___ sat.', ['cat'])
     assert len(nbest.rank_choices(toy, 'the ___ sat.', iter(['cat', 'mat'])))==2
+
+def test_a_network_that_gives_no_numbers_chooses_nothing(toy):
+    "NaN is neither more nor less than another score, so whatever came first would win"
+    mat = TOK.convert_tokens_to_ids('mat')
+    def scores(ids, mask): return toy.scores(ids, mask).masked_fill((ids==mat).any(1, keepdim=True), float('nan'))
+    broken, text, words = replace(toy, scores=scores, name='broken'), 'the ___ sat .', ['mat', 'cat']
+    assert nbest.rank_choices(broken, text, ['cat', 'loves'])
+    for f in (lambda: nbest.rank_choices(broken, text, words),
+              lambda: nbest.choose(broken, [dict(text=text, choices=words, answer=None)]),
+              lambda: likelihood.pseudo_log_likelihood(broken, ['the cat', 'the mat sat .'])):
+        with pytest.raises(InputError, match='broken gives no numbers .NaN. for some tokens; its weights are damaged'):
+            f()
