@@ -614,7 +614,7 @@ def choose_precision(
 def show_results(self:ElectraLearner,
     max_n:int=4, # Examples to show
 ):
-    "Original and corrupted text, with replaced tokens in brackets, and the three tokens of highest P(replaced)"
+    "Original and corrupted text, with replaced tokens in brackets, and the highest P(replaced), as it was learnt"
     tok, batch = self._known_tokenizer(), tuple(o[:max_n] for o in self.dls.valid.one_batch())
     with self.no_logging(), self.no_bar(): logits, (labels, _) = self.get_preds(dl=[batch])
     mb, predicted = self.masked, self.output.prediction
