@@ -1,6 +1,6 @@
 "Fine-tuning as a user does it: commands right and wrong, other encoders, trials that are kept, submissions"
 import inspect, json, shutil, zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,8 @@ import electra_nbdev.finetuning.tasks as tk
 import electra_nbdev.finetuning.trials as tr
 from electra_nbdev.finetuning.tasks import glue_task
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model, settle_recipe, trial_records
+from electra_nbdev.finetuning.recipe import (FinetuneHParams, finetune_preset, open_model, settle_recipe,
+                                             trial_records)
 from make import DIMS, SHORT, electra_folder, glue_files, odd_data, roberta_folder, sentence, wordpiece_model, write
 from terminal import bad, small_disk, typed, worked
 
@@ -295,6 +296,17 @@ def test_rates_by_layer(home, monkeypatch):
 @pytest.mark.parametrize('name', 'model_size layer_exponents loss_reduction tag_rows answer_text class_weights'.split())
 def test_a_name_that_there_is_not_is_refused(name):
     with pytest.raises(InputError, match=f'`{name}`'): FinetuneHParams(**{name: 'neither'})
+
+def test_a_recipe_of_questions_serves_for_other_tasks(home):
+    "A whole one does; a setting by itself has to have an effect"
+    whole = json.loads(json.dumps(asdict(finetune_preset(tasks=['squad'], doc_stride=8)))) | dict(model_size='tiny')
+    def asked(hparams): return rq.FinetuneRequest('cola', home/'data', home/'model', home/'asked', hparams=hparams)
+    assert asked(whole).settle().hparams['doc_stride']==8
+    assert asked(dict(doc_stride=128)).settle() # as it is anyway
+    with pytest.raises(InputError, match="hparam `doc_stride` is 8, but no task here answers questions; leave it out"):
+        asked(dict(doc_stride=8)).settle()
+    with pytest.raises(InputError, match='`doc_stride` is 8, but no task'):
+        ft.TextTaskDataLoaders.from_df(pd.DataFrame(dict(text=['a', 'b']*9, label=[0, 1]*9)), doc_stride=8)
 
 def test_mean_and_sum(home, monkeypatch):
     a, b = (losses(home, monkeypatch, loss_reduction=o)[0] for o in ('sum', 'mean'))

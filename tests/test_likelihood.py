@@ -370,13 +370,15 @@ def test_lists_of_other_systems(tmp_path):
         nemo=dict(audio_filepath='7', duration=1., text='a b', pred_text='a b', beams=[['a b', 1], ['a', 2.]]))
     for name,o in forms.items():
         found, = read_nbest(written(tmp_path/f'{name}.jsonl', o))
-        assert found==NBest('a b', ['a b', 'a'], [1., 2.], '7' if name in ('espnet', 'nemo') else None), name
+        assert replace(found, beside={})==NBest('a b', ['a b', 'a'], [1., 2.], None if name=='vosk' else '7'), name
+        assert found.beside==(dict(duration=1., pred_text='a b') if name=='nemo' else {}), name
     utts = dict(utts={k: dict(utt2spk='s', output=espnet) for k in 'xy'})
-    assert [o.id for o in read_nbest(written(tmp_path/'data.json', utts))]==['x', 'y']
+    found = read_nbest(written(tmp_path/'data.json', utts))
+    assert [(o.id, o.beside) for o in found]==[('x', dict(utt2spk='s')), ('y', dict(utt2spk='s'))]
     lines = '\n'.join([json.dumps(forms['nemo'])]*2)
     assert len(read_nbest(written(tmp_path/'manifest.json', lines)))==2
     only = read_nbest(written(tmp_path/'one.json', {k: v for k,v in forms['nemo'].items() if k!='text'}))
-    assert only==[NBest(None, ['a b', 'a'], [1., 2.], '7')]
+    assert only==[NBest(None, ['a b', 'a'], [1., 2.], '7', dict(duration=1., pred_text='a b'))]
 
 def test_a_text_beside_hypotheses_is_no_reference(tmp_path):
     "Some systems write the best hypothesis there, which would be without errors"
@@ -489,6 +491,24 @@ def test_a_file_of_lists_gives_a_row_for_each(toy, tmp_path):
     assert len((tmp_path/'lists.jsonl').read_text().splitlines())==20
     assert table.loc['reranked'].tolist()==[0., 0., 0.]
 
+def test_rows_of_lists_keep_what_stands_beside_the_hypotheses(toy, tmp_path):
+    "As those of texts and of pairs do"
+    lists = [dict(id=i, speaker='anna', audio_filepath='a.wav', reference=o.reference, hypotheses=o.hypotheses,
+                  scores=o.scores, confidence=.5) for i,o in enumerate(toy_lists([-1., -1.2, -9.]))]
+    score_nbest(toy, read_nbest(written(tmp_path/'lists.json', lists)), tmp_path/'tuned.jsonl')
+    tuned = read_weights(weights_path(tmp_path/'tuned.jsonl'))
+    new = [{k: v for k,v in o.items() if k!='reference'} for o in lists]
+    apply_weights(toy, read_nbest(written(tmp_path/'new.json', new)), tuned, tmp_path/'chosen.jsonl')
+    for name in 'tuned', 'chosen':
+        rows = [json.loads(o) for o in (tmp_path/f'{name}.jsonl').read_text().splitlines()]
+        kept = [{k: o[k] for k in ('id', 'speaker', 'audio_filepath', 'confidence')} for o in rows]
+        assert kept==[dict(id=i, speaker='anna', audio_filepath='a.wav', confidence=.5) for i in range(20)]
+    table = 'id\tspeaker\thypothesis\tbeam\n7\tanna\ta b\t1\n7\tanna\ta\t2\n8\tbert\tc\t1\n'
+    found = read_nbest(written(tmp_path/'a.tsv', table))
+    assert [o.beside for o in found]==[dict(speaker='anna', beam=['1', '2']), dict(speaker='bert', beam=['1'])]
+    with pytest.raises(InputError, match='item 1, has a field `chosen`, as the results have; rename it'):
+        read_nbest(written(tmp_path/'taken.json', [lists[0] | dict(chosen='a')]))
+
 def test_odd_files(tmp_path):
     "A byte order mark in an n-best list, and fields that are long"
     lists = [dict(reference='a cat', hypotheses=['a cat', 'a hat'])]
@@ -514,3 +534,15 @@ def test_a_string_is_one_text(toy):
     assert one==listed and one[0]['text']=='The cat sat.'
     assert nbest.rank_choices(toy, 'the ___ sat.', 'cat')==nbest.rank_choices(toy, 'the ___ sat.', ['cat'])
     assert len(nbest.rank_choices(toy, 'the ___ sat.', iter(['cat', 'mat'])))==2
+
+def test_a_network_that_gives_no_numbers_chooses_nothing(toy):
+    "NaN is neither more nor less than another score, so whatever came first would win"
+    mat = TOK.convert_tokens_to_ids('mat')
+    def scores(ids, mask): return toy.scores(ids, mask).masked_fill((ids==mat).any(1, keepdim=True), float('nan'))
+    broken, text, words = replace(toy, scores=scores, name='broken'), 'the ___ sat .', ['mat', 'cat']
+    assert nbest.rank_choices(broken, text, ['cat', 'loves'])
+    for f in (lambda: nbest.rank_choices(broken, text, words),
+              lambda: nbest.choose(broken, [dict(text=text, choices=words, answer=None)]),
+              lambda: likelihood.pseudo_log_likelihood(broken, ['the cat', 'the mat sat .'])):
+        with pytest.raises(InputError, match='broken gives no numbers .NaN. for some tokens; its weights are damaged'):
+            f()

@@ -28,9 +28,9 @@ def home(tmp_path_factory):
     glue_files(d/'data')
     task_files(d/'tasks')
     write(d/'rows.csv', 'text,kind,size\n'+ROWS)
-    short = dict(max_seq_length=32, doc_stride=8, max_query_length=12, train_batch_size=16, num_train_epochs=1,
-                 beam_size=4, n_best_size=5)
+    short = dict(max_seq_length=32, train_batch_size=16, num_train_epochs=1)
     write(d/'recipe.json', json.dumps(short))
+    write(d/'questions.json', json.dumps(short | dict(doc_stride=8, max_query_length=12, beam_size=4, n_best_size=5)))
     return d
 
 TRAIN = 'electra_finetune --model model --hparams recipe.json --device cpu'
@@ -104,7 +104,8 @@ def test_words_beside_their_most_frequent_tag(home):
     assert 'giving each word its most frequent tag' in found['meaning'][0]
 
 def test_questions_beside_no_answer_and_in_words(home):
-    both = worked(f'{TRAIN} --data-dir tasks --task squad squadv1 --out asked', home)
+    line = TRAIN.replace('recipe.json', 'questions.json')
+    both = worked(f'{line} --data-dir tasks --task squad squadv1 --out asked', home)
     two, one = record(home/'asked/squad'), record(home/'asked/squadv1')
     share = 100*two['metrics']['squad']['NoAns_total']/two['metrics']['squad']['total']
     assert two['baseline']['squad']['other']==pytest.approx(share) and 'giving no answer every time' in both.out

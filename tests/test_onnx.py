@@ -8,6 +8,7 @@ import torch
 from onnxruntime import InferenceSession
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from electra_nbdev.checking.check import Sentence, load_checker
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune import finetune_dls, finetune_learner, load_finetuned, save_model
 from electra_nbdev.finetuning.ged import GEDTask
@@ -152,7 +153,8 @@ def assert_computes(out, folder, task):
 
 def test_a_body_that_reads_padding_has_its_logits_of_one_text(tmp_path):
     "In a batch the graph reads padding, as the network does"
-    tok = pieces([*{o: 0 for i in range(9) for o in sentence(i).split()}])
+    words = [o for i in range(9) for o in sentence(i).split()]
+    tok = pieces([*'[PAD] [UNK] [CLS] [SEP] [MASK]'.split(), *dict.fromkeys(words)])
     net = AutoModel.from_config(AutoConfig.for_model('fnet', vocab_size=len(tok), pad_token_id=0, hidden_size=16,
                                                      num_hidden_layers=1, intermediate_size=32))
     for o in (net, tok): o.save_pretrained(tmp_path/'fnet')
@@ -160,6 +162,11 @@ def test_a_body_that_reads_padding_has_its_logits_of_one_text(tmp_path):
     write_onnx(tmp_path/'task', tmp_path/'out')
     found, want = tuned_run(tmp_path/'out', batch(tmp_path/'out', 1))[0], ours(tmp_path/'task', TASKS['kinds'], 1)[0]
     assert found[0]==pytest.approx(want[0].numpy(), abs=1e-4)
+    untrained(TASKS['judge'], tmp_path/'fnet', tmp_path/'judge')
+    assert write_onnx(tmp_path/'judge', tmp_path/'checks')['own_lengths']
+    checker, texts = load_checker(tmp_path/'checks'), [' '.join(words[:n]) for n in (18, 19)] # which share a batch
+    def probs(*texts): return [o.probs for o in checker.check([Sentence(o, 0, 1, 1) for o in texts])]
+    assert probs(*texts)[0]==pytest.approx(probs(texts[0])[0], abs=1e-6)
 
 @pytest.mark.parametrize('name', ['pairs', 'size', 'remarks'])
 def test_a_task_of_texts(encoder, tmp_path, name):

@@ -148,6 +148,15 @@ def test_fake_networks_share_what_real_ones_share():
         assert {n: p.shape for n,p in fake.named_parameters()}=={n: p.shape for n,p in real.named_parameters()}
         assert all(isinstance(p, nn.Parameter) for p in fake.parameters())
 
+def test_a_plan_has_the_precision_of_a_training(monkeypatch):
+    "Half precision is the default on NVIDIA GPUs alone"
+    hp = preset('tiny')
+    def memory(name, precision=None):
+        monkeypatch.setattr(plan, 'device_of', lambda _: torch.device(name))
+        return plan.plan_run(hp, plan.this_device(name), precision).memory
+    assert memory('mps')==memory('mps', 'fp32')!=memory('mps', 'fp16')
+    assert plan.plan_run(hp, plan.named_device('a100', hp)).memory==memory('mps', 'bf16')
+
 def test_a_gpu_that_is_too_small():
     hp = preset('small', train_batch_size=64, eval_batch_size=8)
     device = plan.Device('t4', 1.7e9, 1e13)

@@ -783,6 +783,21 @@ def test_what_the_loaders_were_given_stays(made, capsys):
     with pytest.raises(InputError, match='grad_accumulation'):
         electra_learner(loaders(), preset('tiny', grad_accumulation=3))
 
+def test_a_whole_recipe_says_what_its_loaders_draw(made, capsys):
+    "What is saved beside the networks is what they were trained with; the difference is told"
+    d, hp = made[0], replace(made[1])
+    examples = [load_examples(d/o) for o in ('examples', 'examples/held_out')]
+    assert hp.given is None and (hp.train_batch_size, hp.eval_batch_size, hp.seed)==(8, 8, 0)
+    def made_of(*sizes, **how):
+        dls = pretrain.PretrainDataLoaders.from_examples(*examples, *sizes, device='cpu', **how)
+        return electra_learner(dls, hp)
+    learn = made_of(4, 8, seed=5)
+    said = capsys.readouterr().out
+    assert 'train_batch_size 4, as the loaders have it, in place of 8' in said
+    assert 'seed 5, as the loaders have it, in place of 0' in said and 'eval_batch_size' not in said
+    assert learn.hp==replace(hp, train_batch_size=4, seed=5) and learn.hp.given is None
+    assert made_of(8, 8).hp==hp and 'loaders' not in capsys.readouterr().out
+
 def test_networks_are_saved_with_their_own_tokenizer_only(made, tmp_path):
     d, hp = made
     model = build_networks(hp)

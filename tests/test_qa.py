@@ -109,6 +109,19 @@ def test_an_evaluation_takes_the_flags_that_change_it(home, sent):
     assert bold['total']==16 and evaluated(home, '--max-eval-rows 4')['total']==4
     short, long = (evaluated(home, f'--qa-na-threshold 1e9 --max-answer-length {o}') for o in (1, 30))
     assert short['HasAns_f1']!=long['HasAns_f1']
+    narrow, wide = (evaluated(home, f'--qa-na-threshold 1e9 --beam-size {o}') for o in (1, 30))
+    assert narrow['HasAns_f1']!=wide['HasAns_f1']
+
+def test_answers_without_joint_prediction_are_as_many_as_are_kept(home):
+    "The number of answers to keep is then the beam, in an evaluation too"
+    line = f'{TRAIN} --task squad --out apart --joint-prediction false'
+    worked(line, home)
+    bad(home, f'{line} --eval-only --beam-size 6', '--beam-size is 6')
+    found = []
+    for n in 1, 30:
+        worked(f'{line} --eval-only --qa-na-threshold 1e9 --n-best-size {n}', home)
+        found += json.loads((home/'apart/squad/evaluation.json').read_text()).values()
+    assert found[0]['squad']['HasAns_f1']!=found[1]['squad']['HasAns_f1']
 
 @pytest.mark.parametrize('flags,words', [
     ('--epochs 3', ['--epochs is 3', 'trained with 1', '--eval-only']), ('--trials 2', ['`num_trials` is 2']),

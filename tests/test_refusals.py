@@ -415,8 +415,7 @@ def tuner(tmp_path_factory):
     d = tmp_path_factory.mktemp('tuner')
     task_files(d/'data')
     electra_folder(d/'model')
-    recipe = dict(max_seq_length=32, doc_stride=8, max_query_length=12, train_batch_size=8, num_train_epochs=1)
-    write(d/'recipe.json', json.dumps(recipe))
+    write(d/'recipe.json', json.dumps(dict(max_seq_length=32, train_batch_size=8, num_train_epochs=1)))
     for o in ('mixed', 'bare', 'torn'): shutil.copytree(d/'model', d/o)
     for o in ('tokenizer.json', 'tokenizer_config.json', 'vocab.txt'):
         for folder in ('mixed', 'bare'): (d/folder/o).unlink(missing_ok=True)
@@ -453,6 +452,10 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --task ged --data-dir hf:some/set => ged reads files & give a folder
 --task chunk --head-init discriminator => --head-init & for ged, not for chunk
 --task ged --head-init old => --head-init is 'old'; allowed: discriminator, new
+--task cola --doc-stride 16 => --doc-stride is 16, but no task here answers questions; leave it out
+--task rte+cola --hparams '{"n_best_size": 5}' => hparam `n_best_size` is 5, but no task here answers questions
+--task cola --max-answer-length 5 --eval-only => --max-answer-length is 5, but no task here answers questions
+--task squad --tag-rows official => --tag-rows is 'official', but no task here tags words; leave it out
 --task ged+cola --class-weights even => --class-weights
 --task cola --model nowhere => nowhere
 --task cola --model data => no model
@@ -485,6 +488,7 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --csv train.csv --text question --label about --data-dir model => --csv and --data-dir were both given
 --csv train.csv --text question --label about --task a b => give --task one name
 --csv train.csv --text question --label about --task a/b => it becomes a file name
+--csv train.csv --text question --label about --max-query-length 9 => --max-query-length is 9, but no task here answers
 --csv train.csv --text question --label about --predict-test => electra_predict
 --csv train.csv --text question --label about --eval-only --hparams '{"max_eval_row": 3}' => max_eval_row
 --csv train.xlsx --text question --label about => '.xlsx'; allowed: .csv

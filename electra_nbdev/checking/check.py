@@ -495,10 +495,25 @@ def _load_onnx(found):
     session = onnxruntime.InferenceSession(found.path/found.onnx, options, providers=['CPUExecutionProvider'])
     def network(ids, mask): return session.run(None, dict(input_ids=ids, attention_mask=mask))[0]
     facts, tok = found.facts, load_tokenizer(found.path)
+    if facts.get('own_lengths'): network = _with_own_lengths(network)
     how = found.name, network, tok, facts['max_length']
     if found.kind=='tuned' or facts.get('threshold') is not None: return TunedChecker(*how, facts['threshold'])
     from electra_nbdev.scoring.score import read_right_sentences
     return ReplacedChecker(*how, facts['mask_prob'], read_right_sentences(found.path), facts.get('english', False))
+
+# %% ../../nbs/checking/48_check.ipynb #1f0f4479
+def _with_own_lengths(network):
+    "A network that reads padding, with rows of one length at a time"
+    def by_length(ids, mask):
+        import numpy as np
+        lengths, found = mask.sum(1), None
+        for n in np.unique(lengths):
+            rows = lengths==n
+            logits = network(ids[rows,:n], mask[rows,:n])
+            if found is None: found = np.zeros((*ids.shape, *logits.shape[2:]), logits.dtype)
+            found[rows,:n] = logits
+        return found
+    return by_length
 
 # %% ../../nbs/checking/48_check.ipynb #d6aa149f
 def _plain(words):

@@ -9,7 +9,7 @@ __all__ = ['HUB_FILES', 'PACKED_BODIES', 'ONE_WIDTH', 'DEVICES', 'PRECISIONS', '
            'check_packed', 'tensorflow_prefix', 'check_missing', 'devices', 'check_device', 'device_of',
            'check_precision', 'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'check_finite',
            'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'length_read', 'reads_padding',
-           'with_own_lengths', 'check_body', 'body_of', 'SpecialTokenIds']
+           'with_own_lengths', 'has_own_lengths', 'check_body', 'body_of', 'SpecialTokenIds']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 import os, re, sys
@@ -327,6 +327,13 @@ def _by_length(net, input_ids, attention_mask=None, **kwargs):
         if joined is None: joined = found[0].new_zeros(*input_ids.shape, *found[0].shape[2:])
         joined[rows,:n] = found[0]
     return type(found)({next(iter(found)): joined})
+
+# %% ../../nbs/engine/91_models.ipynb #a8da09a4
+def has_own_lengths(
+    net, # Network of `transformers`
+)->bool:
+    "Whether `with_own_lengths` found that it reads padding"
+    return getattr(net.forward, 'func', None) is _by_length
 
 # %% ../../nbs/engine/91_models.ipynb #7c6aee25
 def check_body(

@@ -50,8 +50,8 @@ from ..engine.ranks import AverageGradients, OwnDropout, n_processes, rank, summ
 from ..engine.training import (CountUpdates, DeviceLearner, LossesAsNumbers, batches_per_update, copy_batch,
                                            finder_of, print_line, progress_bars)
 from ..networks.foreign import head_name
-from .recipe import (FinetuneHParams, finetune_preset,
-                                             open_encoder, open_model, settle_recipe, task_defaults, task_named)
+from .recipe import (FinetuneHParams, check_one_kind, finetune_preset, open_encoder,
+                                             open_model, settle_recipe, task_defaults, task_named)
 from .tables import SHARE
 from .tasks import Feature, Task, TextTask, dev_score, task_kind, text_task
 from ..method.generator import hidden_states
@@ -321,6 +321,7 @@ def from_task(cls:TaskDataLoaders,
     for o in _OF_TRIALS:
         if hparams.get(o, default := getattr(FinetuneHParams, o))!=default:
             raise InputError(f"hparam `{o}` has no effect here, leave it out; it is about trials, as of `run_trials`")
+    check_one_kind([task], hparams)
     encoder, tok = open_model(model, **task_defaults([task.name]) | hparams)
     hp = settle_recipe(encoder, tok, [task.name], train_batch_size=bs, **hparams)
     tasks, device = {task.name: task.settled(hp)}, device_of(device)
@@ -780,6 +781,7 @@ def load_finetuned(
     found = ModelFolder(folder)
     (saved, hparams), src = found.read_tasks(), found.task
     tasks, hp = {n: _task_of(o, src) for n,o in saved.items()}, finetune_preset(**hparams | changes)
+    if {'beam_size', 'n_best_size'} & {*changes}: tasks = {n: o.settled(hp) for n,o in tasks.items()}
     encoder = open_encoder(found, replace(hp, model_hparam_overrides={}, from_scratch=False, head_init='new'))
     tok, none = found.tokenizer(any_kind=True), {n: [] for n in tasks}
     learn = finetune_learner(finetune_dls(tasks, none, none, tok, hp, device_of(device)), encoder, hp)

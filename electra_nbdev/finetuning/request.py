@@ -21,8 +21,8 @@ from ..engine.files import (InputError, atomic_write, changed_repr, check_choice
                                         check_type, counted)
 from ..engine.models import check_precision
 from ..engine.rows import BadRows, ending_of, text_lines
-from .recipe import (NO_TASK, OF_EVALUATION, check_evaluation, check_task, check_trials,
-                                             finetune_preset, task_named, trial_records)
+from .recipe import (NO_TASK, OF_EVALUATION, check_evaluation, check_one_kind, check_task,
+                                             check_trials, finetune_preset, task_named, trial_records)
 from .tables import (COLUMN_FORMS, PREDICTION_FORMS, QUESTIONS, as_table, is_question_table,
                                              few_names, labelled_texts, read_table)
 from ..networks.folder import ModelFolder
@@ -113,6 +113,7 @@ def _job(self:FinetuneRequest, networks, together):
     "A job for {folder: tasks}, once recipe, model and folders were looked at; `together` is as in `FinetuneJob`"
     given = given_hparams(self.hparams, num_trials=self.trials, seed=self.seed,
                           write_test_outputs=self.predict_test or None, do_train=False if self.eval_only else None)
+    check_one_kind([o for tasks in networks.values() for o in tasks], given)
     given.pop('task_names', None) # of a recipe on disk
     training = given.get('do_train') is not False
     finetune_preset(self.recipe, **given)

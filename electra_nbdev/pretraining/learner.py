@@ -380,14 +380,14 @@ def _agreed(dls, hp):
     return hp
 
 def _with_batches_of(dls, hp):
-    "A preset with the batches that its loaders were told to draw; a value that was given and is another is told"
-    if hp.given is None: return hp
+    "A recipe with the batches that its loaders were told to draw; a value that was given and is another is told"
     drawn = dict(train_batch_size=dls.train.bs, eval_batch_size=dls.valid.bs) | dls.train.given
     for name,n in drawn.items():
         was = getattr(hp, name)
-        if name in hp.given and was!=n: print_line(f"{name} {n}, as the loaders have it, in place of {was}")
+        given = hp.given is None or name in hp.given # of a whole recipe all are
+        if given and was!=n: print_line(f"{name} {n}, as the loaders have it, in place of {was}")
     found = replace(hp, **drawn)
-    object.__setattr__(found, 'given', hp.given | {*drawn})
+    if hp.given is not None: object.__setattr__(found, 'given', hp.given | {*drawn})
     return found
 
 # %% ../../nbs/pretraining/21_learner.ipynb #76890b37
@@ -614,7 +614,7 @@ def choose_precision(
 def show_results(self:ElectraLearner,
     max_n:int=4, # Examples to show
 ):
-    "Original and corrupted text, with replaced tokens in brackets, and the three tokens of highest P(replaced)"
+    "Original and corrupted text, with replaced tokens in brackets, and the highest P(replaced), as it was learnt"
     tok, batch = self._known_tokenizer(), tuple(o[:max_n] for o in self.dls.valid.one_batch())
     with self.no_logging(), self.no_bar(): logits, (labels, _) = self.get_preds(dl=[batch])
     mb, predicted = self.masked, self.output.prediction

@@ -273,6 +273,7 @@ class Device(NamedTuple):
     least:float=0. # Seconds that any step takes
     evaluated:float=0. # Seconds of a held-out batch
     gpu:bool=True
+    half:bool=True # A GPU trains in half precision, unless it is told otherwise
     libraries:float=0. # Bytes of the process before it trained, where they were measured
     measured:bool=False
 
@@ -299,7 +300,7 @@ def this_device(
     here = psutil.virtual_memory().total
     if device=='cpu' or device is None and not _may_have_gpu(): return Device('cpu', here, gpu=False)
     device = device_of(device)
-    if device.type!='cuda': return Device(str(device), here, gpu=device.type!='cpu')
+    if device.type!='cuda': return Device(str(device), here, gpu=device.type!='cpu', half=False)
     import torch
     return Device(str(device), torch.cuda.get_device_properties(device).total_memory)
 
@@ -365,7 +366,7 @@ def plan_run(
     _check_gpus(hp, device, gpus, shard)
     if price is not None and not device.rate:
         raise InputError("`price` needs a speed; add `measure`, or name a GPU with `device`")
-    half = precision in ('bf16', 'fp16') or precision is None and device.gpu
+    half = precision in ('bf16', 'fp16') or precision is None and device.gpu and device.half
     how = dict(gpus=gpus, shard=shard, gpu=device.gpu, bf16=half)
     cost, sizes = run_cost(hp, **how), _sizes(hp)
     libraries = 0. if device.gpu else device.libraries or LIBRARIES

@@ -190,9 +190,18 @@ def window_scores(
         asked.append(None if (lengths==lengths[0]).all() else torch.arange(asked[0].shape[1])<lengths)
         if model.words:
             asked.append(padded([[-1]*len(before)+words[i][s:s+size]+[-1]*len(after) for i,s in batch], -1))
-        scores = model.scores(*(o if o is None else o.to(model.device) for o in asked)).tolist()
-        found |= {o: s[len(before):] for o,s in zip(batch, scores)}
+        scores = model.scores(*(o if o is None else o.to(model.device) for o in asked)).cpu()
+        place = torch.arange(scores.shape[1])
+        _check_numbers(model, scores[(place>=len(before)) & (place<lengths-len(after))])
+        found |= {o: s[len(before):] for o,s in zip(batch, scores.tolist())}
     return found
+
+# %% ../../nbs/scoring/43_likelihood.ipynb #a51c9926
+def _check_numbers(model, scores):
+    "Refuse what no text can be compared by"
+    if scores.isnan().any():
+        raise InputError(f"{model.name or 'the model'} gives no numbers (NaN) for some tokens; its weights are "
+                         "damaged, fetch them or train again")
 
 # %% ../../nbs/scoring/43_likelihood.ipynb #d67eb943
 def left_windows(

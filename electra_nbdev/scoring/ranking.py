@@ -505,7 +505,7 @@ def _likelihoods(model, lists):
 def _row(o, rows, i, **scores):
     "What is written of a list"
     known = {k: v for k,v in dict(id=o.id, reference=o.reference).items() if v is not None}
-    return known | dict(chosen=o.hypotheses[i], index=i) | scores | dict(hypotheses=rows)
+    return known | o.beside | dict(chosen=o.hypotheses[i], index=i) | scores | dict(hypotheses=rows)
 
 def _frame(found): return pd.DataFrame.from_dict(found, 'index', columns=['WER', 'low', 'high']).round(2)
 

@@ -14,7 +14,7 @@ __all__ = ['FORMS', 'ENDINGS', 'EYE_TRACKING', 'SELF_PACED', 'OF_WORD', 'OF_WORD
 # %% ../../nbs/scoring/41_score_files.ipynb #9a35aced
 import json, math, os, re
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -411,6 +411,7 @@ class NBest:
     hypotheses:list # Best first, unless there are scores
     scores:list|None=None # Of the ASR system, higher is better
     id:object=None # Which recording it is, if the file says so
+    beside:dict=field(default_factory=dict) # Its other fields
 
 # %% ../../nbs/scoring/41_score_files.ipynb #4d239215
 def _table_lists(path):
@@ -422,10 +423,14 @@ def _table_lists(path):
     if not text or not (reference or own):
         raise InputError(f"{path}, line 1 needs a column hypothesis, and id or reference, by which lines belong "
                          f"together; a score is optional; it has {', '.join(columns) or 'nothing'}")
-    for group in _together(path, lines, own, reference):
+    groups = [*_together(path, lines, own, reference)]
+    others = [o for o in columns if o not in (text, score, reference, own)]
+    same = {c for c in others if all(o[c]==group[0][1][c] for group in groups for _,o in group)}
+    for group in groups:
         numbers, rows = zip(*group)
-        found = dict(hypotheses=[o[text] for o in rows], scores=[o[score] for o in rows] if score else None)
-        yield numbers[0], found | {k: rows[0][c] for k,c in (('reference', reference), ('id', own)) if c}
+        found = {k: [o[c] for o in rows] for k,c in (('hypotheses', text), ('scores', score)) if c}
+        found |= {k: rows[0][c] for k,c in (('reference', reference), ('id', own)) if c}
+        yield numbers[0], {c: rows[0][c] if c in same else [o[c] for o in rows] for c in others} | found
 
 # %% ../../nbs/scoring/41_score_files.ipynb #7d0c41aa
 def _together(path, lines, own, reference):
@@ -471,9 +476,15 @@ def _utterances(o):
     return [v | dict(id=k) if isinstance(v, dict) else v for k,v in utts.items()]
 
 # %% ../../nbs/scoring/41_score_files.ipynb #27ff5b2a
-def _first(o, names): return next((o[k] for k in names if o.get(k) is not None), None)
+def _name(o, names):
+    "The first of some fields that an object has"
+    return next((k for k in names if o.get(k) is not None), None)
 
-def _listed(o): return next((o[k] for k in HYPOTHESES if isinstance(o.get(k), list)), None) or [None]
+def _first(o, names): return o.get(_name(o, names))
+
+def _list_name(o): return next((k for k in HYPOTHESES if isinstance(o.get(k), list)), None)
+
+def _listed(o): return o.get(_list_name(o)) or [None]
 
 def _text(hypothesis):
     "The text of an object; ESPnet's consists of pieces"
@@ -494,15 +505,32 @@ def _came(o):
     inner = _listed(o)[0]
     return ', '.join(dict.fromkeys([*o, *(inner if isinstance(inner, dict) else ())])) or 'nothing'
 
-# %% ../../nbs/scoring/41_score_files.ipynb #9e7e1381
+# %% ../../nbs/scoring/41_score_files.ipynb #5b4ab514
+def _reference_name(o, items):
+    "The field that says what was said; `text` beside NeMo's beams"
+    names = (*REFERENCES, 'text') if 'beams' in o else REFERENCES
+    return next((k for k in names if o.get(k) is not None and o[k] is not items), None)
+
 def _reference(o, items, where):
-    "What was said; `text` beside NeMo's beams, and in ESPnet's hypotheses"
-    inner = items[0] if isinstance(items[0], dict) else {}
-    beside = o if 'beams' in o else inner if 'rec_text' in inner else {}
-    text = next((o[k] for k in REFERENCES if o.get(k) is not None and o[k] is not items), beside.get('text'))
+    "What was said; in ESPnet's hypotheses `text`"
+    name, inner = _reference_name(o, items), items[0] if isinstance(items[0], dict) else {}
+    text = o[name] if name else inner.get('text') if 'rec_text' in inner and 'beams' not in o else None
     if not isinstance(text, str|None): raise InputError(f"{where} has a reference that is no text: {str(text)[:60]}")
     return text if text and text.split() else None
 
+# %% ../../nbs/scoring/41_score_files.ipynb #f8f281ee
+_OF_ROWS = {*'id reference chosen index asr_score log_likelihood total hypotheses'.split()} # Names in the results
+
+def _unread(o, items, where):
+    "Fields of a list that are not read, to be kept; the results have names of their own"
+    read = {'id', 'reference', _name(o, IDS), _list_name(o), _reference_name(o, items)}
+    if isinstance(items[0], str): read.add(_name(o, SCORES))
+    found = {k: v for k,v in o.items() if k not in read}
+    if double := sorted({*found} & _OF_ROWS):
+        raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
+    return found
+
+# %% ../../nbs/scoring/41_score_files.ipynb #9e7e1381
 def _numbers(scores, n, where):
     "Scores of a list, checked"
     if scores is None: return None
@@ -523,7 +551,8 @@ def _nbest(o, where):
         raise InputError(f"{where} has no hypotheses among its fields ({_came(o)}); they have to be a list called "
                          f"{', '.join(HYPOTHESES[:-1])} or {HYPOTHESES[-1]}, of texts, of pairs of a text and a "
                          f"score, or of objects with {', '.join(TEXTS[:-1])} or {TEXTS[-1]}")
-    return NBest(_reference(o, items, where), texts, _numbers(scores, len(texts), where), _first(o, IDS))
+    scores = _numbers(scores, len(texts), where)
+    return NBest(_reference(o, items, where), texts, scores, _first(o, IDS), _unread(o, items, where))
 
 # %% ../../nbs/scoring/41_score_files.ipynb #c820f678
 def _in_other_form(o):

@@ -30,7 +30,7 @@ from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import (SHIPPED, InputError, atomic_file, atomic_folder, build_lock, check_new, few_of,
                                         one_line, read_json)
-from ..engine.models import max_input, quiet_loading
+from ..engine.models import has_own_lengths, max_input, quiet_loading
 from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of_recipe
 from ..finetuning.finetune import load_finetuned
 from ..finetuning.recipe import finetune_preset
@@ -541,6 +541,7 @@ def _write_tuned(sources, folder, int8, hparams):
     learn = load_finetuned(sources[0].task, 'cpu')
     for name in learn.tasks: _head_of(learn, name)
     facts = dict(opset=OPSET, int8=int8, max_length=learn.hp.max_seq_length, networks={})
+    if has_own_lengths(learn.model.encoder): facts['own_lengths'] = True # a graph does not divide a batch
     for name,task in learn.tasks.items():
         file = _write_task(learn, task, folder/name if len(learn.tasks)>1 else folder, int8)
         facts['networks'][file.relative_to(folder).as_posix()] = 'logits'
