@@ -266,6 +266,26 @@ def test_an_encoder_that_begins_as_a_masked_language_model():
     f, e, m = (o.split()[0] for o in (f, e, m))
     assert f'from 1e14 FLOPs {m}, {e}, both in turn {f} |' in pages['README.md']
 
+def test_pages_have_the_pairs_of_the_supplement():
+    "Whole sets of the shipped models and n-gram models, and the stages of `electric-baby`"
+    found = json.loads((RESULTS/'supplement.json').read_text())['models']
+    def of(name, k='mean over sets'): return f"{found[name][k]['accuracy']:.1f}"
+    pages = 'evidence', 'budget', 'trials'
+    evidence, budget, log = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in pages)
+    shipped_ones, ways = ('electric, towers', 'electric-baby, towers', 'electra-baby, pll'), 'n-gram, 5-gram'
+    kinds = 'hypernym', 'turn_taking', 'qa_congruence_easy'
+    spans = {k: sorted(found[o][k]['accuracy'] for o in shipped_ones) for k in kinds}
+    names = 'hypernyms', 'turns', 'answers'
+    told = [f'{what} {spans[k][0]:.1f} to {spans[k][-1]:.1f}' for what,k in zip(names, kinds)]
+    assert f"{told[0]} %, {told[1]}, {told[2]}; a 5-gram model {of(ways, kinds[0])}, {of(ways, kinds[1])} and " \
+           f"{of(ways, kinds[2])}." in evidence
+    tricky = [of(f'{o}, towers', 'qa_congruence_tricky') for o in ('electric', 'electric-baby', 'electric-rows')]
+    assert '`electric-tiny-en` has {} %, `electric-baby-en` {}, and {} after'.format(*tricky) in evidence
+    first, last = of('electric-rows, towers'), of('electric-baby, towers')
+    assert f'fell from {first} to {last} % when' in budget and f'{first} and {last} %, and' in log
+    card = (shipped('electric-baby')/'README.md').read_text()
+    assert f'it gets {last} % [' in card and f'a 5-gram model of its text {of(ways)};' in card
+
 def test_the_body_of_modernbert():
     "Three seeds of two objectives with 2e13 operations, beside ELECTRA's body"
     runs = json.loads((RESULTS/'ladder.json').read_text())['runs']

@@ -12,7 +12,7 @@ The rules are those of BabyLM's strict-small track: at most ten million words, t
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
 the addresses of presidents of the United States (a work of the government), and English novels published before 1929,
 the newest first, until there are ten million words."""
-import argparse, html, json, random, re, shutil
+import argparse, html, json, re, shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +34,6 @@ NOVELS, LAST = 'text/novels', 1928 # Names end with the year of publication
 HEADING = re.compile('(= ){2,}[^=]{1,80}( =){2,}')
 DOCUMENT = 40 # Sentences
 VOCAB, HELD_OUT = 8192, .02
-TOGETHER_LINES = 1, 1, 2, 3 # How many sentences are an example, each as often
-SAID, ANSWERED = re.compile(r'(?:^|["“])([^"“”]+)["”]$'), re.compile(r'["“]([^"“”]+)')
-SPEAKERS = [('A', 'B'), ('Q', 'A'), ('Mary', 'John'), ('Helen', 'George')]
 
 BODY = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, intermediate_size=768, hidden_dropout_prob=0.,
             attention_probs_dropout_prob=0., max_position_embeddings=64)
@@ -53,15 +50,13 @@ ALONE = dict(train_batch_size=48, learning_rate=1e-3, mask_prob=.15, length_sche
 ROWS = dict(train_batch_size=16, learning_rate=1.5e-3, mask_prob=.3, length_schedule=GROWING, unigram_noise=.5,
             unigram_noise_until=.6)
 LAST_PASS = ALONE | dict(learning_rate=7e-4, residual_energies=True)
-TOGETHER = LAST_PASS | dict(train_batch_size=32, learning_rate=1e-3)
 SHORT = [[8, .5], [16, .2], [32, .3]]
 # Name, examples, how often Electric reads them, recipe
 STAGES = [('rows', 'rows', .8, ROWS),
           ('discriminator', 'rows', .17, ROWS | dict(length_schedule=SHORT)),
           ('sentences', 'alone', .75, ALONE | dict(unigram_noise=.25, unigram_noise_until=.5)),
           ('sentences-again', 'alone', .9, LAST_PASS)]
-MODEL_STAGES = {'electric': [*STAGES, ('sentences-more', 'alone', 1., LAST_PASS),
-                             ('together', 'mixed', .4295, TOGETHER)],
+MODEL_STAGES = {'electric': [*STAGES, ('sentences-more', 'alone', 1., LAST_PASS)],
                 'masked': STAGES,
                 'electra': [('shared', 'alone', .7814, LAST_PASS)]} # After those of `masked`; ten passes in all
 FRESH, RANGE = 'discriminator', .07 # The stage that begins with a new discriminator, its weights' standard deviation
@@ -104,36 +99,6 @@ def alone(source, target):
         lines = (o for c in chunks(path) for o in part_lines(c.lines(), 'train', HELD_OUT, dict(lines=0, documents=0)))
         (target/path.name).write_text('\n\n'.join(filter(None, lines))+'\n', encoding='utf-8')
 
-def pieces(lines, draw):
-    "The sentences of a document, one to three at a time"
-    while lines:
-        n = draw.choice(TOGETHER_LINES)
-        yield ' '.join(lines[:n])
-        lines = lines[n:]
-
-def exchanges(lines, draw):
-    """What one person says and another answers, as in a script: `A: Where is he? B: In the garden.`
-
-    Where a quotation ends a sentence and the next begins with one, the speaker changes."""
-    for one,next_one in zip(lines, lines[1:]):
-        said, answer = SAID.search(one), ANSWERED.match(next_one)
-        if not (said and answer): continue
-        answer = answer[1].rstrip(' ,')
-        if answer[-1:].isalpha(): answer += '.'
-        for first,second in draw.sample(SPEAKERS, 2): yield f'{first}: {said[1].strip()} {second}: {answer}'
-
-def mixed(source, target):
-    "Write the sentences of `alone` again, some of them together, and what is said and answered twice more"
-    draw = random.Random(0)
-    for path in sorted(source.glob('*.txt')):
-        found = []
-        for c in chunks(path):
-            lines = part_lines(c.lines(), 'train', HELD_OUT, dict(lines=0, documents=0))
-            for document in '\n'.join(lines).strip('\n').split('\n\n'):
-                document = document.split('\n')
-                found += [*pieces(document, draw), *exchanges(document, draw)]
-        (target/path.name).write_text('\n\n'.join(filter(None, found))+'\n', encoding='utf-8')
-
 def prepare(text, work):
     "Text, vocabulary and examples: documents in rows, and their sentences alone"
     PROGRESS.mkdir(exist_ok=True)
@@ -147,9 +112,6 @@ def prepare(text, work):
     if not (work/'alone').is_dir():
         with atomic_folder(work/'alone') as tmp: alone(work/'rows', tmp)
     run(f'electra_data --corpus {work}/alone --out {work}/alone-64 {how}')
-    if not (work/'mixed').is_dir():
-        with atomic_folder(work/'mixed') as tmp: mixed(work/'rows', tmp)
-    run(f'electra_data --corpus {work}/mixed --out {work}/mixed-64 {how}')
 
 def recipe(name, stage):
     "Hyper-parameters of a training, beside those of the preset `tiny`"
