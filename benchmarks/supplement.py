@@ -6,7 +6,8 @@ say in what a model is weak and are not to be held against published ones. But f
 one pair is wrong in others, so knowing how frequent words are is worth no more than a guess; `--examples`, a folder of
 electra_data, adds a unigram and a 5-gram model of that text. `--out` keeps the accuracies of `--models`, names of
 the package or folders; `--sets` is a folder for the pairs, as files that `electra_score --pairs` reads. The stages of
-electric-baby are in benchmarks/results/baby of commits 0c9197d, 7cfa58b, 17871a8 and b52d7f1^."""
+electric-baby are in benchmarks/results/baby of commits 0c9197d, 7cfa58b, 17871a8 and b52d7f1^; `electric-together` is
+the last stage of `tools/baby.py` of commit 45b7642d, begun with electric-baby, whose weights are not kept."""
 import json, random
 from dataclasses import replace
 from itertools import chain, permutations, product

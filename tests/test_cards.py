@@ -21,7 +21,7 @@ from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
-import encoders, likelihoods, pairs
+import encoders, likelihoods, pairs, supplement
 
 RESULTS = ROOT/'benchmarks/results'
 ELECTRICS = 'electric', 'electric-baby'
@@ -282,7 +282,15 @@ def test_pages_have_the_pairs_of_the_supplement():
     tricky = [of(f'{o}, towers', 'qa_congruence_tricky') for o in ('electric', 'electric-baby', 'electric-rows')]
     assert '`electric-tiny-en` has {} %, `electric-baby-en` {}, and {} after'.format(*tricky) in evidence
     first, last = of('electric-rows, towers'), of('electric-baby, towers')
-    assert f'fell from {first} to {last} % when' in budget and f'{first} and {last} %, and' in log
+    assert f'fell from {first} to {last} % when' in budget and f'{first} and {last} %: answers' in log
+    stages = [{k: found[f'{o}, towers'][k]['accuracy'] for k in found[f'{o}, towers'] if k in supplement.SETS}
+              for o in ('electric-rows', 'electric-baby')]
+    changes = {k: abs(v-stages[1][k]) for k,v in stages[0].items()}
+    assert sorted(changes, key=changes.get)[-2:]==['qa_congruence_easy', 'qa_congruence_tricky']
+    assert sorted(changes.values())[2]==3
+    for k in ('qa_congruence_easy', 'qa_congruence_tricky'):
+        before, after = (o[k] for o in stages)
+        assert f'from {before:.1f} to {after:.1f}' in log and f'{before:.1f} to {after:.1f}' in budget
     card = (shipped('electric-baby')/'README.md').read_text()
     assert f'it gets {last} % [' in card and f'a 5-gram model of its text {of(ways)};' in card
 

@@ -119,6 +119,18 @@ def test_reading_times_that_cannot_be_used(full, changed, said):
     reading(full/'reading'/'reading_data.csv', **changed)
     with pytest.raises(InputError, match=said): read_suite(full)
 
+def test_texts_of_json_lines(full):
+    "NaN is missing, as pandas writes it; a number is no text"
+    path, rows = full/'reading'/'reading_data.csv', read_suite(full)['reading']
+    path.unlink()
+    def write(**changed):
+        kept = [o | dict(prev_item=o['prev_item'] or float('nan')) for o in rows]
+        (full/'reading'/'a.jsonl').write_text(lines([kept[0] | changed, *kept[1:]]))
+    write()
+    assert read_suite(full)['reading']==rows
+    write(word=7)
+    with pytest.raises(InputError, match='line 1, column word has 7; it has to be a text'): read_suite(full)
+
 def test_a_column_that_lacks_is_named(tmp_path):
     path = reading(tmp_path/'reading.csv')
     path.write_text(path.read_text().replace('prev_length', 'length_before', 1))

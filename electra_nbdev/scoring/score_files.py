@@ -234,7 +234,14 @@ def read_times(
 def _times(o, where):
     "A row, checked"
     check_columns(where, o, [*_TEXTS, *_NUMBERS], 'reading times have those of BabyLM')
-    return {k: o[k] or None for k in _TEXTS} | {k: _number(o[k], f'{where}, column {k}') for k in _NUMBERS}
+    texts = {k: _string(o[k], f'{where}, column {k}') for k in _TEXTS}
+    return texts | {k: _number(o[k], f'{where}, column {k}') for k in _NUMBERS}
+
+def _string(value, where):
+    "A text, None where it is missing"
+    if value in (None, '') or value!=value: return None # NaN equals nothing
+    if isinstance(value, str): return value
+    raise InputError(f"{where} has {value!r}; it has to be a text, or empty")
 
 def _number(value, where):
     "A number, None where it is missing"

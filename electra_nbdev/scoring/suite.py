@@ -73,7 +73,8 @@ def reading_gain(
         raise InputError(f"reading times `{times}` have {counted(len(rows), 'row')} without a missing value, too few "
                          f"for a regression on {len(columns)+1} columns")
     before, after = (_explained(o, rows[times]) for o in (columns, [*columns, rows['surprisal']]))
-    if before==1: raise InputError(f"reading times `{times}` are explained without the surprisal, so nothing is left")
+    if 1-before<1e-9:
+        raise InputError(f"reading times `{times}` are explained without the surprisal, so nothing is left")
     return 100*(after-before)/(1-before)
 
 # %% ../../nbs/scoring/45_suite.ipynb #16f47679
