@@ -382,12 +382,13 @@ def _agreed(dls, hp):
 def _with_batches_of(dls, hp):
     "A recipe with the batches that its loaders were told to draw; a value that was given and is another is told"
     drawn = dict(train_batch_size=dls.train.bs, eval_batch_size=dls.valid.bs) | dls.train.given
-    for name,n in drawn.items():
-        was = getattr(hp, name)
+    other = {name:n for name,n in drawn.items() if n!=getattr(hp, name)}
+    for name,n in other.items():
         given = hp.given is None or name in hp.given # of a whole recipe all are
-        if given and was!=n: print_line(f"{name} {n}, as the loaders have it, in place of {was}")
-    found = replace(hp, **drawn)
-    if hp.given is not None: object.__setattr__(found, 'given', hp.given | {*drawn})
+        if given: print_line(f"{name} {n}, as the loaders have it, in place of {getattr(hp, name)}")
+    if hp.given is None: return replace(hp, **other) if other else hp
+    found = replace(hp, **other)
+    object.__setattr__(found, 'given', hp.given | {*drawn})
     return found
 
 # %% ../../nbs/pretraining/21_learner.ipynb #76890b37
