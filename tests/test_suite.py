@@ -97,6 +97,15 @@ def test_several_ways_stand_side_by_side(full, tmp_path, capsys):
     assert table['pll of tiny'].score.notna().sum()==len(table)-1 # one WUG has no correlation
     assert 'pll of tiny: 0 ties' in capsys.readouterr().out
 
+def test_ties_are_counted(full, capsys):
+    "Characters that the vocabulary lacks are all one token; WUG's pairs have no right word, so none is tied"
+    same = dict(FILES['irregular_past.jsonl'][0], sentence_good='\u2603 left?', sentence_bad='\u2602 left?')
+    (full/'blimp_filtered'/'irregular_past.jsonl').write_text(lines([same, *FILES['irregular_past.jsonl']]))
+    wug = dict(FILES['wug_adj.jsonl'][0], sentences='the \u2603\tthe \u2602')
+    (full/'wug_adj_nominalization'/'wug_adj.jsonl').write_text(lines([wug]))
+    cli.electra_score(pairs=str(full), model='electric', device='cpu')
+    assert 'towers of electric: 1 tie\n' in capsys.readouterr().out
+
 def test_a_discriminator_reads_no_times(full, capsys):
     table = cli.electra_score(pairs=str(full), model='tiny', by='p-replaced', device='cpu')
     assert 'reading: left out by p-replaced' in capsys.readouterr().out and 'blimp_filtered' in table.index
