@@ -302,6 +302,15 @@ def test_a_width_that_a_body_cannot_have_is_refused(tmp_path):
         electra_pretrain(body=str(tmp_path/'bert'), **narrow)
     assert not (tmp_path/'run').exists()
 
+def test_names_that_a_body_does_not_have_are_refused(data):
+    "Older names are known, and no dropout is what presets ask of every body"
+    for known in (dict(global_attn_every_n_layers=2), dict(hidden_dropout_prob=0.)):
+        build_networks(recipe(data, 'modernbert', model_hparam_overrides=known))
+    meant = 'Did you mean `num_hidden_layers`'
+    for other,said in ((dict(num_hiden_layers=4), meant), (dict(hidden_dropout_prob=.1), '')):
+        with pytest.raises(InputError, match=f'which a modernbert does not have.*{said}'):
+            build_networks(recipe(data, 'modernbert', model_hparam_overrides=other))
+
 def test_positions_that_are_kept_for_padding_hold_no_token(data, tmp_path):
     "Of RoBERTa's 18 positions a text has 16"
     hp = replace(recipe(data, 'bert'), body=RobertaConfig(**SIZE | dict(max_position_embeddings=18)).to_diff_dict())

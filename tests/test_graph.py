@@ -91,7 +91,6 @@ def test_one_graph_for_each_length(kind):
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_replayed_step_is_the_eager_step(kind, half):
     "With dropout, a schedule of rates and lengths, decay and clipping: rates, places and noise are those of each step"
-    how = dict(model_hparam_overrides=dict(hidden_dropout_prob=.1)) if kind=='ModernBERT' else {}
     amp = [WorkingWeights()] if half else []
     taped = trained(kind, Taped(), *amp)
     steps = taped.compile_step.taken

@@ -10,6 +10,7 @@ __all__ = ['build_networks', 'objective_of', 'body_config', 'masking_of', 'argum
            'load_newest']
 
 # %% ../../nbs/networks/17_build.ipynb #fddb664b
+import inspect, re
 from pathlib import Path
 
 import torch
@@ -142,6 +143,16 @@ _REFUSED = dict(funnel='whose row of the padding token transformers sets to 0 wh
                 ibert='whose embeddings of integers cannot be shared',
                 mra='whose attention is 0 without kernels that are fetched from the hub')
 
+# %% ../../nbs/networks/17_build.ipynb #1637759d
+def _check_override(name, value, usual):
+    "A configuration of transformers keeps names that nothing reads; no dropout is what the presets ask of every body"
+    known = [o for o in dir(usual()) if not o.startswith('_')]
+    if name in known or name.endswith('_dropout_prob') and not value: return
+    source = ''.join(inspect.getsource(o) for o in usual.__mro__[:-1]) # older names are read there alone
+    if not re.search(rf'\b{re.escape(name)}\b', source):
+        raise InputError(f"`model_hparam_overrides` has `{name}`, which a {usual.model_type} does not have."
+                         f"{suggest(name, known)}")
+
 # %% ../../nbs/networks/17_build.ipynb #4c0c9c0b
 def _other_body(hp):
     "The configuration of a body that is not ELECTRA's"
@@ -151,9 +162,10 @@ def _other_body(hp):
                          "if it is your own, name the file that registers it with `objective`")
     if kind in _REFUSED:
         raise InputError(f"hparam `body` is a {kind}, {_REFUSED[kind]}; take another encoder, such as bert")
+    usual = transformers.CONFIG_MAPPING[kind]
+    for k,v in hp.model_hparam_overrides.items(): _check_override(k, v, usual)
     given = {k: v for k,v in hp.body.items() if k!='model_type'} | hp.model_hparam_overrides
     given |= dict(vocab_size=hp.vocab_size, num_labels=1)
-    usual = transformers.CONFIG_MAPPING[kind]
     for o in SPECIAL_IDS:
         if (given.get(o, getattr(usual, o, None)) or 0)>=hp.vocab_size: given[o] = None # of another vocabulary
     cfg = _config(kind, given, f"hparam `body` is no configuration of {kind}")
