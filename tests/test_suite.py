@@ -232,6 +232,10 @@ def test_the_last_tokens_of_a_long_text_are_read(tiny):
     assert tiny.tokenizer.tokenize(' '.join(words[-size:]))==words[-size:] # a token a word
     close(*next_surprisals(tiny, [' '.join(words), ' '.join(words[-size:])], ['ship', 'ship']), 1e-4)
 
+def test_words_that_the_vocabulary_lacks_are_told(tiny):
+    with pytest.warns(UserWarning, match=r'50.0% of the tokens are .UNK. \(1 of 2 in the words\)'):
+        next_surprisals(tiny, ['the', 'the'], ['ship', '\u2603'])
+
 def test_a_causal_model_begins_with_what_it_has(tmp_path):
     "Without a token before a text, a word that nothing stands before has no surprisal"
     model = load_likelihood('tiny', 'pll', device='cpu')

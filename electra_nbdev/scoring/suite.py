@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..data.tokenizer import text_backend
+from ..data.tokenizer import UNREAD, text_backend, warn_unknown
 from ..engine.files import InputError, atomic_write, check_type, counted
 from .likelihood import OPEN, Likelihood, jsonl_rows, window_scores, with_blank
 from .ranking import accuracies, chance_of, compared, score_pairs
@@ -40,6 +40,7 @@ def next_surprisals(
     words = [(with_blank(a, b)+b)[len(a):] for a,b in zip(contexts, words, strict=True)]
     before, own = ([o.ids for o in text_backend(model.tokenizer).encode_batch([*texts], add_special_tokens=False)]
                    for texts in (contexts, words))
+    if model.tokenizer.mask_token_id is not None: warn_unknown(model.tokenizer, own, 'the words', UNREAD)
     for n,(a,b) in enumerate(zip(before, own)): rows += [(n, (a+b[:i+1])[-size:]) for i in range(len(b))]
     ids = [o for _,o in rows]
     at = [[-1]*(len(o)-1)+[0] for o in ids]
