@@ -46,6 +46,9 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'one network, MLM first, 70 %': dict(stages=[(.7, 'MLM'), (.3, dict(untied_generator=False))]),
     'fixed generator': dict(untied_generator_embeddings=True, stages=[
         (.25, dict(learner=lambda hp: dict(objective=GeneratorAlone))),
+        (.75, dict(learner=lambda hp: dict(objective=FixedGenerator)))]),
+    'fixed generator of all lengths': dict(untied_generator_embeddings=True, stages=[ # above its quarter is short
+        (.25, LENGTHS | dict(learner=lambda hp: dict(objective=GeneratorAlone))),
         (.75, dict(learner=lambda hp: dict(objective=FixedGenerator)))])}
 ROWS = [*(f'RTD {o}' for o in CHANGES), *(f'MLM {o}' for o in
         ('base', 'Muon', 'ModernBERT body', 'DeBERTa body', 'masking 15 %', 'batch grows', 'average'))]

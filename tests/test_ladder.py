@@ -141,6 +141,11 @@ def test_the_preset_modern_is_the_row_that_was_measured():
     ids = torch.arange(5, 25)[None]
     assert torch.equal(a.text_logits(ids, None, ids*0), b.text_logits(ids, None, ids*0))
 
+def test_a_generator_sees_all_lengths_before_it_is_fixed():
+    (share, first, _), (_, then, _) = ladder.stages_of('RTD', 'fixed generator of all lengths', None)
+    assert share==.25 and first['length_schedule']==ladder.LENGTHS['length_schedule']
+    assert then['length_schedule'][0][0]==16 # the rest of the run's own
+
 def test_a_longer_run_begins_with_what_is_best_then():
     first, second = ladder.stages_of('RTD', 'MLM first, 40 %', None, ladder.LONGER)
     assert first[1].items()>=ladder.LONGER['MLM'].items() and first[1]['max_grad_norm'] is None
