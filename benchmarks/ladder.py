@@ -84,6 +84,10 @@ def take(model, before):
     own = model.state_dict()
     model.load_state_dict({k: v for k,v in kept.items() if k in own and own[k].shape==v.shape}, strict=False)
 
+def operations_of(hp, args, extra):
+    "Floating-point operations of an update; without callbacks, since a batch that grows begins small"
+    return operations(hp, args.data, args.device, **{k: v for k,v in extra.items() if k!='cbs'})
+
 def pretrain(base, change, rate, seed, args, folder, share=1.):
     "Train, and leave the networks; steps, operations and seconds"
     from electra_nbdev.data.examples import load_examples
@@ -93,7 +97,7 @@ def pretrain(base, change, rate, seed, args, folder, share=1.):
     facts, before, data = dict(steps=0, flops=0., seconds=0.), None, load_examples(args.data)
     for part,given,extra in stages_of(base, change, rate, LONGER if args.flops>=1e14 else BASES):
         hp = match_examples(preset(args.preset, seed=seed, **given | json.loads(args.hparams)), data)
-        per_step = operations(hp, args.data, args.device, **extra(hp))
+        per_step = operations_of(hp, args, extra(hp))
         hp = sized(hp, 8*max(1, round(share*part*args.flops/per_step/8)))
         learn, watch = learner(hp, args.data, args.device, **extra(hp)), clock()
         take(learn.model, before)

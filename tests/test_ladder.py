@@ -2,6 +2,7 @@
 import re
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -119,6 +120,12 @@ def test_a_loss_at_masked_positions_leaves_the_other_tokens_alone():
 def test_a_batch_grows_and_has_its_mean_size(made):
     _, _, watch = trained(made, cbs=[changes.GrowingBatch()])
     assert watch.rows==[4]*4+[12]*4
+
+def test_a_batch_that_grows_is_counted_at_its_mean_size(made):
+    folder, hp = made
+    args = SimpleNamespace(data=folder/'examples', device='cpu')
+    plain, grows = (ladder.operations_of(hp, args, o) for o in ({}, dict(cbs=[changes.GrowingBatch()])))
+    assert grows==plain>0
 
 def test_the_last_weights_are_averaged(made):
     learn, _, watch = trained(made, 10, cbs=[changes.AverageWeights(.3)])

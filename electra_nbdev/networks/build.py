@@ -146,12 +146,12 @@ _REFUSED = dict(funnel='whose row of the padding token transformers sets to 0 wh
 # %% ../../nbs/networks/17_build.ipynb #1637759d
 def _check_override(name, value, usual):
     "A configuration of transformers keeps names that nothing reads; no dropout is what the presets ask of every body"
+    if hasattr(usual(), name) or name.endswith('_dropout_prob') and not value: return
+    theirs = (inspect.getsource(o) for o in usual.__mro__ if o.__module__.startswith('transformers.'))
+    if any(re.search(rf'\b{re.escape(name)}\b', o) for o in theirs): return # an older name, which is read there alone
     known = [o for o in dir(usual()) if not o.startswith('_')]
-    if name in known or name.endswith('_dropout_prob') and not value: return
-    source = ''.join(inspect.getsource(o) for o in usual.__mro__[:-1]) # older names are read there alone
-    if not re.search(rf'\b{re.escape(name)}\b', source):
-        raise InputError(f"`model_hparam_overrides` has `{name}`, which a {usual.model_type} does not have."
-                         f"{suggest(name, known)}")
+    raise InputError(f"`model_hparam_overrides` has `{name}`, which a {usual.model_type} does not have; leave it out."
+                     f"{suggest(name, known)}")
 
 # %% ../../nbs/networks/17_build.ipynb #4c0c9c0b
 def _other_body(hp):
