@@ -1,5 +1,5 @@
 """What a job reads, made where there is text: ids of lines, a vocabulary, tasks, wheels for another machine."""
-import re, subprocess, sys, tarfile, tempfile
+import subprocess, sys, tarfile, tempfile
 from pathlib import Path
 
 from common import ROOT, commit
@@ -7,27 +7,12 @@ from .kit import MIB, pack, write
 
 sys.path.append(str(ROOT/'tools'))
 LIMIT, HELD_OUT = 64*MIB, .02 # Bytes that a checkout and this folder have at most; share of a text
-BABYLM = 'babylm/simple_wiki.train', 'babylm/gutenberg.train'
-NOVELS = 'text/novels', 'text/eltec'
-VOCAB, DOCUMENT = 30522, 400 # Pieces, and sentences of a document, of the text for `small`, `race` and `base`
+VOCAB = 30522 # Pieces, of the text for `small`, `race` and `base`
 TASKS = {'CoLA': 'glue/CoLA', 'MRPC': 'glue/MRPC', 'RTE': 'glue/RTE', 'STS-B': 'glue/STS-B', 'SST-2': 'glue/SST-2',
          'chunk': 'tagging/chunk'}
 ROWS = {'SST-2': 8000} # of the training set, the first ones: its order is random
 WHEELS = ('fastai fastcore fastprogress fasttransform plum-dispatch beartype python-fasthtml itsdangerous starlette '
           'python-multipart fastdownload httpx2 httpcore2 truststore datasets dill multiprocess').split()
-
-def sentences(text, words, document=DOCUMENT):
-    "Sentences of Simple Wikipedia, Gutenberg and novels, the newest novels first, in documents, up to so many words"
-    from baby import sentences as of_file
-    def year(path): return [0, *re.findall(r'1[789]\d\d', path.stem)][-1]
-    novels = sorted(o for n in NOVELS for o in (text/n).glob('*.txt'))
-    for path in (*(text/o for o in BABYLM), *sorted(novels, key=lambda o: int(year(o)), reverse=True)):
-        for i,o in enumerate(of_file(path)):
-            words -= len(o.split())
-            if words<0: return
-            if i and i%document==0: yield ''
-            yield o
-        yield ''
 
 def packed(path, documents, vocab, held=HELD_OUT):
     "Write a vocabulary of some size and lines of ids, those of held-out documents apart; bytes"
@@ -47,14 +32,16 @@ def packed(path, documents, vocab, held=HELD_OUT):
 
 def english(args, folder):
     "Text for `small`, `race` and `base`: as many words as fit"
-    if args.words: return packed(folder/'small.xz', sentences(args.text, args.words, 20), 2000, .2)
-    a_word = packed(folder/'small.xz', sentences(args.text, 2_000_000), VOCAB) # a longer text has fewer bytes a word
-    packed(folder/'small.xz', sentences(args.text, args.mib*MIB/a_word), VOCAB)
+    from small import documents
+    if args.words: return packed(folder/'small.xz', documents(args.text, args.words, 20), 2000, .2)
+    a_word = packed(folder/'small.xz', documents(args.text, 2_000_000), VOCAB) # a longer text has fewer bytes a word
+    packed(folder/'small.xz', documents(args.text, args.mib*MIB/a_word), VOCAB)
 
 def ten_million(args, folder):
     "The ten million words of `tools/baby.py`"
     import baby
-    if args.words: return packed(folder/'baby.xz', sentences(args.text, args.words, 20), 2000, .2)
+    from small import documents
+    if args.words: return packed(folder/'baby.xz', documents(args.text, args.words, 20), 2000, .2)
     with tempfile.TemporaryDirectory() as d:
         baby.select(args.text, Path(d))
         lines = [o for path in sorted(Path(d).glob('*.txt')) for o in [*path.read_text('utf-8').splitlines(), '']]

@@ -1,0 +1,34 @@
+"What `tools/small.py` reads and trains: the newest novels first, each stage from the one before"
+import small
+
+def test_documents_are_cut_and_ordered(tmp_path):
+    "The newest novels come first, of both collections; a document ends after so many sentences, and words are counted"
+    for o in (*small.BABYLM, 'text/novels/A_Old_1850.txt', 'text/eltec/ENG19000_B.txt'):
+        (tmp_path/o).parent.mkdir(parents=True, exist_ok=True)
+        name = (tmp_path/o).stem
+        (tmp_path/o).write_text(f'One of {name}. Two of {name}. Three of {name}.\n', encoding='utf-8')
+    found = [*small.documents(tmp_path, 36, 2)]
+    order = 'simple_wiki', 'gutenberg', 'ENG19000_B', 'A_Old_1850'
+    assert [o for o in found if o][::3]==[f'One of {o}.' for o in order]
+    assert found[:5]==['One of simple_wiki.', 'Two of simple_wiki.', '', 'Three of simple_wiki.', '']
+    assert sum(len(o.split()) for o in small.documents(tmp_path, 30, 2))==30
+
+def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
+    "The first stage begins with the preset, others with the one before; the steps are of passes over the examples"
+    typed, shipped = [], []
+    def ship(out, name, folder):
+        shipped.append(name)
+        (folder/name).mkdir()
+    stages = [('first', 1/3, dict(learning_rate=1e-3)), ('second', .5, dict(learning_rate=5e-4))]
+    monkeypatch.setattr(small, 'STAGES', stages)
+    monkeypatch.setattr(small, 'PROGRESS', tmp_path)
+    monkeypatch.setattr(small, 'load_examples', lambda path: range(48_000))
+    monkeypatch.setattr(small, 'run', lambda line, **hparams: typed.append((line, hparams)))
+    monkeypatch.setattr(small, 'ship', ship)
+    small.train(tmp_path/'work')
+    assert shipped==['first', 'second'] and [o['learning_rate'] for _,o in typed]==[1e-3, 5e-4]
+    assert '--preset modern' in typed[0][0] and '--steps 1000 ' in typed[0][0]
+    assert f'--init {tmp_path}/first' in typed[1][0] and '--steps 1500 ' in typed[1][0]
+    (tmp_path/'first').rmdir() # those before the last one may be deleted
+    small.train(tmp_path/'work')
+    assert len(typed)==2
