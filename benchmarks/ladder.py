@@ -31,6 +31,7 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'embeddings of 96': dict(embedding_size=96), # as wide as those of the ModernBERT body
     'GDES': dict(gdes=True),
     'corrective': dict(learner=lambda hp: dict(objective=CorrectiveLM)),
+    'ModernBERT body, corrective': dict(body=_MODERN, learner=lambda hp: dict(objective=CorrectiveLM)),
     'loss at masked positions': dict(learner=lambda hp: dict(objective=MaskedAlone)),
     'masking 15 %': dict(mask_prob=.15),
     'masking 40 %': dict(mask_prob=.4),

@@ -19,7 +19,8 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     def ship(out, name, folder):
         shipped.append(name)
         (folder/name).mkdir()
-    stages = [('first', 1/3, dict(learning_rate=1e-3)), ('second', .5, dict(learning_rate=5e-4))]
+    stages = [('first', 1/3, dict(learning_rate=1e-3, train_batch_size=16)),
+              ('second', .5, dict(learning_rate=5e-4, train_batch_size=16))]
     monkeypatch.setattr(small, 'STAGES', stages)
     monkeypatch.setattr(small, 'PROGRESS', tmp_path)
     monkeypatch.setattr(small, 'load_examples', lambda path: range(48_000))

@@ -392,6 +392,8 @@ def read_choices(
             raise InputError(f"{where} needs a field `choices`, a list of two or more texts")
         if answer is not None and answer not in choices:
             raise InputError(f"{where} has the answer {answer!r}, which is none of its choices")
+        if double := sorted({*o} & {'scores', 'chosen'}):
+            raise InputError(f"{where} has a field `{double[0]}`, as the results have; rename it")
         found.append(o | dict(answer=answer))
     if not found: raise InputError(f"{path} is empty; give a JSON object with `text` and `choices` on each line")
     return found
