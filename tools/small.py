@@ -24,8 +24,8 @@ VOCAB, LENGTH, HELD_OUT = 8192, 128, .02
 
 BODY = dict(model_type='modernbert', hidden_size=256, num_hidden_layers=6, num_attention_heads=4, intermediate_size=640,
             global_attn_every_n_layers=1, max_position_embeddings=512)
-ALL = dict(body=BODY, generator_layers=1/3, initializer_range=.05, eval_batch_size=32, num_eval_steps=24,
-           save_checkpoints_steps=1000, iterations_per_loop=100, num_warmup_steps=500)
+ALL = dict(body=BODY, generator_layers=1/3, eval_batch_size=32, num_eval_steps=24, save_checkpoints_steps=1000,
+           iterations_per_loop=100, num_warmup_steps=500)
 GROWING = [[8, .15], [16, .15], [32, .3], [128, .4]]
 # Name, passes over the examples, recipe beside that of the preset `modern`
 STAGES = [('first', 1/4, dict(learning_rate=1e-3, train_batch_size=8, length_schedule=GROWING))] # of 1,024 tokens

@@ -295,10 +295,12 @@ def check_width(
     body:dict, # Its configuration; empty: ELECTRA's
     given, # Names of the hyper-parameters that the user has set
 ):
-    "Refuse a width of its own that a part of this body cannot have"
-    if not _of_one_width(body): return
-    own = dict(generator_hidden_size="generator is as wide as its discriminator; `generator_layers` makes it smaller",
-               embedding_size="embeddings are as wide as its layers; `hidden_size` in `body` is both")
+    "Refuse what this body does not take from a recipe, such as a width of its own for a part of it"
+    if not body: return
+    own = dict(initializer_range="weights begin as its configuration says; `model_hparam_overrides` changes that")
+    wide = dict(generator_hidden_size="generator is as wide as its discriminator; `generator_layers` makes it smaller",
+                embedding_size="embeddings are as wide as its layers; `hidden_size` in `body` is both")
+    if _of_one_width(body): own |= wide
     for o,why in own.items():
         if o in given:
             raise InputError(f"hparam `{o}` has no effect with the body {body.get('model_type')!r}, whose {why}")
