@@ -26,14 +26,14 @@ LENGTHS = dict(max_seq_length=64, train_batch_size=16, eval_batch_size=64, num_e
 FIGURES = Path(__file__).resolve().parents[1]/'nbs'/'tutorials'
 JUDGES = dict(blimp='BLiMP', zorro='Zorro') # Folders of --data, and their names
 
-def train(name, seed, args):
-    "The run of an objective"
+def train(name, seed, args, named='tiny'):
+    "The run of an objective, with a preset"
     from electra_nbdev.pretraining.plan import run_cost
     from electra_nbdev.networks.recipe import preset
     hparams = LENGTHS | OBJECTIVES[name] | dict(seed=seed)
-    hp = preset('tiny', **hparams)
+    hp = preset(named, **hparams)
     steps, out = round(args.flops*hp.num_train_steps/run_cost(hp).flops), args.work/args.examples.name/f'{name}-{seed}'
-    line = [Path(sys.executable).parent/'electra_pretrain', '--preset', 'tiny', '--data', args.examples, '--out', out,
+    line = [Path(sys.executable).parent/'electra_pretrain', '--preset', named, '--data', args.examples, '--out', out,
             '--steps', steps, '--device', 'cpu', '--hparams', json.dumps(hparams)]
     subprocess.run([*map(str, line)], check=True)
     return out

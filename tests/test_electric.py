@@ -27,9 +27,18 @@ from make import close, pieces, save_run
 
 SPECIAL_IDS = SpecialTokenIds(pad=0, cls=2, sep=3, mask=4)
 ELECTRIC = dict(electra_objective=False, electric_objective=True)
+SIZE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+            max_position_embeddings=20)
+DRY = dict(hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
+OTHERS = {'modernbert': dict(model_type='modernbert', global_attn_every_n_layers=1, **SIZE), # positions by rotation
+          'roberta': dict(model_type='roberta', **SIZE, **DRY), # positions from 2 on, no segments
+          'distilbert': dict(model_type='distilbert', dim=32, n_layers=2, n_heads=2, hidden_dim=48, dropout=0.,
+                           attention_dropout=0.)}
+bodies = pytest.mark.parametrize('body', [{}, *OTHERS.values()], ids=['electra', *OTHERS])
 
 def recipe(**kw):
     small = dict(vocab_size=50, max_seq_length=16, length_schedule=(), generator_hidden_size=.5, unigram_noise=0.)
+    if kw.get('body'): small |= dict(model_hparam_overrides={}, generator_layers=1.)
     return preset('tiny', **small | ELECTRIC | kw)
 
 def rows(hp, lengths=(16, 11, 5, 3), seed=0):
@@ -52,9 +61,10 @@ def step_of(hp, *args):
     learn = electra_learner(loaders(rows(hp, *args)), hp, special_ids=SPECIAL_IDS, cbs=[Seen()])
     return learn, one_step(learn, True)
 
-def test_no_position_sees_itself_or_padding():
+@bodies
+def test_no_position_sees_itself_or_padding(body):
     "By gradient: the context of a position depends on every other real token and on nothing else"
-    hp = recipe()
+    hp = recipe(body=body)
     towers, mb = towers_of(hp).eval(), batch(hp)
     seen = []
     def watch(m, _, out): # the embeddings of both towers, in reading order
@@ -75,10 +85,11 @@ def test_no_position_sees_itself_or_padding():
             assert (left[row] | right_here).nonzero().flatten().tolist()==[s for s in range(n) if s!=t]
     hook.remove()
 
+@bodies
 @pytest.mark.parametrize('dropout', [0., 1e-9])
-def test_no_state_notices_its_own_token_in_training(dropout):
+def test_no_state_notices_its_own_token_in_training(dropout, body):
     "With fast dropout too, with a share that drops nothing"
-    hp = recipe()
+    hp = recipe(body=body)
     towers, mb = with_packed_dropout(towers_of(hp)).train(), batch(hp)
     for m in towers.modules():
         if isinstance(m, nn.Dropout): m.p = dropout
@@ -100,8 +111,9 @@ def test_towers_are_the_masked_towers():
     close(a[:,1:-1], b[:,1:-1])
     assert (a[:,0]-b[:,0]).abs().max()>1e-2 and (a[:,-1]-b[:,-1]).abs().max()>1e-2
 
-def test_padding_changes_nothing():
-    hp = recipe()
+@bodies
+def test_padding_changes_nothing(body):
+    hp = recipe(body=body)
     towers, long, short = towers_of(hp).eval(), batch(hp, (11,)), batch(recipe(max_seq_length=11), (11,))
     assert torch.equal(long.input_ids[:,:11], short.input_ids) and short.attention_mask is None
     with torch.no_grad(): close(towers(long)[:,:11], towers(short))
@@ -134,9 +146,10 @@ def test_step_equals_the_plain_step(change):
     loss.backward()
     for n,p in model.named_parameters(): close(seen.grads[n], p.grad, 1e-4)
 
-def test_residual_energies_begin_as_those_of_the_towers(tmp_path):
+@bodies
+def test_residual_energies_begin_as_those_of_the_towers(body, tmp_path):
     "Saved and read back too; unigram noise leaves its share of the odds"
-    hp = recipe(**RESIDUAL)
+    hp = recipe(**RESIDUAL, body=body)
     model = build_networks(hp).eval()
     ids = rows(hp)[0]
     inputs = ids, ids>0, torch.zeros_like(ids)
@@ -223,16 +236,22 @@ def test_vocabulary_sized_tensors_stay_small():
     with Largest() as seen, learn.no_bar(), learn.no_logging(): learn.fit(1)
     assert 4000*64 <= seen.n <= 8*64*hp.vocab_size/4 # a chunk, in float64 where it is sampled from
 
-def test_folders(tmp_path):
-    hp = recipe(untied_generator_embeddings=True)
+@bodies
+def test_folders(body, tmp_path):
+    hp = recipe(untied_generator_embeddings=True, body=body)
     model = build_networks(hp)
     save_networks(model, hp, tmp_path)
     assert sorted(o.name for o in (tmp_path/'electric'/'towers').iterdir())==['hparams.json', 'model.safetensors']
     back = load_networks(tmp_path, hp)
     for (n,a),b in zip(model.named_parameters(), back.parameters(), strict=True): assert torch.equal(a, b), n
-    other = recipe(**TT)
-    with pytest.raises(InputError, match='no folder `discriminator`'): load_networks(tmp_path, other)
-    with pytest.raises(InputError, match='does not fit'): load_networks(tmp_path, recipe())
+
+def test_folders_of_other_recipes_are_refused(tmp_path):
+    hp, other = recipe(untied_generator_embeddings=True), recipe(body=OTHERS['distilbert'])
+    save_networks(build_networks(hp), hp, tmp_path/'own')
+    save_networks(build_networks(other), other, tmp_path/'other')
+    with pytest.raises(InputError, match='no folder `discriminator`'): load_networks(tmp_path/'own', recipe(**TT))
+    for o in ('own', 'other'):
+        with pytest.raises(InputError, match='does not fit'): load_networks(tmp_path/o, recipe())
 
 def test_towers_under_eager_attention_are_refused():
     "It does not read `is_causal`: every position would see its own token"

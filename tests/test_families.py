@@ -1,23 +1,29 @@
 "Families of encoders: each trains for a few steps, is saved, opens again in `transformers` as it was, and scores"
 from copy import deepcopy
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 import torch
 from fastai.learner import load_learner
+from onnxruntime import InferenceSession
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForTokenClassification
 
 from electra_nbdev.checking.check import Sentence, load_checker
 from electra_nbdev.cli import electra_pretrain
+from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import reads_padding, with_own_lengths
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
+from electra_nbdev.method.masking import Inputs
 from electra_nbdev.networks.build import build_networks
+from electra_nbdev.networks.folder import open_pretrained
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretraining.request import run_pretraining
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.scoring.score import load_scorer
-from make import PIECES, made, no_curves, pieces, run_folder
+from electra_nbdev.sharing.convert import write_onnx
+from make import PIECES, close, made, no_curves, pieces, run_folder
 
 SIZE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
             max_position_embeddings=40)
@@ -64,6 +70,43 @@ def test_a_family_trains_is_saved_and_scores(made, kind, tmp_path, monkeypatch):
         assert any(not torch.equal(p, begun[n]) for n,p in model.named_parameters() if n.startswith(name)), name
     scores = load_scorer(tmp_path, device='cpu')('the king saw the sea')
     assert len(scores.probs)==5 and all(0<o<1 for o in scores.probs) and scores.alternatives
+
+TOWERS = 'bert', 'roberta', 'distilbert', 'albert', 'modernbert', 'eurobert'
+
+@pytest.mark.parametrize('kind', TOWERS)
+def test_an_electric_of_a_family_scores_goes_on_and_converts(made, kind, tmp_path, monkeypatch):
+    "Its folder, a run that begins with it, and ONNX files give what its networks give"
+    no_curves(monkeypatch)
+    layers = dict(global_attn_every_n_layers=1) if kind=='modernbert' else {}
+    hp = replace(recipe(made, kind, **FAMILIES[kind] | layers), electra_objective=False, electric_objective=True,
+                 two_tower_generator=True)
+    learn = run_pretraining(made[0]/'examples', tmp_path/'run', hp, device='cpu')
+    model, text = learn.model.eval(), 'the king saw the sea'
+    ids = torch.tensor([load_tokenizer(tmp_path/'run').encode(text)])
+    with torch.no_grad():
+        want = dict(towers=-model.generator.text_nll(Inputs(ids, None, ids*0)),
+                    energies=-model.text_logits(ids, None, ids*0))
+    scores = {o: load_likelihood(tmp_path/'run', o, device='cpu') for o in want}
+    for by,model in scores.items():
+        assert pseudo_log_likelihood(model, text)[0]['scores']==pytest.approx(want[by][0,1:-1].tolist(), abs=1e-4)
+    back = open_pretrained(tmp_path/'run')
+    assert not back.made and not back.unused
+    named = dict(learn.model.named_parameters())
+    assert all(torch.equal(p, named[n]) for n,p in back.model.named_parameters())
+    run_pretraining(made[0]/'examples', tmp_path/'more', hp, init=tmp_path/'run', device='cpu')
+    write_onnx(tmp_path/'run', tmp_path/'onnx')
+    for name,by in dict(electric='energies', towers='towers').items():
+        session = InferenceSession(tmp_path/'onnx'/f'{name}.onnx')
+        found = session.run(None, dict(input_ids=ids.numpy(), attention_mask=torch.ones_like(ids).numpy()))[0]
+        close(torch.tensor(found).squeeze(-1)*(-1 if name=='electric' else 1), want[by], 1e-4)
+
+@pytest.mark.parametrize('kind,why', [('modernbert', 'sees a window'), ('deberta-v2', 'eager attention')])
+def test_a_family_without_towers_is_refused(made, kind, why):
+    "A second layer of ModernBERT has a window unless `global_attn_every_n_layers` is 1"
+    hp = recipe(made, kind, **FAMILIES[kind])
+    with pytest.raises(InputError, match=why):
+        build_networks(replace(hp, electra_objective=False, electric_objective=True, two_tower_generator=True,
+                               generator_layers=1.))
 
 FUNNEL = dict(d_model=16, n_head=2, d_head=8, d_inner=32, block_sizes=[1, 1], num_decoder_layers=1)
 REFUSED = dict(mra=(SIZE, 'kernels that are fetched from the hub'), funnel=(FUNNEL, 'row of the padding token'),

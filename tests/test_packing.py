@@ -162,7 +162,10 @@ def networks(body='electra'):
     cfg.num_labels = 1
     return gen, AutoModelForTokenClassification.from_config(cfg)
 
-def towers(): return TwoTowers(BODIES['electra']), networks()[1]
+def towers(body='electra'):
+    cfg = deepcopy(BODIES[body])
+    if body=='modernbert': cfg.layer_types = ['full_attention']*3 # towers have no windows
+    return TwoTowers(cfg), networks(body)[1]
 
 OBJECTIVES = {
     'ELECTRA': lambda: ReplacedTokenDetection.of(*networks()),
@@ -173,6 +176,8 @@ OBJECTIVES = {
     'unigram noise': lambda: ReplacedTokenDetection.of(*networks(), unigram_noise=.5, token_counts=torch.ones(V)),
     'ELECTRA-TT': lambda: ReplacedTokenDetection.of(*towers()),
     'Electric': lambda: NoiseContrastiveEstimation.of(*towers()),
+    'Electric, ModernBERT body': lambda: NoiseContrastiveEstimation.of(*towers('modernbert')),
+    'Electric, RoBERTa body': lambda: NoiseContrastiveEstimation.of(*towers('roberta'), tie='none'),
     'residual energies': lambda: NoiseContrastiveEstimation.of(*towers(), residual_energies=True),
     'fast': lambda: with_packed_dropout(ReplacedTokenDetection.of(*networks())),
     'unread': lambda: with_unread_masks(ReplacedTokenDetection.of(*networks()))}

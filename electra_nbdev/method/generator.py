@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/method/generator.html.md"""
 
 # %% auto #0
 __all__ = ['GLOROT', 'LOGITS', 'GPU_LOGITS', 'mlm_step', 'mlm_nll', 'sample_gumbel_max', 'sample_inverse_cdf', 'sample_tokens',
-           'generator_config', 'official_init_', 'gather_positions', 'context_of', 'inputs_for_documents',
-           'segments_for', 'inputs_for', 'hidden_states', 'given_hidden', 'masked_logits', 'in_parts', 'Prediction',
-           'top_and_entropy', 'predict_masked', 'UniformGenerator']
+           'generator_config', 'official_init_', 'gather_positions', 'context_of', 'own_positions',
+           'inputs_for_documents', 'segments_for', 'inputs_for', 'hidden_states', 'given_hidden', 'masked_logits',
+           'in_parts', 'Prediction', 'top_and_entropy', 'predict_masked', 'UniformGenerator']
 
 # %% ../../nbs/method/02_generator.ipynb #94b3a3d3
 import math
@@ -147,6 +147,16 @@ def context_of(
     together = documents[:,None,:,None]==documents[:,None,None]
     return together, mb.token_type_ids, mb.position_ids
 
+# %% ../../nbs/method/02_generator.ipynb #40ff05cc
+def own_positions(
+    model:nn.Module, # A Hugging Face model
+    position_ids:Tensor, # Positions, from 0, (bs, sl)
+)->Tensor: # (bs, sl)
+    "Positions as a body counts them: RoBERTa's begin after that of padding"
+    table = getattr(getattr(model.base_model, 'embeddings', None), 'position_embeddings', None)
+    padding = getattr(table, 'padding_idx', None)
+    return position_ids if padding is None else position_ids+padding+1
+
 # %% ../../nbs/method/02_generator.ipynb #0e46d4d0
 def inputs_for_documents(
     model:nn.Module, # A Hugging Face model
@@ -164,10 +174,7 @@ def inputs_for_documents(
         near = torch.arange(together.shape[-1], device=together.device)
         near = (near[:,None]-near).abs()<=cfg.sliding_window
         mask = dict(full_attention=mask, sliding_attention=read(together & near))
-    embedding = getattr(model.base_model.embeddings, 'position_embeddings', None)
-    before = getattr(embedding, 'padding_idx', None) # RoBERTa counts from the position after it
-    first = 0 if before is None else before+1
-    return dict(attention_mask=mask, position_ids=position_ids+first)
+    return dict(attention_mask=mask, position_ids=own_positions(model, position_ids))
 
 # %% ../../nbs/method/02_generator.ipynb #a79a9301
 def segments_for(

@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
-import transformers
-from transformers import ElectraConfig
+from transformers import AutoModel, ElectraConfig
 
 from ..engine.files import InputError
 from .generator import Prediction, context_of, gather_positions
-from .generator import in_parts, mlm_nll, sample_tokens
+from .generator import in_parts, inputs_for_documents, mlm_nll
+from .generator import own_positions, sample_tokens, segments_for
 from .generator import top_and_entropy
 from .masking import Inputs, MaskedBatch
 
@@ -27,19 +27,20 @@ from .masking import Inputs, MaskedBatch
 class TwoTowers(nn.Module):
     "Two causal encoders under one head (official: run_pretraining.get_cloze_outputs)"
     def __init__(self,
-        cfg:ElectraConfig, # Of each tower
+        cfg, # Configuration of each tower: ELECTRA's, or that of another body
         mode:str='fixed', # `fixed`, or with the leaks of the `official` code
     ):
         super().__init__()
         from transformers.models.electra.modeling_electra import ElectraGeneratorPredictions
-        cfg, wide = deepcopy(cfg), deepcopy(cfg)
-        wide.hidden_size = 2*cfg.hidden_size
-        self.config, self.mode = cfg, mode
-        cfg.towers = mode # what an objective builds them from
-        self.ltr, self.rtl = (causal(transformers.ElectraModel(cfg)) for _ in range(2))
-        self.generator_predictions = ElectraGeneratorPredictions(wide)
-        self.generator_lm_head = nn.Linear(cfg.embedding_size, cfg.vocab_size)
-        self.generator_lm_head.weight = self.get_input_embeddings().weight
+        self.config, self.mode = deepcopy(cfg), mode
+        self.config.towers = mode # what an objective builds them from
+        self.ltr, self.rtl = (causal(AutoModel.from_config(self.config)) for _ in range(2))
+        words = self.get_input_embeddings().weight
+        head = ElectraConfig(hidden_size=2*cfg.hidden_size, embedding_size=words.shape[1],
+                             layer_norm_eps=getattr(cfg, 'layer_norm_eps', 1e-12))
+        self.generator_predictions = ElectraGeneratorPredictions(head)
+        self.generator_lm_head = nn.Linear(words.shape[1], cfg.vocab_size)
+        self.generator_lm_head.weight = words
 
     @property
     def towers(self): return [self.ltr, self.rtl]
@@ -74,7 +75,11 @@ def causal(
 )->nn.Module: # The same encoder
     "Let every position attend to itself and what was read before it"
     if body.config._attn_implementation=='eager':
-        raise ValueError("eager attention ignores is_causal; use sdpa")
+        raise ValueError("eager attention ignores is_causal, so a tower would not look back "
+                         "alone; use sdpa, or another encoder, such as bert or modernbert")
+    if 'sliding_attention' in (getattr(body.config, 'layer_types', None) or ()):
+        raise ValueError("a layer that sees a window ignores is_causal; "
+                         "give every layer all tokens to see")
     for m in body.modules():
         if hasattr(m, 'is_causal'): m.is_causal = True
     return body
@@ -88,12 +93,13 @@ def bidirectional_states(self:TwoTowers,
     "States that know what comes before and after each position"
     (ids, mask, segments), at = inp[:3], position_ids
     back = reading_order(ids, mask, at)
-    as_read, mirrored = {}, dict(token_type_ids=segments.gather(1, back), position_ids=back)
+    as_read, mirrored = {}, dict(position_ids=own_positions(self.rtl, back))
     if at is not None: # a document keeps its place, so its mask is the same in both orders
-        as_read = dict(attention_mask=mask.tril(), position_ids=at)
-        mirrored |= dict(attention_mask=mask.tril(), position_ids=at.gather(1, back))
-    left = self.ltr(ids, token_type_ids=segments, **as_read)[0]
-    right = self.rtl(ids.gather(1, back), **mirrored)[0]
+        places = at, at.gather(1, back)
+        as_read, mirrored = (inputs_for_documents(self.ltr, mask.tril(), o) for o in places)
+    as_read |= segments_for(self.ltr, segments)
+    mirrored |= segments_for(self.rtl, segments.gather(1, back))
+    left, right = self.ltr(ids, **as_read)[0], self.rtl(ids.gather(1, back), **mirrored)[0]
     return torch.cat([shift(left, at), gather_positions(shift(right, at), back)], -1)
 
 # %% ../../nbs/method/04_towers.ipynb #46a4f986

@@ -11,6 +11,7 @@ __all__ = ['build_networks', 'objective_of', 'body_config', 'masking_of', 'argum
 
 # %% ../../nbs/networks/17_build.ipynb #fddb664b
 import inspect, re
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +29,7 @@ from ..method.electric import NoiseContrastiveEstimation
 from ..method.towers import TwoTowers
 from ..method.discriminator import token_logits
 from ..method.generator import generator_config, hidden_states, masked_logits, official_init_
-from ..method.masking import MaskTokens
+from ..method.masking import Inputs, MaskTokens
 from .recipe import (SHAPES, SIZES, SPECIAL_IDS, PretrainHParams, as_recipe, longest_read,
                                            save_hparams, tie_of)
 
@@ -60,20 +61,22 @@ def _bodies(hp, rng):
     scorer = transformers.AutoModelForTokenClassification.from_config
     if cfg.model_type=='electra': scorer = transformers.ElectraForPreTraining._from_config
     discriminator = _network(scorer, cfg) if hp.has_discriminator else None
-    if hp.two_tower_generator: generator = TwoTowers(narrow, hp.cloze_mode)
+    if hp.two_tower_generator: generator = _network(partial(TwoTowers, mode=hp.cloze_mode), narrow)
     elif hp.uniform_generator and hp.has_discriminator: generator = None
     else: generator = _network(transformers.AutoModelForMaskedLM.from_config, narrow)
     for net in (discriminator, generator):
         if net and not hp.body: official_init_(net, cfg.initializer_range, rng)
-    if hp.residual_energies: discriminator.discriminator_predictions.dense_prediction.weight.data.zero_()
+    if hp.residual_energies: _last_layer(discriminator).weight.data.zero_()
     return discriminator, generator
 
 # %% ../../nbs/networks/17_build.ipynb #e37533df
+def _last_layer(net): return [o for o in net.modules() if isinstance(o, nn.Linear)][-1]
+
 def _network(make, cfg):
     "A network with new weights"
     try: return make(cfg)
     except Exception as e:
-        raise InputError(f"hparam `body` is no {cfg.model_type} that can be built: {one_line(e)}") from None
+        raise InputError(f"hparam `body` is a {cfg.model_type}, which cannot be built: {one_line(e)}") from None
 
 @torch.no_grad()
 def _try_body(discriminator, generator, hp):
@@ -83,14 +86,27 @@ def _try_body(discriminator, generator, hp):
     nets, given = nn.ModuleList(filter(None, (discriminator, generator))).eval(), (ids, ids.bool(), ids*0)
     try:
         if discriminator: _check_shape(token_logits(discriminator, *given), ids.shape)
-        if generator: _check_shape(masked_logits(generator, hidden_states(generator, *given), ids[:,:2])[...,0], (2, 2))
+        if hp.two_tower_generator: _check_towers(generator, hp.max_seq_length)
+        elif generator:
+            states = hidden_states(generator, *given)
+            _check_shape(masked_logits(generator, states, ids[:,:2])[...,0], (2, 2))
     except Exception as e:
         raise InputError(f"hparam `body` is a {hp.body['model_type']}, which cannot be trained here ({one_line(e)}); "
-                         "take another encoder, such as bert, deberta-v2 or modernbert") from None
+                         "take another encoder, such as bert or modernbert") from None
     nets.train()
 
+# %% ../../nbs/networks/17_build.ipynb #7be0a94f
 def _check_shape(logits, shape):
     if logits.shape!=shape: raise ValueError(f'logits of shape {list(logits.shape)}, {list(shape)} are due')
+
+def _check_towers(towers, n):
+    "A position knows its neighbours, and not its own token"
+    ids, at = torch.ones(1, n, dtype=torch.long), n//2
+    changed = ids.index_fill(1, torch.tensor(at), 2)
+    before, after = (towers.bidirectional_states(Inputs(o, None, o*0))[0] for o in (ids, changed))
+    knows = (before!=after).any(-1)
+    if knows[at] or not knows[at-1] or not knows[at+1]:
+        raise ValueError('its attention does not look back alone, as that of a tower has to')
 
 # %% ../../nbs/networks/17_build.ipynb #eed08e77
 def objective_of(
@@ -323,12 +339,12 @@ def load_networks(
 def _take_saved(net, folder):
     "Read a saved network; a weight that the file lacks has to be tied to one that it has"
     saved, info = load_pretrained(type(net), folder, output_loading_info=True)
-    state = {k: v for k,v in saved.state_dict().items() if k not in info['missing_keys']}
-    own = net.state_dict()
-    for k,v in state.items():
+    own, found = net.state_dict(), saved.state_dict()
+    for k,v in found.items():
         if k not in own or v.shape!=own[k].shape:
             raise InputError(f"{folder} does not fit the recipe, in which {k} has no place or another shape; give that "
                              "of the run, `load_hparams` of its hparams.json")
+    state = {k: v for k,v in found.items() if k not in info['missing_keys']}
     there = {own[k].data_ptr() for k in state}
     if lacking := sorted(k for k in info['missing_keys'] if own[k].data_ptr() not in there):
         raise InputError(f"{folder} lacks {', '.join(lacking[:3])}; was it saved completely?")

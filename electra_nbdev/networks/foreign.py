@@ -486,11 +486,11 @@ def read_towers(
     folder:Path, # `electric/` of a run, or its `discriminator/` if that has towers
 )->Weights:
     "A discriminator and its two towers"
-    w = read_network(folder)
+    recipe = given_hparams(folder/'towers'/'hparams.json')
+    w = (read_body if recipe.get('body') else read_network)(folder)
     found = read_tensors(folder/'towers'/'model.safetensors')
     w.tensors |= {f'generator.{n}': p for n,p in found.items()}
-    w.recipe = given_hparams(folder/'towers'/'hparams.json')
-    return w
+    return replace(w, recipe=recipe)
 
 # %% ../../nbs/networks/18_foreign.ipynb #f54a54e3
 def read_checkpoint(
@@ -505,12 +505,13 @@ def read_checkpoint(
 
 # %% ../../nbs/networks/18_foreign.ipynb #28d66903
 def read_body(
-    folder:Path, # `discriminator/` or `generator/` of a run
+    folder:Path, # `discriminator/`, `electric/` or `generator/` of a run
 )->Weights:
     "A network of a run whose recipe has another body than ELECTRA's"
-    cls = AutoModelForMaskedLM if folder.name=='generator' else AutoModelForTokenClassification
+    name = 'generator' if folder.name=='generator' else 'discriminator'
+    cls = AutoModelForMaskedLM if name=='generator' else AutoModelForTokenClassification
     params = complete_network(cls, folder).named_parameters()
-    return with_tokenizer(Weights(str(folder), {f'{folder.name}.{n}': p.detach() for n,p in params}), folder)
+    return with_tokenizer(Weights(str(folder), {f'{name}.{n}': p.detach() for n,p in params}), folder)
 
 # %% ../../nbs/networks/18_foreign.ipynb #c4906012
 def read_task(

@@ -195,8 +195,8 @@ def _tower_rules(hp):
     yield (hp.electric_objective and not hp.two_tower_generator, "hparam `electric_objective` needs a two-tower "
            "generator; set `two_tower_generator` to true, or leave it out of a preset")
     if not hp.two_tower_generator: return
-    yield (hp.body, "hparam `body` is another body, but the towers of a two-tower generator are ELECTRA's; "
-           "leave one of them out")
+    yield (hp.body and hp.cloze_mode!='fixed', "hparam `cloze_mode` is 'official', and the official towers are "
+           "ELECTRA's; leave out `body`, or set `cloze_mode` to 'fixed'")
     yield (not hp.has_discriminator, "hparam `two_tower_generator` needs a discriminator; "
            "set `electra_objective` or `electric_objective` to true")
     yield (hp.uniform_generator, "hparams `two_tower_generator` and `uniform_generator` are both true; "

@@ -37,7 +37,7 @@ from ..finetuning.recipe import finetune_preset
 from ..finetuning.tagging import TagHead
 from ..finetuning.tasks import TextHead, glue_facts
 from ..method.discriminator import token_logits
-from ..method.generator import hidden_states, segments_for
+from ..method.generator import hidden_states, own_positions, segments_for
 from ..method.towers import shift
 from ..networks.folder import ModelFolder, open_pretrained
 from ..pretraining.monitor import as_lines, plot_history, read_history
@@ -396,8 +396,9 @@ def _cloze(net, ids, mask):
     "Log-probability of each token of one text under two towers; `is_causal` has no effect while a graph is made"
     n, segments = ids.shape[1], torch.zeros_like(ids)
     before = torch.full((n, n), -1e4).triu(1)[None,None]
-    left = net.ltr(ids, before, segments)[0]
-    right = net.rtl(ids.flip(1), before, segments, torch.arange(n).flip(0)[None])[0]
+    kw = dict(attention_mask=before) | segments_for(net.ltr, segments)
+    left = net.ltr(ids, **kw)[0]
+    right = net.rtl(ids.flip(1), position_ids=own_positions(net.rtl, torch.arange(n).flip(0)[None]), **kw)[0]
     x = net.generator_predictions(torch.cat([shift(left), shift(right).flip(1)], -1))
     return net.generator_lm_head(x).log_softmax(-1).gather(-1, ids[...,None]).squeeze(-1)
 
