@@ -329,11 +329,16 @@ def electra_finetune(
     "Fine-tune on tasks and evaluate; run again, it keeps the finished trials"
     if hparams=='help': return _list_finetuning(recipe, task, given_hparams(more, num_trials=trials, seed=seed))
     job = FinetuneRequest(task, data_dir, model, out, csv, text_column, pair_column, label_column, regression, dev,
-                          recipe, with_flags(hparams, more), trials, seed, predict_test, eval_only, skip_bad_rows,
-                          device, precision, compile).settle()
+                          recipe, _with_more(hparams, more, trials), trials, seed, predict_test, eval_only,
+                          skip_bad_rows, device, precision, compile).settle()
     return _say_next(job, job.report(job.run()))
 
 # %% ../nbs/59_cli.ipynb #472e2ac1
+def _with_more(hparams, more, trials):
+    "The recipe with the hyper-parameters that were typed"
+    if trials and 'num_trials' in more: raise InputError("`trials` and `num_trials` are the same; leave one out")
+    return with_flags(hparams, more)
+
 def _list_finetuning(recipe, task, given):
     "Print the recipe of a fine-tuning, with the flags that stand beside it"
     name = task if isinstance(task, str) else (task or ['chunk'])[0]

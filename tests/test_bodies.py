@@ -308,7 +308,7 @@ def test_names_that_a_body_does_not_have_are_refused(data):
         build_networks(recipe(data, 'modernbert', model_hparam_overrides=known))
     meant = 'Did you mean `num_hidden_layers`'
     for other,said in ((dict(num_hiden_layers=4), meant), (dict(hidden_dropout_prob=.1), '')):
-        with pytest.raises(InputError, match=f'which a modernbert does not have; leave it out.*{said}'):
+        with pytest.raises(InputError, match=f"which the body 'modernbert' does not have; leave it out.*{said}"):
             build_networks(recipe(data, 'modernbert', model_hparam_overrides=other))
 
 def test_positions_that_are_kept_for_padding_hold_no_token(data, tmp_path):

@@ -55,7 +55,7 @@ def test_places_in_the_file(home, model, wrapped):
     assert all(whole[a:b]==o and o==o.strip() for a,b,o in zip(found.start, found.end, found.token))
     letters = {i for i,o in enumerate(whole) if o.isalnum()}
     assert letters<={i for a,b in zip(found.start, found.end) for i in range(a, b)}
-    assert found.p.between(0, 1).all() and found.start.is_monotonic_increasing
+    assert found.p.dropna().between(0, 1).all() and found.start.is_monotonic_increasing
     assert found.sentence.nunique()==6+(model=='tuned' and not wrapped) # where a space of no width is a token
 
 def test_lines_and_columns(home):
@@ -105,7 +105,14 @@ def test_a_word_of_several_pieces_is_wrong_if_any_is(home):
 
 def test_a_word_that_the_vocabulary_does_not_know_is_not_flagged(home):
     found = check_text('the cat … sat', home/'run', threshold=.01)
-    assert [*found.flagged]==[True, True, False, True] and found.p[2]==0
+    assert [*found.flagged]==[True, True, False, True] and np.isnan(found.p[2])
+
+def test_a_word_that_no_model_reads_has_no_number(home):
+    "0 would say that it is surely right; whatever stands before and after it keeps its own"
+    found = check_text('The cat sat on the пирог .', home/'run', device='cpu')
+    assert found.p.isna().tolist()==[o=='пирог' for o in found.token] and not found.flagged[5]
+    whole, = load_checker(home/'run', 'cpu').check([Sentence('The cat sat on the пирог .', 0, 1, 1)])
+    assert 0<whole.p<1 and whole.unread=={5}
 
 def test_limits_of_right_sentences():
     "A model whose right sentences were measured flags as `electra_score --show`"
@@ -219,9 +226,9 @@ def test_json_lines(home):
     for o in found:
         assert whole[o['start']:o['end']]==o['text']
         assert all(whole[t['start']:t['end']]==t['token'] and not t['flagged'] for t in o['tokens'])
-        assert abs(1-np.prod([1-t['p'] for t in o['tokens']])-o['p'])<2e-3
+        assert abs(1-np.prod([1-(t['p'] or 0) for t in o['tokens']])-o['p'])<2e-3
     table = check_text(home/'odd.txt', home/'run')
-    assert [t['p'] for o in found for t in o['tokens']]==[*table.p]
+    assert [t['p'] for o in found for t in o['tokens']]==[None if np.isnan(p) else p for p in table.p]
     assert typed('electra_check --src odd.txt --model run --json --out o.jsonl --threshold 0', home).code==1
     assert [json.loads(o)['text'] for o in (home/'o.jsonl').open(encoding='utf-8')]==[o['text'] for o in found]
     os.remove(home/'o.jsonl')

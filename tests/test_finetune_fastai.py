@@ -16,7 +16,8 @@ from fastai.callback.tracker import EarlyStoppingCallback, SaveModelCallback
 from fastai.callback.training import GradientAccumulation
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.learner import load_learner
-from fastai.metrics import accuracy
+from fastai.losses import CrossEntropyLossFlat
+from fastai.metrics import accuracy, mae, rmse
 from fastai.optimizer import Adam
 from fastai.torch_core import no_random
 from transformers import ElectraConfig, ElectraModel, GPT2Config, GPT2Model, T5Config, T5EncoderModel, T5Model
@@ -25,7 +26,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.finetuning.finetune import (FinetuneLearner, TaskDataLoaders, TextTaskDataLoaders,
                                                electra_classifier, finetune_dls, finetune_learner, load_finetuned,
-                                               open_encoder, save_model, text_task)
+                                               open_encoder, open_model, save_model, text_task)
 from electra_nbdev.method.optimizer import ClipNorm, LinearWarmupDecay
 from electra_nbdev.finetuning.finetune import read_rows
 from electra_nbdev.finetuning.request import FinetuneJob, run_trials
@@ -390,6 +391,14 @@ def test_no_encoder(tmp_path, cls, config, words):
     cls(config).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=words): open_encoder(tmp_path)
 
+def test_names_that_the_configuration_does_not_have(model):
+    "A typo would look like a change without effect"
+    config = open_model(model, model_hparam_overrides=dict(attention_probs_dropout_prob=.2))[0].config
+    assert config.attention_probs_dropout_prob==.2
+    why = "`atention_probs_dropout_prob`, which the body 'electra' does not have.*Did you"
+    with pytest.raises(InputError, match=why):
+        open_model(model, model_hparam_overrides=dict(atention_probs_dropout_prob=.9))
+
 # What the version before wrote
 
 OLD = Path(__file__).parent/'fixtures'/'v0_1'/'task'
@@ -421,6 +430,43 @@ def test_targets_have_the_scale_of_predictions(model, table):
     _, targets = learn.get_preds()
     assert sorted(targets.tolist())==pytest.approx(sorted(table['size'][32:]), rel=1e-5)
     with pytest.raises(InputError, match='a table came'): learn.dls.test_dl(table)
+
+def sizes(model, table, factor=1., shift=0.):
+    "Loaders of a number for each question"
+    table = table.assign(size=[factor*len(o)/3+shift for o in table['question']])
+    task = text_task('size', table[:32], table[32:], text='question', label='size', regression=True)
+    return TaskDataLoaders.from_task(task, model, device='cpu', max_seq_length=32)
+
+def test_metrics_of_fastai_are_in_the_unit_of_the_labels(model, table):
+    learn = quiet(electra_classifier(sizes(model, table, 30., 7.), metrics=[mae, rmse]))
+    learn.fit(1)
+    shown = dict(zip(learn.recorder.metric_names[1:], learn.recorder.values[-1]))
+    preds, targets = learn.get_preds()
+    assert shown['mae']==pytest.approx((preds-targets).abs().mean().item(), rel=1e-4)
+    assert shown['_rmse']**2==pytest.approx(learn.scores['size']['mse'], rel=1e-4)
+
+def test_loaders_of_another_task_are_refused(model, table, learn):
+    "Numbers of another scale, or classes of other names, would be measured by the learner's"
+    numbers = quiet(electra_classifier(sizes(model, table)))
+    numbers.dls = sizes(model, table, shift=100.)
+    named, several = dict(text='question', label='about'), table.assign(about=table['about']+'s')
+    other = text_task('task', several[:32], several[32:], **named)
+    learn.dls = TaskDataLoaders.from_task(other, model, device='cpu')
+    for o in (numbers, learn):
+        for act in (o.validate, o.get_preds, lambda: o.fit(1)):
+            with pytest.raises(InputError, match='make a new learner from them'): act()
+    numbers.dls = sizes(model, table)
+    numbers.fit(1)
+
+def test_a_loss_of_one_tensor_is_refused(dls):
+    with pytest.raises(InputError, match='`loss_func` has to be a `TaskLoss`'):
+        electra_classifier(dls, loss_func=CrossEntropyLossFlat())
+
+def test_numbers_that_float32_does_not_tell_apart(model, table, capsys):
+    sizes(model, table, shift=1.7e9)
+    assert 'float32 hardly tells apart: subtract a number' in capsys.readouterr().out
+    sizes(model, table, shift=1e4)
+    assert 'float32' not in capsys.readouterr().out
 
 def test_the_best_trial_has_the_least_error(tmp_path):
     import json

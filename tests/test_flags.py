@@ -109,6 +109,8 @@ def test_only_all_help_lists_them(home, name, some):
     ('electra_finetune --task cola --task rte', ['--task is given twice', 'its values follow one flag']),
     ('electra_data --corpus a --corpus b --vocab v --out o', ['--corpus is given twice', 'by a pattern in quotes']),
     ('electra_score --text a.txt --text b.txt', ['--text is given twice', 'leave one out']),
+    ('electra_finetune --task cola --epochs 2 --num-train-epochs 1', ['--num-train-epochs and --epochs are the same']),
+    ('electra_finetune --task cola --trials 2 --num-trials 1', ['--trials and --num-trials are the same']),
 ])
 def test_a_flag_given_twice_is_refused(home, line, words):
     "Where both may be meant: the last one counted, without a word on the others"

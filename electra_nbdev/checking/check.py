@@ -164,6 +164,7 @@ class Checked(NamedTuple):
     spans:list # Start and end of each word in it
     probs:list # P(wrong) of each word
     limits:list # P(wrong) from which the word is flagged
+    unread:frozenset=frozenset() # Indices of words that the model cannot read; their P(wrong) is 0
 
     @property
     def flagged(self)->list: # Indices of words
@@ -178,10 +179,11 @@ class Checked(NamedTuple):
 # %% ../../nbs/checking/48_check.ipynb #0fb5438b
 @patch
 def tokens(self:Checked)->list: # dicts: `token`, `start` and `end` in the file, `p`, `flagged`
-    "The words as rows"
+    "The words as rows; `p` is None where the model cannot read the word"
     text, at, flagged = self.sentence.text, self.sentence.start, {*self.flagged}
-    return [dict(token=text[a:b], start=at+a, end=at+b, p=round(p, 4), flagged=i in flagged)
-            for i,((a,b),p) in enumerate(zip(self.spans, self.probs))]
+    probs = [None if i in self.unread else round(p, 4) for i,p in enumerate(self.probs)]
+    return [dict(token=text[a:b], start=at+a, end=at+b, p=p, flagged=i in flagged)
+            for i,((a,b),p) in enumerate(zip(self.spans, probs))]
 
 # %% ../../nbs/checking/48_check.ipynb #e2dc1563
 @patch
@@ -234,7 +236,7 @@ def _batches(rows, by_length):
 # %% ../../nbs/checking/48_check.ipynb #d5a615c4
 @patch
 def _probs(self:Checker, texts, spans):
-    "Spans of the words of some texts, P(wrong) of each, and their limits"
+    "Spans of the words of some texts, P(wrong) of each, their limits, and which words are in no row"
     import numpy as np
     found, rows, owner = self.encoded(texts, spans), [], []
     for i,(*_,own) in enumerate(found):
@@ -252,7 +254,9 @@ def _probs(self:Checker, texts, spans):
         for r,i in enumerate(batch):
             own = probs[owner[i]]
             for word,p in zip(rows[i].words, wrong[r,rows[i].at].tolist()): own[word] = self.join(own[word], p)
-    return [(o, p, limits) for (o,limits,_),p in zip(found, probs)]
+    read = [{word for row in own for word in row.words} for *_,own in found]
+    unread = [frozenset(range(len(p)))-r for p,r in zip(probs, read)]
+    return [(o, p, limits, u) for (o,limits,_),p,u in zip(found, probs, unread)]
 
 # %% ../../nbs/checking/48_check.ipynb #5cb208cf
 @patch
@@ -265,8 +269,8 @@ def check(self:Checker,
     rest, known = iter(sentences), spans and iter(spans)
     while part := [*islice(rest, WINDOW)]:
         found = self._probs([o.text for o in part], known and [*islice(known, len(part))])
-        for o,(own,probs,limits) in zip(part, found):
-            yield Checked(o, own, probs, limits if threshold is None else [threshold]*len(own))
+        for o,(own,probs,limits,unread) in zip(part, found):
+            yield Checked(o, own, probs, limits if threshold is None else [threshold]*len(own), unread)
 
 # %% ../../nbs/checking/48_check.ipynb #89d61e4b
 class ReplacedChecker(Checker):

@@ -183,9 +183,11 @@ _TOGETHER = 'corpus', 'src', 'text', 'surprisal', 'pairs', 'choices', 'nbest' # 
 _SEVERAL = 'several files are named by their folder, or by a pattern in quotes' # So that no shell expands it
 
 def _check_once(parser, argv):
-    "Refuse a flag that is given twice where both may be meant; of other flags the last one counts"
+    "Refuse a flag that is given twice where both may be meant, or by two names; of other flags the last one counts"
     typed = [o.partition('=')[0] for o in argv]
     for action in parser._actions:
+        names = [o for o in action.option_strings if o in typed]
+        if len(names)>1: parser.error(f'{names[0]} and {names[1]} are the same; leave one out')
         several = action.nargs=='+'
         if not several and action.dest not in _TOGETHER or sum(map(typed.count, action.option_strings))<2: continue
         cure = 'its values follow one flag' if several else 'leave one out'

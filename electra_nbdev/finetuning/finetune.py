@@ -455,10 +455,23 @@ def task_groups(
         raise InputError(f"the layer of {lost[0]} cannot be told from its name; set the hparam layerwise_lr_decay to 0")
     return param_groups(model, hp.layerwise_lr_decay, hp.layer_exponents)
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #f4a96168
+_MEANT = 'labels', 'scale', 'shift' # Of a task: what its outputs say
+
+def _check_same_tasks(dl, tasks):
+    "Refuse loaders of other tasks than those of the learner"
+    def told(of): return {n: {k: v for k,v in o.settings().items() if k in _MEANT} for n,o in of.items()}
+    theirs, own = told(getattr(dl, 'tasks', tasks)), told(tasks)
+    if theirs!=own:
+        raise InputError(f"these loaders are for {theirs}, and the learner for {own}; make a new learner from them, or "
+                         "loaders for its task with `test_dl`")
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #c875686f
 class ShownLoss(Callback):
     "After the loss: outputs and targets as fastai expects them, the mean loss of a sequence, shares of the processes"
     order = GradientAccumulation.order-1 # which reads the batch size off `yb`
+    def before_train(self): _check_same_tasks(self.dl, self.tasks)
+    def before_validate(self): _check_same_tasks(self.dl, self.tasks)
     def after_loss(self):
         "Unpack, divide what is shown, and weight the part of a process"
         self.unpack()
@@ -468,12 +481,6 @@ class ShownLoss(Callback):
             if self.training and hasattr(self.learn, 'gradient_accumulation'):
                 self.learn.loss_grad = self.loss_grad*self.learn.gradient_accumulation.n_acc/n
         if self.training and n_processes()>1: self.share_loss(summing)
-
-    def unpack(self):
-        "`pred` and `yb` are those of the only task, or begin with a tensor of the batch size"
-        name, *more = self.tasks
-        if not more: self.learn.pred = self.pred[name]
-        if len(self.yb): self.learn.yb = (self.xb[0]['index'], self.yb[0]) if more else (self.yb[0][name],)
 
     def share_loss(self,
         summing:bool, # Whether the loss is a sum, which needs no weight but where nothing is to be learnt
@@ -485,6 +492,18 @@ class ShownLoss(Callback):
             share = part/summed(part)
         self.learn.loss_grad = self.loss_grad*n_processes()*((share>0).float() if summing else share)
         self.learn.loss = summed(self.loss*share)
+
+# %% ../../nbs/finetuning/33_finetune.ipynb #57fdab96
+@patch
+def unpack(self:ShownLoss):
+    "`pred` and `yb` are those of the only task, or begin with a tensor of the batch size"
+    name, *more = self.tasks
+    if more:
+        if len(self.yb): self.learn.yb = self.xb[0]['index'], self.yb[0]
+        return
+    shown = self.tasks[name].shown
+    self.learn.pred = shown(self.pred[name])
+    if len(self.yb): self.learn.yb = shown(self.yb[0][name]),
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #fe8681d2
 class GatherOutputs(Callback):
@@ -595,6 +614,13 @@ def _class_weights(dls):
     def of(name, features): return class_weights(tasks[name].class_targets(features), len(tasks[name].labels))
     return {n: of(n, o).to(device=dls.device) for n,o in dls.train.dataset.features.items() if len(o)}
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #0b004d40
+def _check_loss(kwargs):
+    "Refuse a loss of one tensor"
+    if isinstance(kwargs.get('loss_func', TaskLoss({})), TaskLoss): return
+    raise InputError("`loss_func` has to be a `TaskLoss`, since the network gives the outputs of each task by name; "
+                     "give a task of your own other `losses`")
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #5c39b75d
 def finetune_learner(
     dls:DataLoaders, # From `finetune_dls`
@@ -606,6 +632,7 @@ def finetune_learner(
 )->FinetuneLearner:
     "Network, optimizer, schedule and metrics of a recipe in one fastai learner"
     tasks, held = dls.train.tasks, TaskMetrics()
+    _check_loss(kwargs)
     check_class_weights(tasks, hp)
     check_head_init(tasks, hp)
     weights = _class_weights(dls) if hp.class_weights else None
@@ -693,9 +720,6 @@ def get_preds(self:FinetuneLearner, ds_idx=1, dl=None, with_input=False, inner=F
     if not inner: self.dls.valid.task # one task of texts, or an error
     if dl is None: dl = self.dls[ds_idx].new(shuffle=False, drop_last=False)
     preds, targets, *more = super(FinetuneLearner, self).get_preds(ds_idx, dl, inner=inner, **kwargs)
-    task = next(iter(self.tasks.values()))
-    numbers = isinstance(task, TextTask) and not task.labels and targets is not None
-    if numbers: targets = task.as_labels(targets) # as predictions are
     if not with_input: return preds, targets, *more
     rows = dl.dataset.items
     order = range(len(rows)) if kwargs.get('reorder', True) else dl.get_idxs()

@@ -278,6 +278,9 @@ def open_encoder(
 ): # An encoder of `transformers`
     "An encoder without a head"
     src = model if isinstance(model, ModelFolder) else ModelFolder(model)
+    if hp.model_hparam_overrides:
+        from electra_nbdev.networks.build import check_override # loads torch too
+        for k,v in hp.model_hparam_overrides.items(): check_override(k, v, type(src.configuration()))
     if hp.from_scratch:
         from transformers import AutoModel # loads torch, which a refusal does not need
         encoder = AutoModel.from_config(src.configuration(**hp.model_hparam_overrides))

@@ -150,6 +150,12 @@ def weigh(self:Task, target, weights)->tuple:
     "What `losses` takes in place of a target where classes have weights, and the weight of each sequence"
     return target, weights[target]
 
+# %% ../../nbs/finetuning/32_tasks.ipynb #36594dcd
+@patch
+def shown(self:Task, x):
+    "Outputs of the head, or targets, as fastai's metrics see them"
+    return x
+
 # %% ../../nbs/finetuning/32_tasks.ipynb #81705406
 def completed(
     cls:type, # A kind of task
@@ -202,9 +208,9 @@ class TextTask(Task):
         "Cross-entropy, or squared error"
         if self.labels: return F.cross_entropy(out.float(), target, reduction='none')
         return (out[:,0].float() - target)**2
-    def activation(self, out:Tensor)->Tensor:
-        "Probabilities, or numbers on the scale of the labels: what `get_preds` returns"
-        return out.float().softmax(-1) if self.labels else self.as_labels(out[:,0].float())
+    def activation(self, shown:Tensor)->Tensor:
+        "Probabilities, or numbers as they are `shown`: what `get_preds` returns"
+        return shown.float().softmax(-1) if self.labels else shown
     def decodes(self, preds:Tensor)->Tensor:
         "The most probable classes, or the numbers"
         return preds.argmax(-1) if self.labels else preds
@@ -253,6 +259,12 @@ def target(self:TextTask, label):
 def as_labels(self:TextTask, numbers):
     "Outputs or targets of a regression on the scale of the labels"
     return self.shift + self.scale*numbers
+
+# %% ../../nbs/finetuning/32_tasks.ipynb #77b99afa
+@patch
+def shown(self:TextTask, x:Tensor)->Tensor:
+    "Numbers of a regression on the scale of the labels, in which fastai's metrics are"
+    return x if self.labels else self.as_labels(x.float().flatten())
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #64c764ff
 @patch
@@ -637,7 +649,11 @@ def task_of_texts(
     if several: return MultiLabelTask(name, labels, measures, columns, source=source)
     if labels: return TextTask(name, labels, measures, columns, source=source)
     numbers = [float(o.label) for o in examples['train']]
-    return TextTask(name, None, measures, columns, pstdev(numbers), fmean(numbers), source=source)
+    spread, middle = pstdev(numbers), fmean(numbers)
+    if abs(middle)>1e5*spread:
+        print(f"NOTE: the labels of {name} are {middle:g} on average and differ by {spread:g}, which float32 hardly "
+              "tells apart: subtract a number from them", flush=True)
+    return TextTask(name, None, measures, columns, spread, middle, source=source)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #2443b3d9
 def text_task(
