@@ -14,7 +14,8 @@ from electra_nbdev.cli import electra_pretrain
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import reads_padding, with_own_lengths
-from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier
+from electra_nbdev.finetuning.finetune import TaskNetwork, TextTaskDataLoaders, electra_classifier, task_groups
+from electra_nbdev.finetuning.recipe import FinetuneHParams
 from electra_nbdev.method.masking import Inputs
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.folder import open_pretrained
@@ -70,6 +71,19 @@ def test_a_family_trains_is_saved_and_scores(made, kind, tmp_path, monkeypatch):
         assert any(not torch.equal(p, begun[n]) for n,p in model.named_parameters() if n.startswith(name)), name
     scores = load_scorer(tmp_path, device='cpu')('the king saw the sea')
     assert len(scores.probs)==5 and all(0<o<1 for o in scores.probs) and scores.alternatives
+
+DECAYED = 'bert', 'roberta', 'modernbert', 'deberta-v2', 'eurobert', 'esmc', 'mpnet', 'megatron-bert'
+
+@pytest.mark.parametrize('kind', DECAYED)
+def test_rates_fall_by_layers_in_a_family(kind):
+    "As the default recipe of fine-tuning has it; a norm after the last layer learns as the head does"
+    config = AutoConfig.for_model(kind, **FAMILIES[kind], vocab_size=60, pad_token_id=0)
+    model = TaskNetwork(AutoModel.from_config(config), {})
+    rates = {n: g['lr_mult'] for g in task_groups(model, FinetuneHParams(layerwise_lr_decay=.5)) for n,_ in g['params']}
+    words = [n for n,p in model.named_parameters() if p is model.encoder.get_input_embeddings().weight][0]
+    layers = [max(r for n,r in rates.items() if f'.{i}.' in n) for i in (0, 1)]
+    assert rates[words]<layers[0]<layers[1]<1
+    assert all(r==1 for n,r in rates.items() if 'final_norm' in n or n.startswith('encoder.norm.'))
 
 TOWERS = 'bert', 'roberta', 'distilbert', 'albert', 'modernbert', 'eurobert'
 

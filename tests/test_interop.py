@@ -209,13 +209,16 @@ def test_a_generator_without_the_encoder_says_what_is_missing(damage, tmp_path):
     for act in (partial(complete_network, ElectraForMaskedLM), open_pretrained, load_chooser):
         with pytest.raises(InputError, match=f'^[^\n]*{told}[^\n]*$'): act(tmp_path/'generator')
 
-def test_one_encoder_is_shared_and_another_is_not(tmp_path):
-    "What `tools/ship.py` stores once gives the tensors of before"
+def test_what_both_networks_have_is_stored_once(tmp_path):
+    "An encoder, or embeddings alone: what `tools/ship.py` leaves gives the tensors of before"
     for name in ('shared', 'halves'):
         biased_run(tmp_path/name, **KINDS[name])
         before = {o: open_as(o, tmp_path/name) for o in NETWORKS}
         share_encoder(tmp_path/name)
-        assert (tmp_path/name/'generator/model.safetensors').is_file()==(name=='halves')
+        kept = [load_file(o) for o in (tmp_path/name).rglob('*.safetensors')]
+        names = [k for o in kept for k in o if k in before['generator'] and k in before['discriminator']]
+        layers = sum('encoder.layer.0.output.dense.weight' in k for k in names)
+        assert sum('word_embeddings' in k for k in names)==1 and layers==(2 if name=='halves' else 1)
         for o,old in before.items():
             new = open_as(o, tmp_path/name)
             assert old.keys()==new.keys() and all(v.equal(new[k]) for k,v in old.items())

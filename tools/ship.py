@@ -1,7 +1,7 @@
 """Copy a finished run into the package as a model: recipe, history and networks, with weights in half precision.
 
-`config.json` says float32, and that is what `from_pretrained` makes of them. An encoder that both networks have is
-stored once, in `discriminator/`. README.md, the model's card, is written by hand."""
+`config.json` says float32, and that is what `from_pretrained` makes of them. What both networks have, embeddings or a
+whole encoder, is stored once, in `discriminator/`. README.md, the model's card, is written by hand."""
 import json, shutil, sys
 from pathlib import Path
 from safetensors.torch import load_file, save_file
@@ -14,11 +14,12 @@ def save_weights(tensors, path):
     path.chmod(0o644)
 
 def share_encoder(model):
-    "Store the encoder once if it is the same in both networks; each has an index that says which file a weight is in"
+    "Store once what is the same in both networks; each has an index that says which file a weight is in"
     parts = [model/o for o in ('discriminator', 'generator') if (model/o/'model.safetensors').is_file()]
+    if len(parts)<2: return
     found = [load_file(o/'model.safetensors') for o in parts]
-    both = set.intersection(*map(set, found)) if len(found)==2 else set()
-    if not both or not all(found[0][k].equal(found[1][k]) for k in both): return
+    both = {k for k,v in found[0].items() if k in found[1] and v.equal(found[1][k])}
+    if not both: return
     save_weights({k: found[0][k] for k in sorted(both)}, parts[0]/'encoder.safetensors')
     for folder,tensors,encoder in zip(parts, found, ('encoder.safetensors', '../discriminator/encoder.safetensors')):
         save_weights({k: v for k,v in tensors.items() if k not in both}, folder/'head.safetensors')

@@ -1,13 +1,14 @@
 """Train `electra-small-en` on 24 million words of English, in stages that fit into an afternoon of one core.
 
 `python tools/small.py --text folder --work folder` runs every step, each a command of the package. A step that is
-finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to
-`benchmarks/results/small`, weights in float16, from which another machine goes on; the weights of the stages before may
-then be deleted, their histories stay as NAME.jsonl. The body is that of the preset `modern`, wider and deeper.
+finished is not repeated, and a training that was stopped goes on. What a finished stage has learnt goes to the folder
+`stages` in that of `--work`, weights in float16, 17 MB, from which another machine goes on; that is more than the
+repository may hold, which has the histories, `benchmarks/results/small/NAME.jsonl`. The body is that of the preset
+`modern`, wider and deeper.
 
 The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them, and 170 English
 novels out of copyright."""
-import argparse, re
+import argparse, re, shutil
 from pathlib import Path
 
 from electra_nbdev.data.examples import load_examples
@@ -55,7 +56,7 @@ def prepare(text, work):
 
 def train(work):
     "The stages after the last one that is kept"
-    kept = [PROGRESS/name for name,*_ in STAGES]
+    kept = [work/'stages'/name for name,*_ in STAGES]
     done = max((i+1 for i,o in enumerate(kept) if o.is_dir()), default=0)
     data = work/f'rows-{LENGTH}'
     for i,(name,passes,hparams) in [*enumerate(STAGES)][done:]:
@@ -63,7 +64,9 @@ def train(work):
         hp = ALL | hparams
         steps = round(passes*len(load_examples(data))/hp['train_batch_size'])
         run(f'electra_pretrain {init} --data {data} --out {work/name} --steps {steps} --device cpu', **hp)
-        ship(work/name, name, PROGRESS)
+        ship(work/name, name, work/'stages')
+        PROGRESS.mkdir(exist_ok=True)
+        shutil.copy(work/name/'history.jsonl', PROGRESS/f'{name}.jsonl')
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])

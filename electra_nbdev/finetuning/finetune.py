@@ -12,7 +12,7 @@ __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'finetune_dls'
            'save_model', 'load_finetuned']
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #610e642e
-import json, math, random
+import json, math, random, re
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
@@ -444,6 +444,8 @@ class TaskLoss:
         return {n: o for n,(o,_) in pairs.items()}, torch.cat([w for _,w in pairs.values()])
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #fde2f2ef
+_LAST_NORM = r'(.*\.)?(final_norm|norm|ln|emb_layer_norm_after)\.(weight|bias)' # It learns at the rate of the head
+
 def task_groups(
     model:TaskNetwork, # Network
     hp:FinetuneHParams, # `layerwise_lr_decay`, `layer_exponents`
@@ -451,7 +453,7 @@ def task_groups(
     "Parameters by depth and decay"
     if not hp.layerwise_lr_decay: return param_groups(model)
     names = [n for n,_ in model.encoder.named_parameters() if 'pooler' not in n]
-    if lost := [n for n in names if param_depth('encoder.'+n)<0]:
+    if lost := [n for n in names if param_depth('encoder.'+n)<0 and not re.fullmatch(_LAST_NORM, n)]:
         raise InputError(f"the layer of {lost[0]} cannot be told from its name; set the hparam layerwise_lr_decay to 0")
     return param_groups(model, hp.layerwise_lr_decay, hp.layer_exponents)
 

@@ -76,7 +76,8 @@ def decays(
     return not re.search('LayerNorm|layer_norm|bias', name)
 
 # %% ../../nbs/method/08_optimizer.ipynb #621f7d71
-_EMBEDDINGS = r'(^|[./])\w*embeddings(_project)?[./]'
+_POSITIONS = r'relative_attention_bias|encoder[./]LayerNorm' # of MPNet, and a norm of DeBERTa's
+_EMBEDDINGS = rf'(^|[./])(\w*embeddings(_project)?|embed_tokens|{_POSITIONS})[./]'
 _LAYER = r'(?:^|[./])(?:layers?|h)[./_](\d+)[./]'
 
 def param_depth(
