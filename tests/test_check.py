@@ -356,6 +356,8 @@ def test_a_converted_model_has_its_threshold(home, tmp_path):
     write_onnx(folder, tmp_path/'onnx')
     for o in (b, check_text(text, tmp_path/'onnx')):
         assert np.allclose(a.p, o.p, atol=1e-4) and [*a.flagged]==[*o.flagged]
+    checkers = [load_checker(o, 'cpu') for o in (home/'tuned', folder, tmp_path/'onnx')]
+    assert len({o.max_length for o in checkers})==1, 'long sentences are read in the same windows'
     assert load_checker(folder, 'cpu').threshold==load_checker(tmp_path/'onnx').threshold==.25
 
 def test_a_network_that_gives_no_numbers(home):

@@ -218,9 +218,10 @@ def _classifier(body, head, facts):
     return model
 
 # %% ../../nbs/sharing/47_convert.ipynb #e44d5ed6
-def _discriminator(body, head, threshold):
-    "A discriminator whose `replaced` means wrong; its configuration has the probability from which it is"
-    model = ElectraForPreTraining(ElectraConfig(**body.config.to_dict() | dict(threshold=threshold)))
+def _discriminator(body, head, threshold, length):
+    "A discriminator whose `replaced` means wrong; its configuration has the probability from which it is, and its rows"
+    config = body.config.to_dict() | dict(threshold=threshold) | (dict(read_length=length) if length else {})
+    model = ElectraForPreTraining(ElectraConfig(**config))
     model.electra.load_state_dict(body.state_dict())
     model.discriminator_predictions.load_state_dict({k.removeprefix('predictions.'): x for k,x in head.items()})
     return model
@@ -234,7 +235,9 @@ def plain_head(
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
     if there=={'dense'} and facts['kind'] in _TEXT_KINDS: return _classifier(body, head, facts)
-    if facts['kind']=='GEDTask': return _discriminator(body, head, facts['settings'].get('threshold'))
+    if facts['kind']=='GEDTask':
+        length = (nets.finetuning or {}).get('max_seq_length')
+        return _discriminator(body, head, facts['settings'].get('threshold'), length)
     if there=={'dense'} and facts['kind']=='TagTask':
         cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
     else:
