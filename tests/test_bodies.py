@@ -287,7 +287,8 @@ def test_errors(data, tmp_path):
     (tmp_path/'config.json').write_text('{"model_type": "nobody"}')
     with pytest.raises(InputError, match='`model_type` that transformers does not know'): body_of(tmp_path)
     for kw in (dict(two_tower_generator=True), dict(electric_objective=True, electra_objective=False)):
-        with pytest.raises(InputError, match='towers of a two-tower generator are ELECTRA'): recipe(data, 'bert', **kw)
+        with pytest.raises(InputError, match="official towers are ELECTRA's"):
+            recipe(data, 'bert', cloze_mode='official', duplicates='official', unigram_noise=0., **kw)
     with pytest.raises(InputError, match='exceeds max_position_embeddings 8'):
         build_networks(recipe(data, 'bert', model_hparam_overrides=dict(max_position_embeddings=8)))
     with pytest.raises(InputError, match='gpt2, for which transformers has no masked language model'):
