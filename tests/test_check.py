@@ -113,6 +113,7 @@ def test_a_word_that_no_model_reads_has_no_number(home):
     assert found.p.isna().tolist()==[o=='пирог' for o in found.token] and not found.flagged[5]
     whole, = load_checker(home/'run', 'cpu').check([Sentence('The cat sat on the пирог .', 0, 1, 1)])
     assert 0<whole.p<1 and whole.unread=={5}
+    assert 5 not in next(load_checker(home/'run', 'cpu').check([whole.sentence], threshold=0.)).flagged
 
 def test_limits_of_right_sentences():
     "A model whose right sentences were measured flags as `electra_score --show`"

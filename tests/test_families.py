@@ -16,6 +16,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import reads_padding, with_own_lengths
 from electra_nbdev.finetuning.finetune import TaskNetwork, TextTaskDataLoaders, electra_classifier, task_groups
 from electra_nbdev.finetuning.recipe import FinetuneHParams
+from electra_nbdev.method import towers
 from electra_nbdev.method.masking import Inputs
 from electra_nbdev.networks.build import build_networks
 from electra_nbdev.networks.folder import open_pretrained
@@ -73,6 +74,7 @@ def test_a_family_trains_is_saved_and_scores(made, kind, tmp_path, monkeypatch):
     assert len(scores.probs)==5 and all(0<o<1 for o in scores.probs) and scores.alternatives
 
 DECAYED = 'bert', 'roberta', 'modernbert', 'deberta-v2', 'eurobert', 'esmc', 'mpnet', 'megatron-bert'
+LAST_NORM = 'modernbert', 'eurobert', 'esmc', 'megatron-bert' # Which have a norm after their last layer
 
 @pytest.mark.parametrize('kind', DECAYED)
 def test_rates_fall_by_layers_in_a_family(kind):
@@ -83,7 +85,8 @@ def test_rates_fall_by_layers_in_a_family(kind):
     words = [n for n,p in model.named_parameters() if p is model.encoder.get_input_embeddings().weight][0]
     layers = [max(r for n,r in rates.items() if f'.{i}.' in n) for i in (0, 1)]
     assert rates[words]<layers[0]<layers[1]<1
-    assert all(r==1 for n,r in rates.items() if 'final_norm' in n or n.startswith('encoder.norm.'))
+    ends = 'final_norm.weight', 'encoder.norm.weight', 'encoder.ln.weight'
+    assert [r for n,r in rates.items() if n.endswith(ends)]==[1.]*(kind in LAST_NORM)
 
 TOWERS = 'bert', 'roberta', 'distilbert', 'albert', 'modernbert', 'eurobert'
 
@@ -121,6 +124,13 @@ def test_a_family_without_towers_is_refused(made, kind, why):
     with pytest.raises(InputError, match=why):
         build_networks(replace(hp, electra_objective=False, electric_objective=True, two_tower_generator=True,
                                generator_layers=1.))
+
+def test_towers_that_see_their_own_token_are_refused(made, monkeypatch):
+    "Whatever the reason; here the flag that lets attention look back alone is not set"
+    monkeypatch.setattr(towers, 'causal', lambda body: body)
+    hp = recipe(made, 'bert', **SIZE)
+    with pytest.raises(InputError, match='its attention does not look back alone'):
+        build_networks(replace(hp, electra_objective=False, electric_objective=True, two_tower_generator=True))
 
 FUNNEL = dict(d_model=16, n_head=2, d_head=8, d_inner=32, block_sizes=[1, 1], num_decoder_layers=1)
 REFUSED = dict(mra=(SIZE, 'kernels that are fetched from the hub'), funnel=(FUNNEL, 'row of the padding token'),

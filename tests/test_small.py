@@ -2,8 +2,9 @@
 import small
 
 def test_documents_are_cut_and_ordered(tmp_path):
-    "The newest novels come first, of both collections; a document ends after so many sentences, and words are counted"
-    for o in (*small.BABYLM, 'text/novels/A_Old_1850.txt', 'text/eltec/ENG19000_B.txt'):
+    "The newest novels come first, none of 1929 or later; a document ends after so many sentences; words are counted"
+    novels = 'text/novels/A_Old_1850.txt', 'text/eltec/ENG19000_B.txt', 'text/novels/C_Late_1929.txt'
+    for o in (*small.BABYLM, *novels):
         (tmp_path/o).parent.mkdir(parents=True, exist_ok=True)
         name = (tmp_path/o).stem
         (tmp_path/o).write_text(f'One of {name}. Two of {name}. Three of {name}.\n', encoding='utf-8')

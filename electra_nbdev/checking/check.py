@@ -168,8 +168,9 @@ class Checked(NamedTuple):
 
     @property
     def flagged(self)->list: # Indices of words
-        "Words at or above their limits"
-        return [i for i,(p,limit) in enumerate(zip(self.probs, self.limits)) if p>=limit]
+        "Words at or above their limits, of those that the model can read"
+        over = (i for i,(p,limit) in enumerate(zip(self.probs, self.limits)) if p>=limit)
+        return [i for i in over if i not in self.unread]
 
     @property
     def p(self)->float: # From 0 to 1

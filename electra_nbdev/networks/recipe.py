@@ -9,7 +9,7 @@ __all__ = ['SHORT_RUN', 'LONG_RUN', 'MODERN', 'PRESETS', 'FEW', 'SPECIAL_IDS', '
            'as_recipe', 'known_values', 'recipe_values', 'lengths_for', 'stretched', 'for_length', 'for_examples',
            'for_steps', 'for_restart', 'with_steps', 'restarted', 'kept_steps', 'held_out_batches',
            'evaluation_batches', 'most_steps', 'shortened', 'longest_read', 'shorter_than_examples', 'longest_so_far',
-           'length_changes', 'check_width', 'check_preset', 'with_special_ids', 'scoring_ways', 'prior_step', 'tie_of',
+           'length_changes', 'check_taken', 'check_preset', 'with_special_ids', 'scoring_ways', 'prior_step', 'tie_of',
            'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'with_flags', 'resolve_hparams', 'save_hparams',
            'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
 
@@ -291,7 +291,7 @@ def length_changes(
     return [(round(hp.num_train_steps*start), n) for start,(n,_) in zip(starts, hp.length_schedule)][1:]
 
 # %% ../../nbs/networks/16_recipe.ipynb #423b13bf
-def check_width(
+def check_taken(
     body:dict, # Its configuration; empty: ELECTRA's
     given, # Names of the hyper-parameters that the user has set
 ):

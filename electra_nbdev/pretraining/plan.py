@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_precision, device_of
-from ..networks.recipe import (SHAPES, SIZES, PretrainHParams, check_width, differences,
+from ..networks.recipe import (SHAPES, SIZES, PretrainHParams, check_taken, differences,
                                            evaluation_batches, for_examples, given_hparams, is_plain, most_steps,
                                            preset, read_hparams, recipe_values, tie_of, with_steps)
 
@@ -507,7 +507,7 @@ def facts_of(
 def _recipe(name, given, facts):
     "A preset with what the user gave, and the vocabulary and the length of the examples"
     values = recipe_values('small' if 'run' in given else name, given_hparams(given))
-    if 'run' not in given: check_width(values['body'], given)
+    if 'run' not in given: check_taken(values['body'], given)
     if facts:
         values |= for_examples(values, facts.recipe, given)
         facts.check(values)

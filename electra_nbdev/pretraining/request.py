@@ -22,7 +22,7 @@ from ..engine.files import (InputError, changed_repr, check_free, check_number, 
                                         file_name)
 from ..engine.models import body_of, check_body, check_precision
 from ..networks.folder import ModelFolder
-from ..networks.recipe import (PRESETS, SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_preset, check_width,
+from ..networks.recipe import (PRESETS, SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_preset, check_taken,
                                            for_examples, for_restart, for_steps, given_hparams, kept_steps,
                                            known_values, preset, read_hparams, recipe_values)
 from .plan import facts_of
@@ -267,7 +267,7 @@ def recipe(self:PretrainRequest,
     else:
         body = dict(body=body_of(self.body)) if self.body else {}
         values = recipe_values('small' if 'run' in said else self.preset or 'tiny', given | body)
-    if 'run' not in said: check_width(values['body'], given)
+    if 'run' not in said: check_taken(values['body'], given)
     if examples and not own: values |= for_examples(values, examples.recipe, said)
     steps = self.steps if self.passes is None else self._steps_of(values, examples)
     if steps is None or own and steps==own.values['num_train_steps']: return values
