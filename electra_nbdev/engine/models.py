@@ -236,6 +236,8 @@ def refuse_code(
     raise InputError(f"{where} needs Python code of its own (`auto_map` in its JSON files), which is never run here; "
                      "give a model whose architecture `transformers` has") from None
 
+_SHAPES = 'its weights have other shapes than config.json, with the `model_hparam_overrides` given, says'
+
 def load_pretrained(
     cls, # Class of `transformers`
     where, # Folder (a `Path`), or a name on the hub (a string)
@@ -253,7 +255,8 @@ def load_pretrained(
             raise InputError(f"the config.json of {where} has a `model_type` that transformers does not know; if it is "
                              "your own, register it before (`AutoConfig.register`): in Python by an import, for "
                              "pre-training in the file that `objective` names") from None
-        raise InputError(f"{where} does not open as {cls.__name__}: {one_line(e)}") from None
+        why = _SHAPES if 'ignore_mismatched_sizes' in str(e) else one_line(e)
+        raise InputError(f"{where} does not open as {cls.__name__}: {why}") from None
     model = found[0] if isinstance(found, tuple) else found
     if hasattr(model, 'named_parameters'): check_finite(where, dict(model.named_parameters()))
     return found

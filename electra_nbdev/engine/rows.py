@@ -187,12 +187,15 @@ def delimited(
         elif len(row)!=len(names): bad(reader.line_num, f"{counted(len(row), 'column')} instead of {len(names)}")
         else: yield reader.line_num, dict(zip(names, row))
 
+_RETURN = 'a field without quotation marks has a carriage return'
+
 def _parsed(reader, bad):
     "Rows without those that break the rules of quoting"
     while True:
         try: yield next(reader)
         except StopIteration: return
-        except csv.Error as e: bad(reader.line_num, f"{e}; is a quotation mark missing?")
+        except csv.Error as e:
+            bad(reader.line_num, _RETURN if 'new-line' in f'{e}' else f"{e}; is a quotation mark missing?")
 
 # %% ../../nbs/engine/90_rows.ipynb #301202a5
 csv.field_size_limit(2**31-1) # a text may be long
@@ -318,6 +321,7 @@ def format_of(
 # %% ../../nbs/engine/90_rows.ipynb #1ceed7a3
 _BINARY = {b'PAR1': 'Parquet', b'ARROW1': 'Arrow', b'PK\x03\x04': 'a zip archive', b'%PDF': 'PDF',
            b'SQLite format 3': 'SQLite', b'BZh': 'bz2', b'\xfd7zXZ': 'xz'}
+_OLD = 'lines that end in carriage returns alone'
 
 def looks_like(
     head:bytes, # The beginning of a text, some kilobytes
@@ -327,6 +331,7 @@ def looks_like(
     for magic,name in _BINARY.items():
         if head.startswith(magic): return name
     if head[257:262]==b'ustar': return 'a tar archive'
+    if b'\n' not in head and head.count(b'\r')>1: return _OLD
     text = head.decode(errors='replace').lstrip('\ufeff \t\r\n')
     if re.match(r'\{\s*"[^"\n]*"\s*:', text): return 'JSON lines' if _is_json(text.partition('\n')[0]) else 'JSON'
     if re.match(r'\[\s*[{\["]', text): return 'JSON'
@@ -361,7 +366,7 @@ _CURES = {'JSON lines': 'give `format` jsonl, or name it .jsonl',
           'CSV': 'give `format` csv, or name it .csv',
           'TSV': 'give `format` tsv, or name it .tsv', 'a tar archive': 'unpack it (`tar xf` does it)',
           'a zip archive': 'unpack it (`unzip` does it)', 'bz2': 'unpack it (`bunzip2` does it)',
-          'xz': 'unpack it (`unxz` does it)',
+          'xz': 'unpack it (`unxz` does it)', _OLD: r"write line feeds (`tr '\r' '\n'` does it)",
           'JSON': "write an object a line (`jq -c '.[]' a.json > a.jsonl` does it for an array)"}
 
 def check_prose(

@@ -345,8 +345,9 @@ def likely_words(
     row = torch.tensor([[*before, *ids[:at], tok.mask_token_id, *ids[at+1:], *after]], device=model.device)
     hidden = hidden_states(model.network, row, None, torch.zeros_like(row))
     probs = masked_logits(model.network, hidden, row.new_tensor([[len(before)+at]]))[0,0].float().softmax(-1)
-    best = probs[begins].topk(min(n, len(begins)))
-    return [(tok.decode([begins[i]]).strip(), p) for p,i in zip(best.values.tolist(), best.indices.tolist())]
+    words = {i: o for i in begins if any(map(str.isalnum, o := tok.decode([i]).strip()))} # marks are none
+    names, best = [*words.values()], probs[[*words]].topk(min(n, len(words)))
+    return [(names[i], p) for p,i in zip(best.values.tolist(), best.indices.tolist())]
 
 # %% ../../nbs/scoring/44_ranking.ipynb #52d56304
 def _blank_of(tok, text, begins, size):
