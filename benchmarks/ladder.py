@@ -32,6 +32,8 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'GDES': dict(gdes=True),
     'corrective': dict(learner=lambda hp: dict(objective=CorrectiveLM)),
     'ModernBERT body, corrective': dict(body=_MODERN, learner=lambda hp: dict(objective=CorrectiveLM)),
+    'ModernBERT body, Muon': dict(body=_MODERN, learner=lambda hp: muon(bias_correction=hp.bias_correction)),
+    'ModernBERT body, rates': dict(body=_MODERN),
     'loss at masked positions': dict(learner=lambda hp: dict(objective=MaskedAlone)),
     'masking 15 %': dict(mask_prob=.15),
     'masking 40 %': dict(mask_prob=.4),
@@ -52,8 +54,10 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
         (.25, LENGTHS | dict(learner=lambda hp: dict(objective=GeneratorAlone))),
         (.75, dict(learner=lambda hp: dict(objective=FixedGenerator)))])}
 ROWS = [*(f'RTD {o}' for o in CHANGES), *(f'MLM {o}' for o in
-        ('base', 'Muon', 'ModernBERT body', 'DeBERTa body', 'masking 15 %', 'batch grows', 'average'))]
-RATES = {'Muon': (1e-3, 2e-3, 4e-3, 8e-3)} # Rates to choose from, of what changes the size of an update
+        ('base', 'Muon', 'ModernBERT body', 'ModernBERT body, Muon', 'ModernBERT body, rates', 'DeBERTa body',
+         'masking 15 %', 'batch grows', 'average'))]
+RATES = {'Muon': (1e-3, 2e-3, 4e-3, 8e-3), 'ModernBERT body, Muon': (1e-3, 2e-3, 4e-3),
+         'ModernBERT body, rates': (1e-3, 2e-3, 4e-3)} # To choose from
 
 def lengths_of(start, share):
     "The part of the schedule of lengths that a stage has, from `start` and `share` of the run"

@@ -28,17 +28,18 @@ def test_directions_have_equal_size(shape):
     found = torch.linalg.svdvals(changes.orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0))))
     assert ((found>.6) & (found<1.3)).all()
 
-def test_muon_moves_the_matrices_of_layers_and_adam_the_rest():
+@pytest.mark.parametrize('name', ['tiny', 'modern'])
+def test_muon_moves_the_matrices_of_layers_and_adam_the_rest(name):
     def updated(opt_func):
         torch.manual_seed(0)
-        model = build_networks(preset('tiny', **SMALL))
+        model = build_networks(preset(name, **SMALL))
         before = {k: p.detach().clone() for k,p in model.named_parameters()}
         for p in model.parameters(): p.grad = torch.randn(p.shape)
         opt = opt_func(param_groups(model), 1e-2, 0.)
         opt.step()
         return {k: p.detach()-before[k] for k,p in model.named_parameters()}
     muon, adam = updated(changes.muon_optimizer), updated(electra_optimizer)
-    layers = {k for k,p in muon.items() if '.layer.' in k and p.ndim==2}
+    layers = {k for k,p in muon.items() if re.search(r'\.layers?\.', k) and p.ndim==2}
     assert layers and all(torch.equal(muon[k], adam[k])==(k not in layers) for k in muon)
     for k in layers: # about the rate times 0.2 for each number, as Adam's updates are
         assert 1e-3<muon[k].square().mean().sqrt()<3e-3, k
