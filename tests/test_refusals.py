@@ -476,7 +476,7 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --task cola --hparams '{"num_train_epochs": 0.01, "max_seq_length": 32}' => not one step
 --task cola --hparams '{"loss_reduction": "max"}' => sum, mean
 --task cola --hparams '{"vocab_size": 30522}' => the model's is 200
---task cola --hparams '{"model_hparam_overrides": {"hidden_size": 64}, "max_seq_length": 32}' => does not open & have other shapes
+--task cola --hparams '{"model_hparam_overrides": {"hidden_size": 64}, "max_seq_length": 32}' => have other shapes
 --task cola --hparams '{"init_checkpoint": "x"}' => --model
 --task cola --hparams '{"do_eval": false}' => do_eval
 [electra_finetune --model model --hparams recipe.json --device cpu --out fresh]

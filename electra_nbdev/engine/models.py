@@ -236,6 +236,7 @@ def refuse_code(
     raise InputError(f"{where} needs Python code of its own (`auto_map` in its JSON files), which is never run here; "
                      "give a model whose architecture `transformers` has") from None
 
+# %% ../../nbs/engine/91_models.ipynb #3390dc58
 _SHAPES = 'its weights have other shapes than config.json, with the `model_hparam_overrides` given, says'
 
 def load_pretrained(
