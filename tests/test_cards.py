@@ -262,7 +262,8 @@ def test_an_encoder_that_begins_as_a_masked_language_model():
         assert words in pages['nbs/budget.qmd']
     for words in (f'{e}, with 40 % masked {m} ', f'and {f} with 40 %'): assert words in pages['nbs/evidence.qmd']
     for words in (f'reaches {f}, {to_e} above', f'{to_m} above the masked language model alone',
-                  f'reaches {m}, {m_to_e} above them', f'the mean of five tasks is {fm}', f'The mean of the five tasks is {em} and {mm}'):
+                  f'reaches {m}, {m_to_e} above them', f'the mean of five tasks is {fm}',
+                  f'The mean of the five tasks is {em} and {mm}'):
         assert words in pages['nbs/tutorials/54_objectives.ipynb'], words
     f, e, m = (o.split()[0] for o in (f, e, m))
     assert f'from 1e14 FLOPs {m}, {e}, both in turn {f} |' in pages['README.md']
