@@ -1,6 +1,7 @@
 "Runs that begin with trained weights: as a user types them, killed, with another vocabulary, and what is refused"
 import json, re, shutil, signal
 from dataclasses import replace
+from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,8 +23,8 @@ from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.networks.build import body_config, build_networks
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.optimizer import warmup_decay
-from electra_nbdev.data.tokenizer import SPECIALS
-from make import BERT, home, tales, pieces
+from electra_nbdev.data.tokenizer import SPECIALS, special_token_ids
+from make import BERT, deberta_tokenizer, home, pieces, roberta_tokenizer, tales
 from terminal import at, bad, typed, worked
 
 def continued(data='examples', **changes):
@@ -450,6 +451,22 @@ def test_spell(tiny):
     backend, ids = tiny.tokenizer.backend_tokenizer.model, tiny.tokenizer.get_vocab()
     for o in ('caballeros', 'templars', 'misericordia', 'x'):
         assert [ids[p.value] for p in backend.tokenize(o)]==spell(o, ids)
+
+KINDS = {'WordPiece': lambda texts: pieces([*SPECIALS, *sorted({*' '.join(texts).replace('.', ' .').split()})]),
+         'byte-level BPE': roberta_tokenizer, 'Unigram': deberta_tokenizer}
+
+@pytest.mark.parametrize('a,b', [*permutations(KINDS, 2)])
+def test_rows_between_kinds_of_vocabularies(a, b):
+    "A word that both have as one piece keeps its row, a special token by what it is for, a mark by what it is"
+    texts = tales().splitlines()
+    old, new = KINDS[a](texts), KINDS[b](texts)
+    def ids(tok, text): return tok(text, add_special_tokens=False).input_ids
+    def last(tok, word): return ids(tok, f'it {word}')[len(ids(tok, 'it')):]
+    rows, both = old_rows(old, new), [(last(new, o), last(old, o)) for o in {*' '.join(texts).replace('.', '').split()}]
+    whole = [(n, o) for n,o in both if len(n)==len(o)==1]
+    assert len(whole)>4 and all(rows[n]==o for (n,),o in whole)
+    assert [rows[i] for i in special_token_ids(new)]==[[i] for i in special_token_ids(old)]
+    assert rows[ids(new, 'it.')[-1]]==[ids(old, 'it.')[-1]]
 
 def test_rows_of_trained_networks(tiny):
     "Kept rows are copies, a composed one is a mean, a new one is neither zero nor a copy; all else is unchanged"

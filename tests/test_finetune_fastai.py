@@ -293,6 +293,10 @@ def test_get_preds(learn):
     assert ids.shape[0]==2 and not len(targets or ())
     assert probs[1].tolist()==probs_of(learn.predict('the red dog walks'))
 
+def test_predict_refuses_what_is_no_unicode(learn):
+    with pytest.raises(InputError, match=r'text 1 is not UTF-8 \(character 5\)'):
+        learn.predict(['A cat.', 'bad \ud800'])
+
 def test_predict_takes_a_list_for_a_batch(learn):
     pairs = TextTask('pairs', ('no', 'yes'), columns=('a', 'b'))
     found = learn.predict(['red', 'dog'])

@@ -2,9 +2,11 @@
 import json, shutil
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -17,7 +19,7 @@ from electra_nbdev.finetuning.recipe import open_model, settle_recipe
 from electra_nbdev.finetuning.tagging import TagTask
 from electra_nbdev.finetuning.tasks import MultiLabelTask, TextTask
 from electra_nbdev.method.masking import SpecialTokenIds
-from electra_nbdev.sharing.convert import OPSET, write_onnx
+from electra_nbdev.sharing.convert import OPSET, _quantize, convert_weights, write_onnx
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood
 from electra_nbdev.scoring.score import load_scorer, replaced_probs, words_of
 from make import electra_folder, pieces, roberta_folder, run_folder, sentence, untrained
@@ -107,6 +109,17 @@ def test_eight_bits_find_the_odd_word(tiny, tmp_path):
     sizes = [(o/'discriminator.onnx').stat().st_size for o in (tmp_path/'out', tiny)]
     assert sizes[0]<.4*sizes[1]
 
+def test_eight_bits_do_not_overflow(tmp_path):
+    "Products of large weights and inputs are added in 16 bits on a CPU without VNNI"
+    x, w = (helper.make_tensor_value_info(o, TensorProto.FLOAT, [1, n]) for o,n in (('x', 64), ('y', 4)))
+    weight = numpy_helper.from_array(np.ones((64, 4), np.float32), 'w')
+    graph = helper.make_graph([helper.make_node('MatMul', ['x', 'w'], ['y'])], 'g', [x], [w], [weight])
+    opset = helper.make_opsetid('', OPSET)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path/'sum.onnx')
+    _quantize(tmp_path/'sum.onnx')
+    found = session(tmp_path, 'sum').run(None, dict(x=np.ones((1, 64), np.float32)))[0]
+    assert found==pytest.approx(np.full((1, 4), 64.), rel=.02)
+
 def test_what_is_refused(tiny, tmp_path):
     with pytest.raises(InputError, match='exists already'): write_onnx('tiny', tiny)
     assert not [*tmp_path.iterdir()]
@@ -167,6 +180,13 @@ def test_a_body_that_reads_padding_has_its_logits_of_one_text(tmp_path):
     checker, texts = load_checker(tmp_path/'checks'), [' '.join(words[:n]) for n in (18, 19)] # which share a batch
     def probs(*texts): return [o.probs for o in checker.check([Sentence(o, 0, 1, 1) for o in texts])]
     assert probs(*texts)[0]==pytest.approx(probs(texts[0])[0], abs=1e-6)
+
+def test_a_generator_has_no_place_beside_a_fine_tuned_model(tmp_path):
+    from electra_nbdev.engine.models import shipped
+    untrained(TASKS['size'], shipped('tiny')/'discriminator', tmp_path/'task')
+    with pytest.raises(InputError, match='has no generator; convert each by itself'):
+        convert_weights([tmp_path/'task', shipped('tiny')/'generator'], tmp_path/'out')
+    assert not (tmp_path/'out').exists()
 
 @pytest.mark.parametrize('name', ['pairs', 'size', 'remarks'])
 def test_a_task_of_texts(encoder, tmp_path, name):

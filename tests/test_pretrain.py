@@ -806,6 +806,16 @@ def test_networks_are_saved_with_their_own_tokenizer_only(made, tmp_path):
     assert not (tmp_path/'run').exists()
     with pytest.raises(InputError, match='there is no folder'): load_networks(tmp_path/'run', hp)
 
+def test_networks_of_another_recipe_are_refused(tmp_path):
+    "More layers of the generator, and what no shape tells: these opened, with random weights or other logits"
+    hp = preset('tiny', vocab_size=60, max_seq_length=16, length_schedule=())
+    save_networks(build_networks(hp), hp, tmp_path/'run')
+    dims = hp.model_hparam_overrides
+    for other,words in ((dict(generator_layers=2.), 'lacks .*layer.2.* with this recipe'),
+                        (dict(model_hparam_overrides=dims | dict(num_attention_heads=2)), 'num_attention_heads 4'),
+                        (dict(model_hparam_overrides=dims | dict(hidden_act='relu')), "hidden_act 'gelu'")):
+        with pytest.raises(InputError, match=words): load_networks(tmp_path/'run', replace(hp, **other))
+
 def test_minutes_leave_what_the_user_gave(made, tmp_path, monkeypatch):
     "As `steps` do: a warmup and an interval of one's own, where the steps are measured"
     monkeypatch.setattr(runs, 'steps_within', lambda *args: 20)

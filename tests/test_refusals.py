@@ -135,6 +135,7 @@ SOON = rows("""
 --corpus rows.jsonl --out examples --max-length 16 --held-out 0.1 => the text is
 [electra_plan]
 --preset tiniest => Did you mean `tiny`?
+--preset small --hparams run/hparams.json => complete recipe of a run of size tiny & leave --preset out
 --device a1000 => is one of t4, v100
 --hparams '{"mask_probs": 0.2}' => Did you mean `mask_prob`? --hparams help lists all
 --budget 3 => --budget

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from fastcore.basics import patch
 
 from ..engine.files import (InputError, atomic_file, changed_repr, check_number, check_out, check_type,
-                                        counted, read_json)
+                                        check_utf8, counted, read_json)
 from ..engine.models import check_device, model_path
 from ..engine.rows import ending_of, file_blocks, looks_like, text_lines
 from ..networks.folder import ModelFolder
@@ -120,9 +120,8 @@ def _blocks(self:PlainText):
     else: yield from file_blocks(self.src)
 
 def _as_utf8(text):
-    try: return text.encode()
-    except UnicodeEncodeError as e:
-        raise InputError(f"the text to check is not UTF-8 (character {e.start+1}); use a terminal with UTF-8") from None
+    check_utf8(text, 'the text to check')
+    return text.encode()
 
 # %% ../../nbs/checking/48_check.ipynb #61a5f552
 @patch

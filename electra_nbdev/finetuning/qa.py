@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..engine.files import InputError, atomic_write, counted
+from ..engine.files import InputError, atomic_write, check_utf8, counted
 from .recipe import task_folder, task_name
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
@@ -445,6 +445,7 @@ def unlabelled(self:QATask, texts)->list:
             raise InputError(f"a question and its passage are needed, {str(o)[:60]!r} came")
         if not all(isinstance(p, str) and p.strip() for p in o):
             raise InputError(f"a question or its passage is empty in {str(o)[:60]!r}")
+        check_utf8(' '.join(o), 'a question with its passage')
     return [QAExample(i, str(i), *o) for i,o in enumerate(texts)]
 
 # %% ../../nbs/finetuning/37_qa.ipynb #1bb7a039

@@ -34,7 +34,7 @@ from tokenizers.normalizers import BertNormalizer
 from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend
-from ..engine.files import InputError, atomic_write, check_choice, counted
+from ..engine.files import InputError, atomic_write, check_choice, check_utf8, counted
 from ..engine.rows import BadRows, ending_of, text_lines
 from .questions import row_ends
 from .recipe import task_folder, task_name
@@ -650,6 +650,7 @@ def unlabelled(self:TagTask, texts)->list:
         words = tuple([text[a:b] for a,b in word_spans(text)] if isinstance(text, str) else text)
         if not words or not all(isinstance(o, str) and o for o in words):
             raise InputError(f"{text!r} is no sentence to tag; give a text, or a list of words without empty ones")
+        check_utf8(' '.join(words), f'text {i}')
         examples.append(TagExample(i, words))
     return examples
 

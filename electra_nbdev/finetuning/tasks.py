@@ -31,7 +31,8 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import text_backend
 from ..engine.fast import PackedDropout
-from ..engine.files import InputError, atomic_folder, atomic_write, check_choice, counted, suggest
+from ..engine.files import (InputError, atomic_folder, atomic_write, check_choice, check_utf8, counted,
+                                        suggest)
 from ..engine.rows import BadRows, ending_of, text_lines
 from .recipe import FinetuneHParams, check_task, find_task, task_folder, task_name
 from .tables import (PREDICTION_FORMS, SHARE, TextExample, few_names, from_hub, labelled_texts,
@@ -462,6 +463,7 @@ def unlabelled(self:TextTask, texts)->list:
             reads = f"two texts, {self.columns[0]} and {self.columns[1]}" if self.columns[1] else 'one text'
             raise InputError(f"{self.name} reads {reads}, and {'one' if b is None else 'two'} came: {str(o)[:60]!r}")
         if not a.strip(): raise InputError(f"text {i} is empty; leave it out")
+        check_utf8(a+(b or ''), f'text {i}')
         examples.append(TextExample(i, a, b, label))
     return examples
 

@@ -350,10 +350,13 @@ def _take_saved(net, folder):
                              "of the run, `load_hparams` of its hparams.json")
     state = {k: v for k,v in found.items() if k not in info['missing_keys']}
     there = {own[k].data_ptr() for k in state}
-    if lacking := sorted(k for k in info['missing_keys'] if own[k].data_ptr() not in there):
-        raise InputError(f"{folder} lacks {', '.join(lacking[:3])}; was it saved completely?")
+    if lacking := sorted(k for k,v in own.items() if k not in state and v.data_ptr() not in there):
+        raise InputError(f"{folder} lacks {', '.join(lacking[:3])}; was it saved completely, and with this recipe?")
     if strange := sorted(info['unexpected_keys']):
         raise InputError(f"{folder} holds {', '.join(strange[:3])}, for which its recipe has no place")
+    for k in ('num_attention_heads', 'hidden_act', 'hidden_activation'): # of which no shape tells
+        came, asked = getattr(saved.config, k, None), getattr(net.config, k, None)
+        if came!=asked: raise InputError(f"{folder} has {k} {came!r}, and its recipe {asked!r}; give that of the run")
     net.load_state_dict(state, strict=False)
     return saved.config
 

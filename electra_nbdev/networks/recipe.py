@@ -9,9 +9,9 @@ __all__ = ['SHORT_RUN', 'LONG_RUN', 'MODERN', 'PRESETS', 'FEW', 'SPECIAL_IDS', '
            'as_recipe', 'known_values', 'recipe_values', 'lengths_for', 'stretched', 'for_length', 'for_examples',
            'for_steps', 'for_restart', 'with_steps', 'restarted', 'kept_steps', 'held_out_batches',
            'evaluation_batches', 'most_steps', 'shortened', 'longest_read', 'shorter_than_examples', 'longest_so_far',
-           'length_changes', 'check_taken', 'check_preset', 'with_special_ids', 'scoring_ways', 'prior_step', 'tie_of',
-           'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'with_flags', 'resolve_hparams', 'save_hparams',
-           'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
+           'length_changes', 'check_taken', 'check_preset', 'check_complete', 'with_special_ids', 'scoring_ways',
+           'prior_step', 'tie_of', 'is_plain', 'still_valid', 'read_hparams', 'given_hparams', 'with_flags',
+           'resolve_hparams', 'save_hparams', 'load_hparams', 'differences', 'PretrainHParams', 'SIZES']
 
 # %% ../../nbs/networks/16_recipe.ipynb #3ea6dc45
 import json, math, os
@@ -317,6 +317,19 @@ def check_preset(
     if wanted!=has:
         raise InputError(f"`preset` {name} has the body {wanted!r}, and the networks of {where} have {has!r}; "
                          "give another preset")
+
+# %% ../../nbs/networks/16_recipe.ipynb #0226f05e
+def check_complete(
+    name:str|None, # Preset that the user has named
+    given:dict, # What `read_hparams` read
+):
+    "Refuse a preset beside the complete recipe of a run of another size or body: it would change nothing"
+    if not name or 'run' not in given: return
+    check_preset(name, given.get('body') or {}, 'that run')
+    asked, has = PRESETS[name]['model_size'], given.get('model_size', 'small')
+    if asked!=has:
+        raise InputError(f"`hparams` is the complete recipe of a run of size {has}, of which `preset` {name} changes "
+                         "nothing; leave `preset` out")
 
 # %% ../../nbs/networks/16_recipe.ipynb #fb53ae1b
 SPECIAL_IDS = 'pad_token_id', 'cls_token_id', 'sep_token_id', 'bos_token_id', 'eos_token_id' # Of a vocabulary

@@ -18,11 +18,13 @@ from pathlib import Path
 import torch
 from fastai.callback.core import Callback
 from fastcore.basics import chunked, patch
+from tokenizers.pre_tokenizers import ByteLevel
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from ..data.examples import load_examples
-from ..data.tokenizer import SPECIALS, fingerprint, special_token_ids, text_backend, vocab_list
+from ..data.tokenizer import (SPECIALS, fingerprint, special_token_ids, text_backend, vocab_list,
+                                          word_starts)
 from ..engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from ..engine.files import InputError, digest_of
 from ..engine.models import device_of, max_input
@@ -173,19 +175,42 @@ def carried(
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8a70bb82
 def spell(
-    text:str, # Letters of a piece, without `##`
+    text:str, # Letters of a piece, without its mark
     ids:dict, # {piece: id} of a vocabulary
     begins:bool=True, # Whether the text stands at the beginning of a word
+    marks:tuple=('', '##'), # What a piece has before it that begins a word, and one that goes on
 )->list: # Ids, empty if it cannot be spelled
-    "The pieces that WordPiece cuts a text into, at the beginning or in the middle of a word"
+    "The longest known pieces of a text, at the beginning or in the middle of a word"
     found, at = [], 0
     while at<len(text):
-        mark = '' if at==0 and begins else '##'
+        mark = marks[at>0 or not begins]
         end = next((o for o in range(len(text), at, -1) if mark+text[at:o] in ids), None)
         if end is None: return []
         found.append(ids[mark+text[at:end]])
         at = end
     return found
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8336ad0d
+def _marks(tok):
+    "What a piece has before it that begins a word, and one that goes on"
+    prefix = getattr(tok.backend_tokenizer.model, 'continuing_subword_prefix', None)
+    return ('', prefix) if prefix else ('Ġ' if _of_bytes(tok) else '▁', '')
+
+def _of_bytes(tok): return 'ByteLevel' in str(tok.backend_tokenizer.decoder)
+
+def _read(tok, piece):
+    "Text of a piece without its mark"
+    if _of_bytes(tok): return tok.convert_tokens_to_string([piece]).strip()
+    return piece.removeprefix(_marks(tok)[1]).lstrip('▁')
+
+def _written(tok, text):
+    "A text as the pieces of a vocabulary have it"
+    backend = tok.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    if not _of_bytes(tok): return text.strip(' ▁')
+    return ''.join(o for o,_ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text))
+
+def _roles(tok): return *special_token_ids(tok), tok.unk_token_id
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #40db62c5
 def old_rows(
@@ -193,12 +218,15 @@ def old_rows(
     new, # Tokenizer of the new run
 )->list: # For each new id the old ids whose rows it gets the mean of: one if kept, none if made new
     "Where every piece of a new vocabulary comes from"
-    ids, normalizer = old.get_vocab(), old.backend_tokenizer.normalizer
-    plain = normalizer.normalize_str if normalizer else str # a byte-level vocabulary may have none
-    def rows(piece):
-        if piece in ids: return [ids[piece]]
-        return spell(plain(piece.removeprefix('##')).strip(), ids, not piece.startswith('##'))
-    return [rows(o) for o in vocab_list(new)]
+    ids, marks, starts = old.get_vocab(), _marks(old), word_starts(new)
+    special, alike, roles = {*new.all_special_ids}, marks==_marks(new), dict(zip(_roles(new), _roles(old)))
+    def rows(i, piece):
+        if i in roles: return [roles[i]]
+        if piece in ids and (alike or i in special): return [ids[piece]]
+        if i in special: return []
+        text = _written(old, _read(new, piece))
+        return spell(text, ids, starts[i], marks) or spell(text, ids, not starts[i], marks)
+    return [rows(*o) for o in enumerate(vocab_list(new))]
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #40d1db5b
 def of_vocabulary(
@@ -264,8 +292,8 @@ def vocabulary_report(
     new, # Tokenizer of the new run
 )->str:
     "How many pieces were kept, composed and made new"
-    names, ids = vocab_list(new), old.get_vocab()
-    kept, unknown = sum(o in ids for o in names), [o for o,ids in zip(names, rows) if not ids]
+    names = vocab_list(new)
+    kept, unknown = sum(len(o)==1 for o in rows), [o for o,ids in zip(names, rows) if not ids]
     if kept==len(SPECIALS)!=len(names):
         warnings.warn("the two vocabularies have nothing in common but the special tokens; "
                       "check that the weights are of a language that helps", stacklevel=3)

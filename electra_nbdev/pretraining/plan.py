@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice
 from ..engine.models import PRECISIONS, check_device, check_precision, device_of
-from ..networks.recipe import (SHAPES, SIZES, PretrainHParams, check_taken, differences,
+from ..networks.recipe import (SHAPES, SIZES, PretrainHParams, check_complete, check_taken, differences,
                                            evaluation_batches, for_examples, given_hparams, is_plain, most_steps,
                                            preset, read_hparams, recipe_values, tie_of, with_steps)
 
@@ -491,7 +491,9 @@ def make_plan(
             known[size] = here._replace(libraries=min(o.libraries for o in (here, *known.values()))) # of the first
         return known[size]
     if seconds: return recipe_within(seconds, place, **how)
-    hp = _recipe(name or 'small', read_hparams(hparams), facts)
+    given = read_hparams(hparams)
+    check_complete(name, given)
+    hp = _recipe(name or 'small', given, facts)
     return plan_run(hp, place(hp), **how)
 
 # %% ../../nbs/pretraining/26_plan.ipynb #bf61bf8b

@@ -22,8 +22,9 @@ from ..engine.files import (InputError, changed_repr, check_free, check_number, 
                                         file_name)
 from ..engine.models import body_of, check_body, check_precision
 from ..networks.folder import ModelFolder
-from ..networks.recipe import (PRESETS, SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_preset, check_taken,
-                                           for_examples, for_restart, for_steps, given_hparams, kept_steps,
+from ..networks.recipe import (PRESETS, SHORT_RUN, SPECIAL_IDS, PretrainHParams, check_complete,
+                                           check_preset, check_taken, for_examples, for_restart, for_steps,
+                                           given_hparams, kept_steps,
                                            known_values, preset, read_hparams, recipe_values)
 from .plan import facts_of
 
@@ -266,6 +267,7 @@ def recipe(self:PretrainRequest,
     elif origin: values = origin.values(self.preset, given)
     else:
         body = dict(body=body_of(self.body)) if self.body else {}
+        check_complete(self.preset, said)
         values = recipe_values('small' if 'run' in said else self.preset or 'tiny', given | body)
     if 'run' not in said: check_taken(values['body'], given)
     if examples and not own: values |= for_examples(values, examples.recipe, said)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from ..data.tokenizer import UNREAD, fingerprint, text_backend, warn_unknown
 from ..engine.files import (InputError, atomic_file, atomic_write, check_choice, check_number, check_type,
-                                        counted, digest_of)
+                                        check_utf8, counted, digest_of)
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..networks.folder import ModelFolder
 from .likelihood import (OPEN, Likelihood, jsonl_rows, load_likelihood, pseudo_log_likelihood,
@@ -301,6 +301,7 @@ def fill_blank(
     "A text with a candidate in its blank"
     parts = BLANK.split(text)
     if len(parts)!=2: raise InputError(f"{text[:60]!r} has {len(parts)-1} blanks; write one, as ___")
+    check_utf8(candidate.join(parts))
     first, last = len(parts[0]), len(parts[0])+len(candidate)
     enc = text_backend(tok).encode(candidate.join(parts), add_special_tokens=False)
     wanted = [a<last and b>first for a,b in enc.offsets]

@@ -24,7 +24,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, word_starts
-from ..engine.files import SHIPPED, InputError, atomic_write, check_number, check_type, read_json
+from ..engine.files import (SHIPPED, InputError, atomic_write, check_number, check_type, check_utf8,
+                                        read_json)
 from ..engine.models import device_of, length_read, max_input, with_own_lengths
 from ..networks.recipe import SCORE_MASK_PROB, prior_step
 from ..networks.folder import ModelFolder
@@ -191,9 +192,7 @@ def words_of(
     text:str, # Any text
 )->tuple[list,list,list]: # Token ids; for each word the positions of its pieces; and its start and end in the text
     "Split a text into pieces and group them into words"
-    try: text.encode()
-    except UnicodeEncodeError as e:
-        raise InputError(f"the text to score is not UTF-8 (character {e.start+1}); use a terminal with UTF-8") from None
+    check_utf8(text, 'the text to score')
     enc = text_backend(tok).encode(text, add_special_tokens=False)
     found = word_groups(enc, text)
     if not found[1]: raise InputError("the text to score has no words; give a sentence, such as `The cat sat.`")

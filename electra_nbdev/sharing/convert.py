@@ -367,6 +367,7 @@ def write_folder(
     rows = read_history(run) if (run/'history.jsonl').is_file() else []
     with atomic_folder(out) as tmp:
         if nets.heads:
+            _check_alone(nets)
             write_tasks(nets, tmp)
             return model_card(nets, **card).save(tmp/'README.md')
         with quiet_loading(): save_networks(nets.model, nets.hp, tmp, nets.tokenizer)
@@ -378,6 +379,13 @@ def write_folder(
             plot_history(rows, tmp/'curves.png', nets.hp)
         if nets.moments and not nets.made and not rows: save_checkpoint(tmp, nets.step, *resume_state(nets))
         model_card(nets, facts, rows, **card).save(tmp/'README.md')
+
+# %% ../../nbs/sharing/47_convert.ipynb #69bb70e0
+def _check_alone(nets):
+    "Refuse a generator beside a fine-tuned model, whose folder has no place for it"
+    if any(o.startswith('generator.') and not o.startswith('generator.electra.embeddings') for o in nets.taken):
+        raise InputError(f"{nets.where} is fine-tuned, and the folder of a task has no generator; "
+                         "convert each by itself")
 
 # %% ../../nbs/sharing/47_convert.ipynb #f7d96449
 OPSET = 18 # Version of the operators
@@ -449,7 +457,8 @@ def _quantize(path):
     from onnxruntime.quantization import QuantType, quantize_dynamic
     large = path.with_suffix('.large')
     path.rename(large)
-    with _errors_alone(): quantize_dynamic(large, path, weight_type=QuantType.QInt8) # it has advice about images
+    with _errors_alone(): # it has advice about images; products of two times 8 bits overflow on a CPU without VNNI
+        quantize_dynamic(large, path, weight_type=QuantType.QInt8, reduce_range=True)
     large.unlink()
 
 # %% ../../nbs/sharing/47_convert.ipynb #d7cb306a
