@@ -301,6 +301,32 @@ def test_pages_have_the_pairs_of_the_supplement():
     card = (shipped('electric-baby')/'README.md').read_text()
     assert f'it gets {last} % [' in card and f'a 5-gram model of its text {of(ways)};' in card
 
+def test_rates_of_fine_tuning():
+    "Two encoders, four pairs of rates, one seed"
+    found = json.loads((RESULTS/'finetune_rates.json').read_text())['scores']
+    def told(model, task): return {k: f"{o['0']:.1f}" for k,o in found[model][task].items()}
+    baby, bert, sst = told('electra-baby', 'chunk'), told('bert', 'chunk'), told('electra-baby', 'sst')
+    log, budget = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'budget'))
+    def pairs(o): return '{1e-4, falling} and {3e-4, falling} falling, {1e-4, even} and {3e-4, even} even'.format(**o)
+    assert f'F1: `electra-baby` {pairs(baby)}; BERT {pairs(bert)}.' in log
+    assert f"`electra-baby` {sst['1e-4, falling']} and {sst['3e-4, falling']} falling, 74.7 even" in log
+    assert f"`electra-baby` has {baby['3e-4, even']} and {baby['1e-4, falling']}, a published BERT " \
+           f"{bert['3e-4, even']} and {bert['1e-4, falling']} (one seed" in budget
+
+def test_modernbert_with_more_and_fewer_operations():
+    "One seed each"
+    log, budget = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'budget'))
+    def of(name, base='RTD'):
+        runs = json.loads((RESULTS/f'{name}.json').read_text())['runs']
+        row, = [r for r in runs if (r['base'], r['change'], r['seed'])==(base, 'ModernBERT body', 0)]
+        return f"{row['scores']['chunk']:.1f}", f"{row['mean']:.1f}"
+    (m, mm), (e, em) = of('ladder_1e14', 'MLM'), of('ladder_1e14')
+    assert f'F1 {m} and {e}, the mean of five tasks {mm} and {em};' in log
+    assert f'has {e} and a masked language model {m} (one seed each), with the same mean of five tasks ({em} and ' \
+           f'{mm})' in budget
+    (a, am), (b, bm) = of('ladder_13e12'), of('ladder_1e13')
+    assert f'F1 {a} and {b}, the mean of five tasks {am} and {bm};' in log
+
 def test_the_body_of_modernbert():
     "Three seeds of two objectives with 2e13 operations, beside ELECTRA's body"
     runs = json.loads((RESULTS/'ladder.json').read_text())['runs']
@@ -353,7 +379,6 @@ def test_the_body_of_modernbert():
     assert f"F1 {f}; with ELECTRA's own body {e} with that seed, and {m} where" in log
     assert 'mean of five tasks is {:.1f}, {:.1f} and {:.1f}; AUC'.format(*(mean(o.values()) for o in sides)) in log
     assert f"replacements {first['ModernBERT body']['held_out']['auc_unigram']:.3f} |" in log
-    assert f'has {f} (one seed)' in budget
     assert f'F1 of chunking is {told(rtd[0])}, that of `tiny` {told(rtd[1])}' in recipe
 
 def test_pages_on_a_bert_that_finds_wrong_words():
