@@ -316,12 +316,13 @@ def test_rates_of_fine_tuning():
 def test_modernbert_with_more_and_fewer_operations():
     "One seed each"
     log, budget = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'budget'))
-    def of(name, base='RTD'):
+    def of(name, base='RTD', seed=0):
         runs = json.loads((RESULTS/f'{name}.json').read_text())['runs']
-        row, = [r for r in runs if (r['base'], r['change'], r['seed'])==(base, 'ModernBERT body', 0)]
+        row, = [r for r in runs if (r['base'], r['change'], r['seed'])==(base, 'ModernBERT body', seed)]
         return f"{row['scores']['chunk']:.1f}", f"{row['mean']:.1f}"
     (m, mm), (e, em) = of('ladder_1e14', 'MLM'), of('ladder_1e14')
     assert f'F1 {m} and {e}, the mean of five tasks {mm} and {em};' in log
+    assert 'A second seed of the ELECTRA has F1 {} and a mean of {}.'.format(*of('ladder_1e14', seed=1)) in log
     assert f'has {e} and a masked language model {m} (one seed each), with the same mean of five tasks ({em} and ' \
            f'{mm})' in budget
     (a, am), (b, bm) = of('ladder_13e12'), of('ladder_1e13')
