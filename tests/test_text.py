@@ -4,7 +4,7 @@ from pathlib import Path
 
 import datasets, pyarrow as pa, pytest
 from datasets.data_files import DataFilesList
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from electra_nbdev.data import text as text_module
 from electra_nbdev.engine.files import InputError, digest_of
@@ -50,6 +50,7 @@ def by_hand(text):
 @settings(deadline=None, max_examples=300)
 @given(text=texts, chunk_bytes=st.integers(1, 60))
 def test_documents_do_not_depend_on_chunks(tmp_path_factory, text, chunk_bytes):
+    assume(b'\n' in text or text.count(b'\r')<2) # lines that end in carriage returns alone are refused
     path = tmp_path_factory.getbasetemp()/'drawn.txt'
     path.write_bytes(text or b'\n')
     assert docs(path, chunk_bytes=chunk_bytes)==by_hand(text)
