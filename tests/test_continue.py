@@ -468,6 +468,13 @@ def test_rows_between_kinds_of_vocabularies(a, b):
     assert [rows[i] for i in special_token_ids(new)]==[[i] for i in special_token_ids(old)]
     assert rows[ids(new, 'it.')[-1]]==[ids(old, 'it.')[-1]]
 
+def test_rows_of_a_vocabulary_without_a_piece_for_the_unknown(tiny):
+    "The special token that the other lacks is made new"
+    bpe = roberta_tokenizer(tales().splitlines())
+    bpe.unk_token = None
+    rows = old_rows(bpe, tiny.tokenizer)
+    assert rows[tiny.tokenizer.unk_token_id]==[] and rows[tiny.tokenizer.mask_token_id]==[bpe.mask_token_id]
+
 def test_rows_of_trained_networks(tiny):
     "Kept rows are copies, a composed one is a mean, a new one is neither zero nor a copy; all else is unchanged"
     piece, ids = vocabulary('[MASK]', *SPECIALS[:4], 'sea', '##shore', '¿'), tiny.tokenizer.get_vocab()

@@ -163,6 +163,7 @@ SOON = rows("""
 --hparams '{"lr": 1}' => Did you mean `learning_rate`? --hparams help lists all
 --hparams '{"batch_size": 8}' => Did you mean `train_batch_size`?
 --preset tiniest => Did you mean `tiny`?
+--preset small --hparams run/hparams.json => complete recipe of a run of size tiny & leave --preset out
 --prest tiny => there is no flag --prest. Did you mean `--preset`? A hyper-parameter
 --learning-rates=1e-3 => there is no flag --learning-rates. Did you mean `--learning-rate`? A hyper-parameter is a flag
 --hparams '{"mask_probs": 0.2}' => Did you mean `mask_prob`? --hparams help lists all

@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..engine.files import (InputError, atomic_file, changed_repr, check_number, check_out, check_type,
                                         check_utf8, counted, read_json)
 from ..engine.models import check_device, model_path
-from ..engine.rows import ending_of, file_blocks, looks_like, text_lines
+from ..engine.rows import check_line_ends, ending_of, file_blocks, looks_like, text_lines
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/checking/48_check.ipynb #a5e9c228
@@ -135,7 +135,9 @@ def check(self:PlainText):
             there = _has_words(block.decode(errors='replace'))
         if b''.join(self.head).startswith(b'\x1f\x8b'):
             raise InputError(f"{self.name} is packed by gzip; give the file as `src`, or what `zcat` makes of it")
-    what = looks_like(next(iter(self.head or self._blocks()), b'')[:2**16])
+    head = next(iter(self.head or self._blocks()), b'')[:2**16]
+    check_line_ends(self.name, head)
+    what = looks_like(head)
     if what not in ('', 'CSV', 'TSV'): # lists have as many commas in each line as tables
         raise InputError(f"{self.name} looks like {what}, and a text is to be checked; take the text out of it")
     if self.text is not None: there = _has_words(self.text)

@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/rows.html.md"""
 # %% auto #0
 __all__ = ['TABLES', 'FORMATS', 'file_kind', 'file_blocks', 'byte_lines', 'decoded', 'BadRows', 'text_lines', 'whole_text',
            'json_row', 'json_lines', 'delimited', 'fields_of', 'column_texts', 'value_of', 'lacking', 'ending_of',
-           'format_of', 'looks_like', 'check_prose', 'check_columns', 'table_rows', 'text_rows']
+           'format_of', 'looks_like', 'check_line_ends', 'check_prose', 'check_columns', 'table_rows', 'text_rows']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import csv, json, re
@@ -321,7 +321,6 @@ def format_of(
 # %% ../../nbs/engine/90_rows.ipynb #1ceed7a3
 _BINARY = {b'PAR1': 'Parquet', b'ARROW1': 'Arrow', b'PK\x03\x04': 'a zip archive', b'%PDF': 'PDF',
            b'SQLite format 3': 'SQLite', b'BZh': 'bz2', b'\xfd7zXZ': 'xz'}
-_OLD = 'lines that end in carriage returns alone'
 
 def looks_like(
     head:bytes, # The beginning of a text, some kilobytes
@@ -331,7 +330,6 @@ def looks_like(
     for magic,name in _BINARY.items():
         if head.startswith(magic): return name
     if head[257:262]==b'ustar': return 'a tar archive'
-    if b'\n' not in head and head.count(b'\r')>1: return _OLD
     text = head.decode(errors='replace').lstrip('\ufeff \t\r\n')
     if re.match(r'\{\s*"[^"\n]*"\s*:', text): return 'JSON lines' if _is_json(text.partition('\n')[0]) else 'JSON'
     if re.match(r'\[\s*[{\["]', text): return 'JSON'
@@ -360,13 +358,22 @@ def _first_rows(text, how):
     with suppress(csv.Error): found.extend(o for o in islice(rows, 50) if o)
     return found
 
+# %% ../../nbs/engine/90_rows.ipynb #0b324860
+def check_line_ends(
+    where, # File, for the message
+    head:bytes, # Its beginning
+):
+    "Refuse a text that would be read as one line, since its lines end as those of old Macs"
+    if b'\n' not in head and head.count(b'\r')>1:
+        raise InputError(rf"{where}: its lines end in carriage returns alone; `tr '\r' '\n'` writes line feeds")
+
 # %% ../../nbs/engine/90_rows.ipynb #1c4bfbbe
 _CURES = {'JSON lines': 'give `format` jsonl, or name it .jsonl',
           'Parquet': 'give `format` parquet, or name it .parquet', 'Arrow': 'give `format` arrow, or name it .arrow',
           'CSV': 'give `format` csv, or name it .csv',
           'TSV': 'give `format` tsv, or name it .tsv', 'a tar archive': 'unpack it (`tar xf` does it)',
           'a zip archive': 'unpack it (`unzip` does it)', 'bz2': 'unpack it (`bunzip2` does it)',
-          'xz': 'unpack it (`unxz` does it)', _OLD: r"write line feeds (`tr '\r' '\n'` does it)",
+          'xz': 'unpack it (`unxz` does it)',
           'JSON': "write an object a line (`jq -c '.[]' a.json > a.jsonl` does it for an array)"}
 
 def check_prose(
@@ -374,6 +381,7 @@ def check_prose(
     head:bytes, # Its beginning
 ):
     "Refuse what would be read as prose and is none"
+    check_line_ends(where, head)
     if what := looks_like(head):
         cure = _CURES.get(what, 'take the text out of it')
         raise InputError(f"{where} looks like {what}: {cure}; if it is prose all the same, give `format` text")

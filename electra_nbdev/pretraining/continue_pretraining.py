@@ -210,7 +210,10 @@ def _written(tok, text):
     if not _of_bytes(tok): return text.strip(' ▁')
     return ''.join(o for o,_ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text))
 
-def _roles(tok): return *special_token_ids(tok), tok.unk_token_id
+def _roles(new, old):
+    "{special id: that of the old tokenizer with the same purpose}"
+    found = zip(*((*special_token_ids(o), o.unk_token_id) for o in (new, old)))
+    return {a: b for a,b in found if None not in (a, b)} # byte-level BPE may have none for the unknown
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #40db62c5
 def old_rows(
@@ -219,7 +222,7 @@ def old_rows(
 )->list: # For each new id the old ids whose rows it gets the mean of: one if kept, none if made new
     "Where every piece of a new vocabulary comes from"
     ids, marks, starts = old.get_vocab(), _marks(old), word_starts(new)
-    special, alike, roles = {*new.all_special_ids}, marks==_marks(new), dict(zip(_roles(new), _roles(old)))
+    special, alike, roles = {*new.all_special_ids}, marks==_marks(new), _roles(new, old)
     def rows(i, piece):
         if i in roles: return [roles[i]]
         if piece in ids and (alike or i in special): return [ids[piece]]

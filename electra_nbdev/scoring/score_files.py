@@ -21,8 +21,8 @@ from pathlib import Path
 from ..data.text import hub_parts
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice, counted, few_of, one_line, read_json
-from ..engine.rows import (TABLES, BadRows, check_columns, ending_of, format_of, json_lines, looks_like,
-                                       table_rows, text_lines, text_rows, whole_text)
+from ..engine.rows import (TABLES, BadRows, check_columns, check_line_ends, ending_of, format_of,
+                                       json_lines, looks_like, table_rows, text_lines, text_rows, whole_text)
 
 # %% ../../nbs/scoring/41_score_files.ipynb #52b81645
 def read_pairs(
@@ -352,7 +352,9 @@ def _check_texts(path):
     with open(path, 'rb') as f:
         if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
         f.seek(0)
-        what = looks_like(f.read(2**16))
+        head = f.read(2**16)
+    check_line_ends(path, head)
+    what = looks_like(head)
     if format_of(path) in ('jsonl', *TABLES): return
     if what in ('', 'CSV', 'TSV'): return # sentences may have as many commas
     raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
