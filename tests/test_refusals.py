@@ -711,6 +711,7 @@ READ = [ # reader, name, content, needles
     (read_nbest, 'b.tsv', 'id\ttext\n1\ta\n\tb\n', 'line 3 has neither id nor reference'),
     (TextFile, 'bad.txt', b'good\n\xff\n', 'line 2', 'is not UTF-8 (byte 0xff at column 1)'),
     (TextFile, 'mac.txt', b'One.\rTwo.\r', 'mac.txt: its lines end in carriage returns alone'),
+    (TextFile, 'zip.txt', b'PK\x03\x04a\rb\r', 'zip.txt looks like a zip archive'),
     (TextFile, 'a.csv', 'item,sentence\n1,the cat\n', 'columns are item, sentence; name that of'),
     (TextFile, 'c.csv', 'item,text\n', 'only a header'),
     (TextFile, 'd.csv', 'item,text\n1\n', '1 column instead of 2'),

@@ -136,10 +136,10 @@ def check(self:PlainText):
         if b''.join(self.head).startswith(b'\x1f\x8b'):
             raise InputError(f"{self.name} is packed by gzip; give the file as `src`, or what `zcat` makes of it")
     head = next(iter(self.head or self._blocks()), b'')[:2**16]
-    check_line_ends(self.name, head)
     what = looks_like(head)
     if what not in ('', 'CSV', 'TSV'): # lists have as many commas in each line as tables
         raise InputError(f"{self.name} looks like {what}, and a text is to be checked; take the text out of it")
+    check_line_ends(self.name, head)
     if self.text is not None: there = _has_words(self.text)
     elif self.src!='-': there = any([_has_words(o) for *_,o in self.lines()])
     if not there: raise InputError(f"{self.name} is empty: it has no words; give a text")

@@ -381,10 +381,10 @@ def check_prose(
     head:bytes, # Its beginning
 ):
     "Refuse what would be read as prose and is none"
-    check_line_ends(where, head)
     if what := looks_like(head):
         cure = _CURES.get(what, 'take the text out of it')
         raise InputError(f"{where} looks like {what}: {cure}; if it is prose all the same, give `format` text")
+    check_line_ends(where, head)
 
 
 # %% ../../nbs/engine/90_rows.ipynb #e64b8bc3

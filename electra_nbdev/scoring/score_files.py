@@ -353,12 +353,12 @@ def _check_texts(path):
         if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
         f.seek(0)
         head = f.read(2**16)
-    check_line_ends(path, head)
     what = looks_like(head)
-    if format_of(path) in ('jsonl', *TABLES): return
-    if what in ('', 'CSV', 'TSV'): return # sentences may have as many commas
-    raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
-                     "with a column `text`")
+    prose = what in ('', 'CSV', 'TSV') # sentences may have as many commas
+    if not prose and format_of(path) not in ('jsonl', *TABLES):
+        raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
+                         "with a column `text`")
+    check_line_ends(path, head)
 
 # %% ../../nbs/scoring/41_score_files.ipynb #4b40d4ca
 def line_contexts(
