@@ -25,6 +25,7 @@ from electra_nbdev.method.generator import generator_config, hidden_states, mask
 from electra_nbdev.pretrain import (ClipNorm, LinearWarmupDecay, MaskTokens, ReplacedTokenDetection, ReplaceTokens,
                                     build_examples, build_networks, electra_optimizer, load_examples, load_networks,
                                     param_groups, preset, save_networks, step_loss, train_vocab)
+from electra_nbdev.networks.build import body_config
 from electra_nbdev.engine.models import body_of
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
@@ -311,6 +312,18 @@ def test_names_that_a_body_does_not_have_are_refused(data):
     for other,said in ((dict(num_hiden_layers=4), meant), (dict(hidden_dropout_prob=.1), '')):
         with pytest.raises(InputError, match=f"which the body 'modernbert' does not have; leave it out.*{said}"):
             build_networks(recipe(data, 'modernbert', model_hparam_overrides=other))
+
+def test_a_preset_does_not_change_what_a_body_says_and_no_dropout_has_many_names():
+    small = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    own = body_config(preset('tiny', body=dict(model_type='bert', max_position_embeddings=512, hidden_dropout_prob=.1,
+                                               **small)))
+    assert (own.max_position_embeddings, own.hidden_dropout_prob, own.attention_probs_dropout_prob)==(512, .1, 0)
+    typed = preset('tiny', body=dict(model_type='bert', **small), model_hparam_overrides=dict(hidden_dropout_prob=.2))
+    assert body_config(typed).hidden_dropout_prob==.2
+    other = dict(model_type='distilbert', dim=16, n_heads=2, n_layers=2)
+    found = body_config(preset('tiny', body=other | dict(attention_dropout=.3)))
+    assert (found.dropout, found.attention_dropout)==(0, .3)
+    assert body_config(preset('small', body=other)).dropout==.1 # nothing was asked for
 
 def test_positions_that_are_kept_for_padding_hold_no_token(data, tmp_path):
     "Of RoBERTa's 18 positions a text has 16"

@@ -1,5 +1,6 @@
 "Bit-exact round trips, resumed training, and damaged, foreign and lying files"
 import json, random, shutil, time, tracemalloc, zipfile
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
@@ -19,7 +20,7 @@ from electra_nbdev.finetuning.ged import GEDTask
 from electra_nbdev.finetuning.qa import QATask
 from electra_nbdev.finetuning.tagging import TagTask
 from electra_nbdev.finetuning.tasks import MultiLabelTask, TextTask
-from electra_nbdev.networks.foreign import SETTINGS, TYPES, Weights, joined, masked_crc, read_bundle, varint
+from electra_nbdev.networks.foreign import SETTINGS, TYPES, Weights, joined, masked_crc, read_bundle, unit_of, varint
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.sharing.convert import convert_weights
 from electra_nbdev.engine.files import InputError
@@ -28,13 +29,15 @@ from electra_nbdev.networks.build import save_networks
 from electra_nbdev.networks.folder import ModelFolder, open_pretrained
 from electra_nbdev.networks.recipe import load_hparams
 from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
+from electra_nbdev.data.examples import build_examples
 from electra_nbdev.data.tokenizer import load_tokenizer, vocab_list
 from electra_nbdev.scoring.ranking import load_chooser
+from electra_nbdev.scoring.likelihood import load_likelihood
 from electra_nbdev.scoring.score import load_scorer
 from conftest import GOLDEN
 
 from ship import share_encoder
-from make import biased_run, electra_folder, made, plain_logits, untrained
+from make import biased_run, electra_folder, made, plain_logits, untrained, wordpiece_model
 from terminal import convert_cli
 
 KINDS = dict(shared=dict(untied_generator=False), towers=dict(electric_objective=True, electra_objective=False),
@@ -129,6 +132,55 @@ def test_one_half(half, missing, tmp_path):
     assert (tables[0] is tables[1])==(missing=='embeddings')
     other = ({'discriminator', 'generator'}-{half}).pop()
     assert all(o.startswith(other) for o in out.made) and f'made    {other}' in out.report()
+
+MADE = dict(bert=['discriminator.discriminator_predictions', 'generator.electra', 'generator.generator_lm_head',
+                  'generator.generator_predictions'],
+            discriminator=['generator.electra', 'generator.generator_lm_head', 'generator.generator_predictions'],
+            generator=['discriminator.discriminator_predictions', 'discriminator.electra'])
+
+@pytest.fixture
+def halves(tmp_path):
+    "What lacks a part: a BERT, and an ELECTRA's networks, each alone"
+    sizes = dict(hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+    wordpiece_model(BertModel, BertConfig(vocab_size=200, **sizes))(tmp_path/'bert')
+    electra_folder(tmp_path/'discriminator')
+    electra = ElectraConfig(vocab_size=200, embedding_size=16, **sizes | dict(num_attention_heads=1))
+    wordpiece_model(ElectraForMaskedLM, electra)(tmp_path/'generator')
+    return tmp_path
+
+@pytest.mark.parametrize('half', MADE)
+def test_new_parts_are_never_taken_for_trained_ones(half, halves):
+    "In a folder, one made of it, and an .npz they are still new; nothing is scored by them, nor fine-tuned"
+    convert_weights(halves/half, halves/'a')
+    convert_weights(halves/'a', halves/'b')
+    convert_weights(halves/'a', halves/'names.npz')
+    for o in ('a', 'b', 'names.npz'):
+        found = open_pretrained(halves/o)
+        assert sorted({*map(unit_of, found.made)})==MADE[half] and not found.unused, o
+    refused = pytest.raises(InputError, match='have learnt nothing. Train them with electra_pretrain and `init`')
+    with refused: load_likelihood(halves/'b', 'pll' if half!='generator' else 'p-replaced')
+    if half=='discriminator':
+        assert load_scorer(halves/'b').generator is None
+        assert ModelFolder(halves/'b'/'discriminator').open('discriminator')
+    else:
+        with refused: load_scorer(halves/'b')
+        with refused: load_scorer(halves/'b'/'discriminator')
+    source = ModelFolder(halves/'b')
+    if half!='generator':
+        source.open('encoder')
+        assert (source.discriminator_head() is None)==(half=='bert')
+    else:
+        with refused: source.open('encoder')
+        assert load_likelihood(halves/'b', 'pll')
+
+def test_a_run_trains_the_parts_that_a_conversion_made(halves):
+    convert_weights(halves/'bert', halves/'a')
+    (halves/'a.txt').write_text('the cat sat on the mat .\n\n'*200)
+    build_examples(halves/'a.txt', halves/'a'/'discriminator', halves/'examples', max_length=16)
+    hp = load_hparams(halves/'a'/'hparams.json')
+    hp = replace(hp, num_train_steps=2, train_batch_size=2, max_seq_length=16)
+    run_pretraining(halves/'examples', halves/'run', hp, init=halves/'a', device='cpu')
+    assert not ModelFolder(halves/'run').new_parts('discriminator', 'generator') and load_scorer(halves/'run').generator
 
 def test_two_halves_keep_heads_and_steps():
     a, b = (Weights(o, {o: tensor(1.)}, heads={o: {}}, tasks={o: {}}, step=i) for i,o in enumerate(('one', 'two')))

@@ -148,6 +148,7 @@ SOON = rows("""
 --budget 'a day' --device a100 => as in '24 h'
 --device a100 --measure => leave one out
 --device a100 --precision fp32 => half precision
+--device v100 --precision bf16 => leave --precision out, and it trains in fp16
 --price -1 --device a100 => --price
 --price nan --device a100 => --price
 --price 2 => --price needs a speed; add --measure, or name a GPU with --device

@@ -174,6 +174,11 @@ def check_override(
                      f"leave it out.{suggest(name, known)}")
 
 # %% ../../nbs/networks/17_build.ipynb #4c0c9c0b
+def _no_dropout(usual, overrides):
+    "What asks a body for no dropout that has other names for it than ELECTRA"
+    asked = any(k.endswith('_dropout_prob') and not v and not hasattr(usual, k) for k,v in overrides.items())
+    return {k: 0. for k,v in vars(usual).items() if 'dropout' in k and isinstance(v, float)} if asked else {}
+
 def _other_body(hp):
     "The configuration of a body that is not ELECTRA's"
     kind = hp.body.get('model_type')
@@ -185,6 +190,7 @@ def _other_body(hp):
     usual = transformers.CONFIG_MAPPING[kind]
     for k,v in hp.model_hparam_overrides.items(): check_override(k, v, usual)
     given = {k: v for k,v in hp.body.items() if k!='model_type'} | hp.model_hparam_overrides
+    given = _no_dropout(usual(), hp.model_hparam_overrides) | given
     given |= dict(vocab_size=hp.vocab_size, num_labels=1)
     for o in SPECIAL_IDS:
         if (given.get(o, getattr(usual, o, None)) or 0)>=hp.vocab_size: given[o] = None # of another vocabulary

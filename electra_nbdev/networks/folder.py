@@ -210,6 +210,26 @@ def report(self:ModelFolder)->str: # A line for each network that was opened
         lines.append(f'  {name}: {len(o.loaded)} loaded; made new: {told(o.made)}; left out: {told(o.left)}')
     return '\n'.join(lines)
 
+# %% ../../nbs/networks/19_folder.ipynb #bcbcaf85
+@patch
+def new_parts(self:ModelFolder,
+    *names, # Networks, or parts of them as `unit_of` names them
+)->list:
+    "Parts that a conversion made new, and that nothing has trained since"
+    made = (self.hparams.get('run') or {}).get('made') or []
+    return sorted(o for o in made if any(f'{o}.'.startswith(f'{name}.') for name in names))
+
+# %% ../../nbs/networks/19_folder.ipynb #adeb6fd4
+@patch
+def check_trained(self:ModelFolder,
+    *names, # As for `new_parts`
+):
+    "Refuse networks of which a part has random weights"
+    if new := self.new_parts(*names):
+        raise InputError(f"{self.src} was converted from weights without {few_of(new, 4)}; these parts are new and "
+                         f"have learnt nothing. Train them with electra_pretrain and `init` {self.src}, or give a "
+                         "trained model")
+
 # %% ../../nbs/networks/19_folder.ipynb #d92c80c8
 @patch
 def where(self:ModelFolder,
@@ -233,6 +253,7 @@ def open(self:ModelFolder,
     if self.kind in ('npz', 'tensorflow'): self.refuse_foreign()
     if name=='encoder': return self.open_encoder(**config)
     if name=='towers': return self.open_towers()
+    self.check_trained(name)
     where = self.where(name)
     if self.recipe and (where is None or self.unfinished): return getattr(self.newest_model, name)
     if where is None: raise InputError(f"{self.path} holds no {name}; give a run, or a folder that has one")
@@ -249,7 +270,8 @@ def newest_model(self:ModelFolder):
 @patch
 def open_towers(self:ModelFolder): # `TwoTowers`
     "The two towers of a run, which stay beside the network that is kept"
-    if self.recipe and self.recipe.two_tower_generator and not self.alone: return self.objective().generator
+    self.check_trained('generator')
+    if self.recipe and self.recipe.two_tower_generator and not self.alone: return self.joined_networks().generator
     raise InputError(f"{self.path} holds no towers; give a run of Electric, or another whose generator has two towers")
 
 # %% ../../nbs/networks/19_folder.ipynb #df3c294c
@@ -314,6 +336,8 @@ def open_encoder(self:ModelFolder,
     from transformers import AutoModel
     where, config = self.encoder_folder(), self.configuration(**changes)
     encoder = self.load('encoder', AutoModel, where, config=config, dtype=torch.float32)
+    half = 'generator' if where.name=='generator' else 'discriminator'
+    self.check_trained(f'{half}.{encoder.base_model_prefix}')
     if self.unfinished: self.take_newest(encoder)
     return encoder
 
@@ -337,6 +361,7 @@ def discriminator_head(self:ModelFolder)->dict|None: # {name in its two layers: 
     "Weights of the head that tells replaced tokens, where the encoder is that of an ELECTRA discriminator"
     if self.where('discriminator')!=self.where('encoder'): return None
     if not any(o.startswith('discriminator_predictions.') for o in self.keys['encoder'].left): return None
+    if self.new_parts('discriminator'): return None
     head = self.open('discriminator').discriminator_predictions
     return {k: x.detach().clone() for k,x in head.state_dict().items()}
 
@@ -344,6 +369,15 @@ def discriminator_head(self:ModelFolder)->dict|None: # {name in its two layers: 
 @patch
 def objective(self:ModelFolder,
     objective=None, # Class of another objective than the recipe's
+): # `Objective`
+    "Both networks, trained, and tied as in training"
+    self.check_trained('generator', 'discriminator')
+    return self.joined_networks(objective)
+
+# %% ../../nbs/networks/19_folder.ipynb #7a2439c0
+@patch
+def joined_networks(self:ModelFolder,
+    objective=None, # As for `objective`
 ): # `Objective`
     "Both networks, tied as they were trained"
     if self.recipe is None: return open_pretrained(self).model
@@ -391,15 +425,16 @@ def tokenizer_in_training(self:ModelFolder,
 # %% ../../nbs/networks/19_folder.ipynb #95070527
 @patch
 def weights(self:ModelFolder): # `Weights`
-    "All weights, under the names of our parameters"
+    "All weights, under the names of our parameters, but for those that a conversion made new"
     from electra_nbdev.networks import foreign
     if self.kind=='npz': return foreign.read_npz(self.path)
     if self.kind=='tensorflow': return foreign.read_tensorflow(self.prefix)
     if self.kind=='task': return foreign.read_task(self.task, *self.read_tasks())
     if self.in_training and not self.alone: return foreign.read_checkpoint(self.path, given_hparams(self.hparams))
-    if self.alone: return foreign.read_part(self.path)
-    places = [self.run/o for o in self.networks] or [self.path]
-    parts = [foreign.read_part(o, self.recipe) for o in places]
+    places = [self.path] if self.alone else [self.run/o for o in self.networks] or [self.path]
+    parts = [foreign.read_part(o, None if self.alone else self.recipe) for o in places]
+    for o in parts: o.tensors = {k: x for k,x in o.tensors.items() if not self.new_parts(foreign.unit_of(k))}
+    if self.alone: return parts[0]
     return foreign.of_run(foreign.joined(parts, self.path), given_hparams(self.hparams))
 
 # %% ../../nbs/networks/19_folder.ipynb #e6835ab7

@@ -331,8 +331,10 @@ def _check_generator(w, model):
     for k in ('num_attention_heads', 'hidden_act', 'layer_norm_eps'):
         came, ours = said[k], getattr(model.generator.config, k)
         if came!=ours:
+            both = has_encoder(w.tensors, 'discriminator.electra')
+            cure = 'open the discriminator alone' if both else 'so no ELECTRA can be made of it'
             raise InputError(f"{w.where}: the generator has {k} {came!r}, a recipe gives its generators {ours!r}; "
-                             "open the discriminator alone")
+                             f"{cure}")
 
 def _notes(hp, unused, w):
     "What the names alone do not tell"

@@ -105,6 +105,9 @@ def recipe_values(
     if given.get('electra_objective') is False and not given.get('electric_objective'): implied['unigram_noise'] = 0.
     if given.get('electric_objective') or given.get('two_tower_generator'): implied |= _TOWERS
     if _of_one_width((base | given).get('body')): implied |= _BODY
+    if body := given.get('body'): # what it says itself, a preset does not change
+        changes = (base | implied).get('model_hparam_overrides', {})
+        implied['model_hparam_overrides'] = {k: v for k,v in changes.items() if k not in body}
     return _DEFAULTS | base | implied | given
 
 def _frozen(o): return tuple(o) if isinstance(o, list) else o

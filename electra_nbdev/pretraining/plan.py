@@ -279,6 +279,7 @@ class Device(NamedTuple):
 
 GPUS = {'t4': (65, 16), 'v100': (125, 16), 'l4': (121, 24), 'rtx3090': (71, 24), 'rtx4090': (165, 24),
         'a100': (312, 40), 'a100-80gb': (312, 80), 'h100': (989, 80), 'h200': (989, 141)} # Peak, 1e12/s; GB
+_WITHOUT_BF16 = 't4', 'v100'
 UTILISATION, LAUNCHES = .15, .02 # Of the peak; seconds that the kernels of a step take to start: both from one GPU
 
 def named_device(
@@ -528,6 +529,8 @@ def _check_plan(device, measure, budget, recipe, precision):
     check_precision(precision, PRECISIONS[:3])
     if device in GPUS and precision=='fp32':
         raise InputError(f"the rate of {device} is known for half precision; leave `precision` out, or measure there")
+    if device in _WITHOUT_BF16 and precision=='bf16':
+        raise InputError(f"a {device} computes nothing in bfloat16; leave `precision` out, and it trains in fp16")
     if device is None or device in GPUS: return
     try: check_device(device)
     except InputError as e: raise InputError(f"{e}; a GPU elsewhere is one of {', '.join(GPUS)}") from None

@@ -31,7 +31,8 @@ from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import (SHIPPED, InputError, atomic_file, atomic_folder, build_lock, check_new, few_of,
                                         one_line, read_json)
 from ..engine.models import has_own_lengths, max_input, quiet_loading
-from ..networks.foreign import SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of_recipe
+from ..networks.foreign import (SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of_recipe,
+                                            unit_of)
 from ..finetuning.finetune import load_finetuned
 from ..finetuning.recipe import finetune_preset
 from ..finetuning.tagging import TagHead
@@ -91,7 +92,7 @@ def official_arrays(
     found = {'global_step': np.int64(nets.step)} if nets.step else {}
     def add(name, kernel, x): found[name] = (x.T if kernel else x).contiguous().numpy()
     for n,p in nets.model.named_parameters():
-        if nets.heads and n in nets.made: continue # what fine-tuning does not keep
+        if n in nets.made: continue
         name = official_name(n, has_towers(nets.model), nets.model.discriminator is None)
         add(name, kernel := name.endswith('kernel'), p.detach())
         for ours,slot in SLOTS.items():
@@ -373,7 +374,8 @@ def write_folder(
         with quiet_loading(): save_networks(nets.model, nets.hp, tmp, nets.tokenizer)
         _copy_measured(run, tmp/'discriminator')
         write_cards(tmp)
-        save_hparams(nets.hp, tmp/'hparams.json', **{'data': {}} | facts)
+        new = dict(made=sorted({*map(unit_of, nets.made)})) if nets.made else {}
+        save_hparams(nets.hp, tmp/'hparams.json', **{'data': {}} | facts | new)
         if rows:
             (tmp/'history.jsonl').write_text(as_lines(rows), encoding='utf-8')
             plot_history(rows, tmp/'curves.png', nets.hp)
