@@ -316,8 +316,8 @@ def test_rates_of_fine_tuning():
            f"{bert['3e-4, even']} and {bert['1e-4, falling']} (one seed" in budget
 
 def test_modernbert_with_more_and_fewer_operations():
-    "One seed each"
-    log, budget = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'budget'))
+    "One seed each, of two thirds of the operations three"
+    log, budget, evidence = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'budget', 'evidence'))
     def of(name, base='RTD', seed=0):
         runs = json.loads((RESULTS/f'{name}.json').read_text())['runs']
         row, = [r for r in runs if (r['base'], r['change'], r['seed'])==(base, 'ModernBERT body', seed)]
@@ -327,8 +327,19 @@ def test_modernbert_with_more_and_fewer_operations():
     assert 'A second seed of the ELECTRA has F1 {} and a mean of {}.'.format(*of('ladder_1e14', seed=1)) in log
     assert f'has {e} and a masked language model {m} (one seed each), with the same mean of five tasks ({em} and ' \
            f'{mm})' in budget
-    (a, am), (b, bm) = of('ladder_13e12'), of('ladder_1e13')
-    assert f'F1 {a} and {b}, the mean of five tasks {am} and {bm};' in log
+    assert 'With half of them F1 {} and a mean of {},'.format(*of('ladder_1e13')) in log
+    def measured(name, change):
+        rows = [r for r in json.loads((RESULTS/f'{name}.json').read_text())['runs']
+                if (r['base'], r['change'], r['share'])==('RTD', change, 1.)]
+        rows = sorted(rows, key=lambda r: r['seed'])
+        return [r['scores']['chunk'] for r in rows], [r['mean'] for r in rows]
+    fewer, base = measured('ladder_13e12', 'ModernBERT body'), measured('ladder', 'base')
+    def told(side): return [f'{mean(o):.1f} ± {stdev(o):.1f}' for o in side]
+    (f1, all_tasks), (f1_base, tasks_base) = told(fewer), told(base)
+    gain, gain_tasks = (above(a, b) for a,b in zip(fewer, base))
+    assert f"F1 {f1}, {gain} above ELECTRA's own body after 2e13 ({f1_base}); the mean of five tasks {all_tasks}, " \
+           f"{gain_tasks} above ({tasks_base})" in log
+    assert f"ModernBERT's body has {f1}, {gain} above ELECTRA's own with all of them |" in evidence
 
 def test_the_body_of_modernbert():
     "Three seeds of two objectives with 2e13 operations, beside ELECTRA's body"
@@ -366,7 +377,7 @@ def test_the_body_of_modernbert():
                   f"SST-2 {told(wide, 'sst')} and the mean of five tasks {told(wide, 'mean')}, "
                   f"{by_seed(wide, plain, 'mean')} above embeddings of 64; ModernBERT's body has "
                   f"{told(modern, 'sst')} and {told(modern, 'mean')}"): assert words in log, words
-    assert f'embeddings as wide {told(wide)}, {by_seed(modern, wide, "chunk")} below |' in evidence
+    assert f'embeddings as wide {told(wide)}, {by_seed(modern, wide, "chunk")} below.' in evidence
     first, same = of('RTD', 'ModernBERT body, MLM first, 40 %')[0]['scores'], modern[0]['scores']
     for k,name in (('chunk', 'F1'), ('sst', 'SST-2')): assert f'{name} {first[k]:.1f}' in log
     assert f"from the beginning {same['chunk']:.1f} with that seed; SST-2 {first['sst']:.1f} and {same['sst']:.1f}:" \
