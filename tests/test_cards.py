@@ -317,7 +317,8 @@ def test_rates_of_fine_tuning():
 
 def test_modernbert_with_more_and_fewer_operations():
     "One seed each, of two thirds of the operations three"
-    log, budget, evidence = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'budget', 'evidence'))
+    pages = 'trials', 'budget', 'evidence'
+    log, budget, evidence = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in pages)
     def of(name, base='RTD', seed=0):
         runs = json.loads((RESULTS/f'{name}.json').read_text())['runs']
         row, = [r for r in runs if (r['base'], r['change'], r['seed'])==(base, 'ModernBERT body', seed)]
