@@ -313,6 +313,13 @@ def test_names_that_a_body_does_not_have_are_refused(data):
         with pytest.raises(InputError, match=f"which the body 'modernbert' does not have; leave it out.*{said}"):
             build_networks(recipe(data, 'modernbert', model_hparam_overrides=other))
 
+@pytest.mark.parametrize('command', ['electra_plan', 'electra_pretrain --data examples --out run'])
+def test_a_typed_body_has_no_other_names(command, data, tmp_path):
+    (tmp_path/'examples').symlink_to(data)
+    said = typed(f"""{command} --hparams '{{"body": {{"model_type": "bert", "num_hiden_layers": 2}}}}'""", tmp_path).err
+    assert "hparam `body` has `num_hiden_layers`" in said and 'Did you mean `num_hidden_layers`?' in said
+    assert not (tmp_path/'run').exists()
+
 def test_a_preset_does_not_change_what_a_body_says_and_no_dropout_has_many_names():
     small = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
     own = body_config(preset('tiny', body=dict(model_type='bert', max_position_embeddings=512, hidden_dropout_prob=.1,

@@ -510,7 +510,11 @@ def facts_of(
 def _recipe(name, given, facts):
     "A preset with what the user gave, and the vocabulary and the length of the examples"
     values = recipe_values('small' if 'run' in given else name, given_hparams(given))
-    if 'run' not in given: check_taken(values['body'], given)
+    if 'run' not in given:
+        check_taken(values['body'], given)
+        if given.get('body'):
+            from electra_nbdev.networks.build import check_body_names # loads torch
+            check_body_names(given)
     if facts:
         values |= for_examples(values, facts.recipe, given)
         facts.check(values)

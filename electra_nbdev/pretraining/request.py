@@ -269,7 +269,11 @@ def recipe(self:PretrainRequest,
         body = dict(body=body_of(self.body)) if self.body else {}
         check_complete(self.preset, said)
         values = recipe_values('small' if 'run' in said else self.preset or 'tiny', given | body)
-    if 'run' not in said: check_taken(values['body'], given)
+    if 'run' not in said:
+        check_taken(values['body'], given)
+        if given.get('body'):
+            from electra_nbdev.networks.build import check_body_names # loads torch
+            check_body_names(given)
     if examples and not own: values |= for_examples(values, examples.recipe, said)
     steps = self.steps if self.passes is None else self._steps_of(values, examples)
     if steps is None or own and steps==own.values['num_train_steps']: return values
