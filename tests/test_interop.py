@@ -157,7 +157,7 @@ def test_new_parts_are_never_taken_for_trained_ones(half, halves):
     for o in ('a', 'b', 'names.npz'):
         found = open_pretrained(halves/o)
         assert sorted({*map(unit_of, found.made)})==MADE[half] and not found.unused, o
-    refused = pytest.raises(InputError, match='have learnt nothing. Train them with electra_pretrain and `init`')
+    refused = pytest.raises(InputError, match='have learnt nothing. `electra_pretrain --init')
     with refused: load_likelihood(halves/'b', 'pll' if half!='generator' else 'p-replaced')
     if half=='discriminator':
         assert load_scorer(halves/'b').generator is None

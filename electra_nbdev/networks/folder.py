@@ -227,8 +227,8 @@ def check_trained(self:ModelFolder,
     "Refuse networks of which a part has random weights"
     if new := self.new_parts(*names):
         raise InputError(f"{self.src} was converted from weights without {few_of(new, 4)}; these parts are new and "
-                         f"have learnt nothing. Train them with electra_pretrain and `init` {self.src}, or give a "
-                         "trained model")
+                         f"have learnt nothing. `electra_pretrain --init {self.src}` trains them; or give a trained "
+                         "model")
 
 # %% ../../nbs/networks/19_folder.ipynb #d92c80c8
 @patch
