@@ -230,13 +230,23 @@ def test_the_log_of_trials_has_the_results():
     assert 'is {:.1f}, {:.1f} and {:.1f}'.format(*gains) in page
     later, = of('RTD', 'MLM first, 70 %')
     assert f"With 70 % (one run) {later['scores']['chunk']:.1f} and {later['mean']:.1f}" in page
-    def rates(base): return sorted((r['rate'], r['share'], r['scores']['chunk']) for r in ladder['runs']
-                                   if (r['base'], r['change'])==(base, 'Muon'))
+    def rates(base, change='Muon'): return sorted((r['rate'], r['share'], r['scores']['chunk'])
+                                                  for r in ladder['runs'] if (r['base'], r['change'])==(base, change))
     for base,told in dict(RTD="ELECTRA's F1 ", MLM='A masked language model: ').items():
         half = [f'{f1:.1f}' for _,share,f1 in rates(base) if share==.5]
         end, = (f'{f1:.1f}' for _,share,f1 in rates(base) if share==1.)
-        row, = (o for o in page.split('\n') if o.startswith('|') and 'Muon' in o)
+        row, = (o for o in page.split('\n') if '| Muon for the matrices' in o)
         assert f"{told}{', '.join(half[:3])} and {half[3]}" in row and f'at the end {end}' in row
+    modern, = (o for o in page.split('\n') if "| Muon with ModernBERT's body" in o)
+    *half, (_, _, end) = sorted(rates('RTD', 'ModernBERT body, Muon'), key=lambda o: o[1])
+    assert "ELECTRA's F1 {:.1f}, {:.1f} and {:.1f} with".format(*(o for *_,o in half)) in modern
+    own, adam = ([r for r in ladder['runs'] if (r['base'], r['change'], r['seed'])==('RTD', o, 0)][0]
+                 for o in ('ModernBERT body, Muon', 'ModernBERT body'))
+    assert f"at the end {end:.1f} and the mean of five tasks {own['mean']:.1f}, with Adam " \
+           f"{adam['scores']['chunk']:.1f} and {adam['mean']:.1f} (one seed)" in modern
+    for k,words in (('below_unigram', 'is {:.2f} nats below the unigram baseline, with Adam {:.2f}'),
+                    ('auc_unigram', 'replacements is {:.3f} and {:.3f}')):
+        assert words.format(own['held_out'][k], adam['held_out'][k]) in modern
 
 def test_an_encoder_that_begins_as_a_masked_language_model():
     "F1 and the mean of five tasks after 1e14 operations, three seeds, with differences seed by seed"
