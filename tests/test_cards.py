@@ -222,8 +222,11 @@ def test_the_log_of_trials_has_the_results():
         assert words.format(*told(lambda r: r['held_out'][name], n, rows[:2])) in page
     means = [[r['mean'] for r in o] for o in rows]
     budget = (ROOT/'nbs/budget.qmd').read_text(encoding='utf-8')
-    assert (f'an ELECTRA is {above(means[1], means[2])} above (95 % interval), one that begins as a masked language '
-            f'model {above(means[0], means[2])} (') in budget
+    assert (f'the mean of an ELECTRA is {above(means[1], means[2])} above that of a masked language model, and that '
+            f'of one after the other {above(means[0], means[2])}.') in budget
+    both, alone, mlm = zip(told(lambda r: r['scores']['chunk'], 1), told(lambda r: r['mean'], 1))
+    for name,o in (('one after the other', both), ('ELECTRA', alone), ('masked language model', mlm)):
+        assert f'| {name} | {o[0]} | {o[1]} |' in budget
     assert (f"That mean is {above(means[0], means[2])} above the masked language model's (95 % interval, seed by "
             f'seed), without the first stage {above(means[1], means[2])}.') in page
     gains = [a['scores']['chunk']-b['scores']['chunk'] for a,b in zip(*rows[:2])]
@@ -267,8 +270,9 @@ def test_an_encoder_that_begins_as_a_masked_language_model():
                   f'first and {to_m} above the second, which is {m_to_e} above the first (',
                   f'The mean of five tasks is {fm}, {em} and {mm}'):
         assert words in pages['nbs/trials.qmd']
-    for words in (f'F1 {f}; an ELECTRA from the beginning {e}, a masked language model alone {m} ({m_to_e} above it).',
-                  f'{to_e} above that of an ELECTRA and {to_m} above that of a masked language model'):
+    for words in (f'F1 {f} for one after the other; an ELECTRA has {e}, a masked language model {m} |',
+                  f'{to_e} above that of an ELECTRA and {to_m} above that of a masked language model, which is '
+                  f'{m_to_e} above that of an ELECTRA.', f'| {f} | {fm} |', f'| {e} | {em} |', f'| {m} | {mm} |'):
         assert words in pages['nbs/budget.qmd']
     for words in (f'{e}, with 40 % masked {m} ', f'and {f} with 40 %'): assert words in pages['nbs/evidence.qmd']
     for words in (f'reaches {f}, {to_e} above', f'{to_m} above the masked language model alone',
