@@ -393,6 +393,19 @@ def test_the_body_of_modernbert():
                   f"{by_seed(wide, plain, 'mean')} above embeddings of 64; ModernBERT's body has "
                   f"{told(modern, 'sst')} and {told(modern, 'mean')}"): assert words in log, words
     assert f'embeddings as wide {told(wide)}, {by_seed(modern, wide, "chunk")} below.' in evidence
+    more = of('RTD', 'ModernBERT body, corrective')
+    assert len(more)==3
+    for words in (f"F1 {told(more)}, the body alone {told(modern)}, {by_seed(more, modern, 'chunk')} above (",
+                  f"CoLA {told(more, 'cola')} and {told(modern, 'cola')}, SST-2 {told(more, 'sst')} and "
+                  f"{told(modern, 'sst')}, the mean of five tasks {told(more, 'mean')} and {told(modern, 'mean')}, "
+                  f"{by_seed(more, modern, 'mean')} above"): assert words in log, words
+    assert f'WikiText-2 {told(more)}, without it {told(modern)}, {by_seed(more, modern, "chunk")} above;' in evidence
+    assert f'added F1 is {told(more)}.' in budget
+    fixed, both = of('RTD', 'fixed generator of all lengths')[0], plain[0]
+    assert f"F1 {fixed['scores']['chunk']:.1f}, together {both['scores']['chunk']:.1f} with that seed; the mean of " \
+           f"five tasks {fixed['mean']:.1f} and {both['mean']:.1f}; the generator is " \
+           f"{fixed['held_out']['below_unigram']:.2f} nats below the unigram baseline, together " \
+           f"{both['held_out']['below_unigram']:.2f}." in log
     first, same = of('RTD', 'ModernBERT body, MLM first, 40 %')[0]['scores'], modern[0]['scores']
     for k,name in (('chunk', 'F1'), ('sst', 'SST-2')): assert f'{name} {first[k]:.1f}' in log
     assert f"from the beginning {same['chunk']:.1f} with that seed; SST-2 {first['sst']:.1f} and {same['sst']:.1f}:" \
