@@ -341,7 +341,7 @@ def test_modernbert_with_more_and_fewer_operations():
     assert f'F1 {m} and {e}, the mean of five tasks {mm} and {em};' in log
     assert 'A second seed of the ELECTRA has F1 {} and a mean of {}.'.format(*of('ladder_1e14', seed=1)) in log
     assert f'has {e} and a masked language model {m} (one seed each), with the same mean of five tasks ({em} and ' \
-           f'{mm})' in budget
+           f'{mm}); a second seed of the ELECTRA has {{}} and {{}}.'.format(*of('ladder_1e14', seed=1)) in budget
     assert 'With half of them F1 {} and a mean of {},'.format(*of('ladder_1e13')) in log
     def measured(name, change):
         rows = [r for r in json.loads((RESULTS/f'{name}.json').read_text())['runs']

@@ -173,6 +173,15 @@ def test_new_parts_are_never_taken_for_trained_ones(half, halves):
         with refused: source.open('encoder')
         assert load_likelihood(halves/'b', 'pll')
 
+def test_energies_of_a_new_head_are_no_scores(tmp_path):
+    biased_run(tmp_path/'run', **KINDS['towers'])
+    convert_weights(tmp_path/'run', tmp_path/'names.npz')
+    arrays = {k: v for k,v in np.load(tmp_path/'names.npz').items() if not k.startswith('discriminator')}
+    np.savez(tmp_path/'headless.npz', **arrays)
+    made = convert_weights(tmp_path/'headless.npz', tmp_path/'out').made
+    assert {*map(unit_of, made)}=={'discriminator.discriminator_predictions'}
+    with pytest.raises(InputError, match='have learnt nothing'): load_likelihood(tmp_path/'out', 'energies')
+
 def test_a_run_trains_the_parts_that_a_conversion_made(halves):
     convert_weights(halves/'bert', halves/'a')
     (halves/'a.txt').write_text('the cat sat on the mat .\n\n'*200)

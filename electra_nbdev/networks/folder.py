@@ -270,8 +270,7 @@ def newest_model(self:ModelFolder):
 @patch
 def open_towers(self:ModelFolder): # `TwoTowers`
     "The two towers of a run, which stay beside the network that is kept"
-    self.check_trained('generator')
-    if self.recipe and self.recipe.two_tower_generator and not self.alone: return self.joined_networks().generator
+    if self.recipe and self.recipe.two_tower_generator and not self.alone: return self.objective().generator
     raise InputError(f"{self.path} holds no towers; give a run of Electric, or another whose generator has two towers")
 
 # %% ../../nbs/networks/19_folder.ipynb #df3c294c
@@ -372,14 +371,6 @@ def objective(self:ModelFolder,
 ): # `Objective`
     "Both networks, trained, and tied as in training"
     self.check_trained('generator', 'discriminator')
-    return self.joined_networks(objective)
-
-# %% ../../nbs/networks/19_folder.ipynb #7a2439c0
-@patch
-def joined_networks(self:ModelFolder,
-    objective=None, # As for `objective`
-): # `Objective`
-    "Both networks, tied as they were trained"
     if self.recipe is None: return open_pretrained(self).model
     if self.in_training: return self.newest(objective)
     from electra_nbdev.networks.build import load_networks

@@ -348,7 +348,6 @@ def load_scorer(
 def _generator_beside(source):
     "The masked language model of a run, which proposes words"
     there = 'generator' in source.networks or source.in_training and not source.alone
-    there = there and not source.new_parts('generator')
     generator = source.open('generator') if there else None
     return None if hasattr(generator, 'towers') else generator
 
