@@ -136,13 +136,20 @@ def test_a_smaller_generator_is_new(home):
     bad(home, continued(untied_generator=True, generator_hidden_size=.5) + ' --out r9 --carry-optimizer',
         'the generator is another', 'leave --carry-optimizer out')
 
-def test_weights_of_no_use_are_refused(home):
-    "A masked language model has nothing of a run whose generator is smaller and whose discriminator is not asked for"
+def test_the_encoder_of_a_discriminator_becomes_a_masked_language_model(home):
+    "Where the generator is smaller: all of its encoder, under a new head"
     smaller = continued(untied_generator=True, generator_hidden_size=.5)
     if not (home/'apart').is_dir(): typed(f'{smaller} --out apart', home)
-    hparams = json.dumps(dict(electra_objective=False))
-    bad(home, f"electra_pretrain --init apart --data examples --steps 4 --device cpu --hparams '{hparams}' --out r9",
-        'no weights for this recipe')
+    hparams = json.dumps(dict(electra_objective=False, learning_rate=0., weight_decay_rate=0.))
+    line = f"electra_pretrain --init apart --data examples --steps 4 --device cpu --hparams '{hparams}'"
+    bad(home, f'{line} --out r9 --carry-optimizer', 'the generator is another', 'leave --carry-optimizer out')
+    said = worked(f'{line} --out words', home)
+    assert 'The generator has the encoder of apart and a new head' in said.out and 'another than' not in said.out
+    old, new = (load_file(home/o/'model.safetensors') for o in ('apart/discriminator', 'words/generator'))
+    body = {k for k in new if k.startswith('electra.')}
+    assert body=={k for k in old if k.startswith('electra.')} and all(torch.equal(old[k], new[k]) for k in body)
+    assert 'Finished already' in typed(f'{line} --out words', home).out
+    bad(home, f"{line.replace('--init apart', '--init apart/generator')} --out r9", 'no weights for this recipe')
 
 def test_back_from_a_masked_language_model(home):
     "It takes the generator over"
@@ -249,7 +256,8 @@ def test_a_run_of_another_body_is_a_beginning(kind):
         origin = Origin('x', build_networks(hp), hp, old)
         recipe = origin.recipe('tiny', dict(vocab_size=len(new), electra_objective=True, seed=1))
         assert recipe.body==hp.body and recipe.electra_objective
-        model, had = graft(origin, recipe, rows := old_rows(old, new)), origin.weights()
+        model = graft(origin, recipe, rows := old_rows(old, new))
+        had = origin.weights(model)
         other = mlm and kind=='esm' # one of its weights depends on the number of layers
         assert new_parts(origin, model)==['generator']*other, "a generator of fewer layers takes the first ones"
         tables = of_vocabulary(model)

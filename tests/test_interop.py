@@ -28,6 +28,7 @@ from electra_nbdev.engine.models import complete_network, shipped
 from electra_nbdev.networks.build import save_networks
 from electra_nbdev.networks.folder import ModelFolder, open_pretrained
 from electra_nbdev.networks.recipe import load_hparams
+from electra_nbdev.pretraining.continue_pretraining import graft, open_origin
 from electra_nbdev.pretraining.request import evaluate_run, run_pretraining
 from electra_nbdev.data.examples import build_examples
 from electra_nbdev.data.tokenizer import load_tokenizer, vocab_list
@@ -190,6 +191,21 @@ def test_a_run_trains_the_parts_that_a_conversion_made(halves):
     hp = replace(hp, num_train_steps=2, train_batch_size=2, max_seq_length=16)
     run_pretraining(halves/'examples', halves/'run', hp, init=halves/'a', device='cpu')
     assert not ModelFolder(halves/'run').new_parts('discriminator', 'generator') and load_scorer(halves/'run').generator
+
+@pytest.mark.parametrize('half', MADE)
+def test_a_part_alone_becomes_a_masked_language_model(half, halves):
+    "A masked language model goes on as it is, any other encoder under a new head"
+    (halves/'a.txt').write_text('the cat sat on the mat .\n\n'*200)
+    build_examples(halves/'a.txt', halves/half, halves/'examples', max_length=16)
+    origin = open_origin(halves/half)
+    hp = replace(origin.recipe(hparams=dict(electra_objective=False)), num_train_steps=2, train_batch_size=2,
+                 max_seq_length=16)
+    model = graft(origin, hp, [[i] for i in range(hp.vocab_size)])
+    kept = origin.model.generator if half=='generator' else origin.model.discriminator.base_model
+    old, new = (o.state_dict() for o in (kept, model.generator if half=='generator' else model.generator.base_model))
+    assert old.keys()==new.keys() and all(torch.equal(old[k], new[k]) for k in new)
+    run_pretraining(halves/'examples', halves/'run', hp, init=origin, device='cpu')
+    assert load_likelihood(halves/'run', 'pll')
 
 def test_two_halves_keep_heads_and_steps():
     a, b = (Weights(o, {o: tensor(1.)}, heads={o: {}}, tasks={o: {}}, step=i) for i,o in enumerate(('one', 'two')))

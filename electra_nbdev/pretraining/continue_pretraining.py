@@ -245,28 +245,52 @@ def is_mlm(self:Origin)->bool:
     "Whether the only network is a masked language model"
     return self.model.discriminator is None
 
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #381713b9
+def _misfits(had, origin, model):
+    "Parameters of networks that have no trained weights of their shape, but for the number of pieces"
+    rows = of_vocabulary(origin.model) | of_vocabulary(model)
+    def shapes(named): return {n: p.shape[n in rows:] for n,p in named.items()}
+    had = shapes(had)
+    return [n for n,s in shapes(_named(model)).items() if had.get(n)!=s]
+
+def _named(model): return dict(model.named_parameters(remove_duplicate=False))
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #5fa7f2f4
 @patch
-def weights(self:Origin)->dict: # {name: Parameter}
-    "Trained weights by name; the encoder of a masked language model is a discriminator's too"
-    had = dict(self.model.named_parameters(remove_duplicate=False))
-    if not self.is_mlm: return had
-    body = f'generator.{self.model.generator.base_model_prefix}.'
-    return had | {n.replace('generator', 'discriminator', 1): p for n,p in had.items() if n.startswith(body)}
+def encoder_for(self:Origin, model:Objective)->tuple: # Names of the two networks, or two empty ones
+    "A network whose encoder begins one of the other kind: where it has none of that, or none that fits"
+    if self.is_mlm: return 'generator', 'discriminator'
+    if model.discriminator is not None or self.made_new(self.model.discriminator.base_model): return '', ''
+    fits = not self.made_new(self.model.generator) and not _misfits(_named(self.model), self, model)
+    return ('', '') if fits else ('discriminator', 'generator')
+
+@patch
+def made_new(self:Origin, network)->bool:
+    "Whether a conversion made weights of a network new"
+    made = {id(p) for n,p in _named(self.model).items() if n in self.made}
+    return any(id(p) in made for p in network.parameters())
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #fd5b8d10
+@patch
+def weights(self:Origin, model:Objective)->dict: # {name: Parameter}
+    "Trained weights by the names that they have in the networks to be trained"
+    had, (given, taken) = _named(self.model), self.encoder_for(model)
+    if not given: return had
+    body = f'{given}.{getattr(self.model, given).base_model_prefix}.'
+    kept = {n: p for n,p in had.items() if not n.startswith(f'{taken}.')}
+    return kept | {n.replace(given, taken, 1): p for n,p in had.items() if n.startswith(body)}
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #8f0c0bf4
 def new_parts(
     origin:Origin, # Trained networks
     model:Objective, # Networks to be trained
 )->list: # `discriminator`, `generator`, both or neither
-    "Networks that have no trained weights to begin with; a new head of a discriminator is told apart"
-    rows, found = of_vocabulary(origin.model) | of_vocabulary(model), []
-    def shapes(named): return {n: p.shape[n in rows:] for n,p in named.items()}
-    had, body = shapes(origin.weights()), getattr(model.discriminator, 'base_model_prefix', '')
-    for n,s in shapes(dict(model.named_parameters(remove_duplicate=False))).items():
-        net, _, rest = n.partition('.')
-        new_head = origin.is_mlm and net=='discriminator' and not rest.startswith(f'{body}.')
-        if had.get(n)!=s and not new_head: found.append(net)
-    return list(dict.fromkeys(found))
+    "Networks that have no trained weights to begin with; a new head on the encoder of another is told apart"
+    _, taken = origin.encoder_for(model)
+    body = f"{taken}.{getattr(getattr(model, taken, None), 'base_model_prefix', '')}."
+    new = [o.partition('.')[0] for o in _misfits(origin.weights(model), origin, model)
+           if o.startswith(body) or not o.startswith(f'{taken}.')]
+    return list(dict.fromkeys(new))
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #deff4cae
 @torch.no_grad()
@@ -277,7 +301,8 @@ def graft(
     objective=None, # Class of another objective than the recipe's
 )->Objective: # New networks
     "Networks of a recipe with the weights of the old ones"
-    model, had = build_networks(hp, objective), origin.weights()
+    model = build_networks(hp, objective)
+    had = origin.weights(model)
     new, other = new_parts(origin, model), hp.residual_energies!=origin.hp.residual_energies
     of_pieces = of_vocabulary(model)
     for n,p in model.named_parameters():
@@ -485,9 +510,10 @@ def _report_parts(origin, hp, model, carry_optimizer):
     folder, new = origin.folder, new_parts(origin, model)
     if not any(n.partition('.')[0] not in new for n,_ in model.named_parameters(remove_duplicate=False)):
         raise InputError(f"{folder} has no weights for this recipe; keep its objective, or leave `init` out")
-    encoder = origin.is_mlm and model.discriminator is not None and 'discriminator' not in new
+    _, taken = origin.encoder_for(model)
+    encoder = taken not in new and getattr(model, taken, None) is not None
     if (new or encoder) and carry_optimizer:
-        raise InputError(f"the {'discriminator' if encoder else new[0]} is another than that of {folder}, so its "
+        raise InputError(f"the {taken if encoder else new[0]} is another than that of {folder}, so its "
                          "optimizer does not fit; leave `carry_optimizer` out")
     for o in new:
         shared = o=='generator' and not hp.untied_generator
@@ -495,7 +521,7 @@ def _report_parts(origin, hp, model, carry_optimizer):
                    f"The {o} is another than that of {folder} and begins with new weights")
     if hp.residual_energies!=origin.hp.residual_energies:
         print_line(f"The last layer of the energies begins anew, since `residual_energies` is another than in {folder}")
-    if encoder: print_line(f"The discriminator has the encoder of {folder} and a new head")
+    if encoder: print_line(f"The {taken} has the encoder of {folder} and a new head")
     there, here = _heads(origin.model), _heads(model)
     if 'generator' not in new and None not in (here, there) and here!=there:
         print_line(f"Attention heads of the generator: {here}. Its weights were trained with {there}, "
