@@ -4,6 +4,7 @@ A word of each sentence gives way to another one of the same text, drawn as ofte
 word has a higher P(replaced). For a blank there are five words, one of them the author's. Sentences are those of
 `likelihoods.py`. The last line is JSON, which `--out` keeps."""
 from pathlib import Path
+from statistics import mean
 
 from common import RESULTS, arguments, report, table
 from judge import found
@@ -18,6 +19,10 @@ def odd(model, blanks):
     from electra_nbdev.scoring.score import load_scorer
     cases = [(text.replace('___', others[0]), text.index('___')) for text,_,others in blanks]
     return share(found(load_scorer(model, device='cpu'), cases))
+
+def chance(blanks):
+    "Share of sentences in which a guess finds the odd word"
+    return round(100*mean(1/len(text.split()) for text,*_ in blanks), 1)
 
 def chosen(model, by, blanks):
     "How often the author's word is chosen"
@@ -35,7 +40,8 @@ def main():
     for what,rows in got.items():
         table((what, *texts), [(k, *(f"{o['accuracy']} [{o['low']}, {o['high']}]" for o in r.values()))
                                for k,r in rows.items()])
-    facts = dict(benchmark='odd_words', sentences={k: len(o) for k,o in texts.items()}, found=got)
+    facts = dict(benchmark='odd_words', sentences={k: len(o) for k,o in texts.items()},
+                 chance={k: chance(o) for k,o in texts.items()}, found=got)
     report(facts, args.out)
 
 if __name__=='__main__': main()

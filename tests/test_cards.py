@@ -21,7 +21,7 @@ from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
-import encoders, likelihoods, pairs, supplement
+import baby, encoders, likelihoods, pairs, supplement
 
 RESULTS = ROOT/'benchmarks/results'
 ELECTRICS = 'electric', 'electric-baby'
@@ -129,6 +129,22 @@ def test_the_card_of_the_larger_electra_has_every_phenomenon(judge):
     ways = 'electra-baby, p-replaced', 'electra-baby, pll', 'masked-baby-en, pll'
     for name in set(PAIRS[judge][ways[0]])-{'all pairs', 'ties'}:
         assert ' | '.join(interval(PAIRS[judge][o][name]) for o in ways) in card
+
+def test_cards_have_the_operations_of_their_histories():
+    "Every example counts as one of full length"
+    def operations(name, stages=None):
+        for stage,_,_,given in baby.MODEL_STAGES[name][:stages]:
+            run = baby.place(name, stage)
+            history = run/'history.jsonl' if run.is_dir() else run.with_suffix('.jsonl')
+            steps = json.loads(history.read_text().splitlines()[-1])['step']
+            yield steps*given['train_batch_size']*baby.operations(baby.recipe(name, given))
+    masked, electra, electric = (sum(operations(o)) for o in ('masked', 'electra', 'electric'))
+    electric_card, electra_card = ((shipped(o)/'README.md').read_text() for o in ('electric-baby', 'electra-baby'))
+    assert f'{masked+electra:.1e} FLOPs (an example'.replace('+', '') in electra_card
+    assert f'{electra:.1e} of them in the last run'.replace('+', '') in electra_card
+    assert f'{electric:.1e} FLOPs (an example'.replace('+', '') in electric_card
+    early = f'{sum(operations("electric", 4)):.1e}'
+    assert early==f'{masked:.1e}' and f'2.6 passes, {early} FLOPs'.replace('+', '') in electric_card
 
 def test_the_card_of_the_larger_electra_has_its_last_evaluation():
     card, history = ((shipped('electra-baby')/o).read_text() for o in ('README.md', 'history.jsonl'))
