@@ -222,6 +222,10 @@ def test_other_encoders(home, tmp_path, name):
     if name=='roberta':
         f, = task.features([tk.TextExample(0, 'red', 'dog', 'entailment')], tok, FinetuneHParams())
         assert f.n_first==len(f.input_ids)==6, "two separators between the texts, one segment"
+        assert learn.hp.do_lower_case is False
+        record, = (tmp_path/'out').glob('trial-*/result.json')
+        record.write_text(record.read_text().replace('"do_lower_case": false', '"do_lower_case": true')) # as of before
+        assert rq.run_trials(tmp_path/name, [task], tmp_path/'out', device='cpu', **hparams).records[0]
 
 def test_half_precision(home, tmp_path):
     task = glue_task('sts', home/'data')

@@ -16,6 +16,7 @@ import json, reprlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from ..data.tokenizer import lower_cases
 from ..engine.command import check_fields, known_hparams, ranged
 from ..engine.files import InputError, check_choice, read_json, suggest
 from ..engine.models import length_read, max_input, with_own_lengths
@@ -330,7 +331,7 @@ def settle_recipe(
     c = encoder.config
     size = given.get('model_size') or model_size(c.hidden_size)
     facts = dict(vocab_size=c.vocab_size, embedding_size=getattr(c, 'embedding_size', c.hidden_size),
-                 do_lower_case=getattr(tok, 'do_lower_case', None) is not False)
+                 do_lower_case=lower_cases(tok))
     for k,v in facts.items():
         if given.get(k, v)!=v: raise InputError(f"hparam `{k}` is {given[k]!r}, but the model's is {v!r}; leave it out")
     hp = _with_a_head(encoder, finetune_preset(name, size, tasks, **facts | given), given)
@@ -348,12 +349,12 @@ def settle_recipe(
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #8fdb7461
 MAY_DIFFER = ('num_trials', 'keep_all_models', 'write_test_outputs', 'n_writes_test', 'do_train', 'log_examples',
-              'model_name', 'eval_batch_size', 'predict_batch_size') # Settings in which trials may differ
+              'model_name', 'eval_batch_size', 'predict_batch_size', 'do_lower_case') # Settings in which trials may differ
 
 def shared_settings(
     hp:FinetuneHParams, # Recipe
 )->dict: # As JSON has them
-    "The settings that trials of one folder share"
+    "The settings that trials of one folder share; what the vocabulary decides, older records do not always say"
     return {k: v for k,v in json.loads(json.dumps(asdict(hp))).items() if k not in MAY_DIFFER}
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #0b5f5cd9
