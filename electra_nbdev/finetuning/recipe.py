@@ -349,7 +349,8 @@ def settle_recipe(
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #8fdb7461
 MAY_DIFFER = ('num_trials', 'keep_all_models', 'write_test_outputs', 'n_writes_test', 'do_train', 'log_examples',
-              'model_name', 'eval_batch_size', 'predict_batch_size', 'do_lower_case') # Settings in which trials may differ
+              'model_name', 'eval_batch_size', 'predict_batch_size',
+              'do_lower_case') # Settings in which trials may differ
 
 def shared_settings(
     hp:FinetuneHParams, # Recipe
