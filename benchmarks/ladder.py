@@ -5,7 +5,7 @@ recipes that were best in `objectives.py`. A change may bring learning rates of 
 chunking score is best after half as many operations with another seed; it may train in stages, each with a warmup and
 a decay of its own, which share what networks they have in common. A batch that grows is counted at its mean size.
 Finished runs stay, so a stopped command goes on. `--rows` picks what runs; results of all rows are in one file, those
-that failed too: `python benchmarks/ladder.py --table` prints it."""
+that failed too: `python benchmarks/ladder.py --table` prints it and draws a figure."""
 import argparse, json, math, time
 from pathlib import Path
 from statistics import mean, stdev
@@ -56,6 +56,7 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
 ROWS = [*(f'RTD {o}' for o in CHANGES), *(f'MLM {o}' for o in
         ('base', 'Muon', 'ModernBERT body', 'ModernBERT body, Muon', 'ModernBERT body, rates', 'DeBERTa body',
          'masking 15 %', 'batch grows', 'average'))]
+LEAST = 78, 45 # Left ends of the figure's panels
 RATES = {'Muon': (1e-3, 2e-3, 4e-3, 8e-3), 'ModernBERT body, Muon': (1e-3, 2e-3, 4e-3),
          'ModernBERT body, rates': (1e-3, 2e-3, 4e-3)} # To choose from
 
@@ -140,6 +141,23 @@ def report(found):
                       *(spread([r['held_out'][m] for r in own.values() if m in r['held_out']], 3) for m in MEASURES)))
     table(('row', 'seeds', 'mean', 'minus base', *TASKS, *MEASURES), lines)
 
+def draw(found, path):
+    "A dot for each run, a line of dots for each row; dotted, the means of the recipes without a change"
+    import matplotlib.pyplot as plt
+    plt.style.use('electra_nbdev.electra')
+    panels = {'chunking, F1': lambda r: r['scores']['chunk'], 'mean of five tasks': lambda r: r['mean']}
+    runs = {row: [r for r in found['runs'] if r['share']==1. and row==f"{r['base']} {r['change']}"] for row in ROWS}
+    runs = {k: v for k,v in runs.items() if v}
+    fig, axes = plt.subplots(1, 2, figsize=(6.4, 1+.2*len(runs)), sharey=True)
+    for ax,((label, value), least) in zip(axes, zip(panels.items(), LEAST)):
+        for i,(row,own) in enumerate(runs.items()):
+            color = f'C{[*BASES].index(row.split()[0])}'
+            ax.plot([*map(value, own)], [i]*len(own), 'o', ms=4, color=color, alpha=.7)
+            if row.endswith(' base'): ax.axvline(mean(map(value, own)), ls=':', lw=1, color=color)
+        ax.set(xlabel=label, yticks=range(len(runs)), yticklabels=runs, xlim=(least, None))
+    axes[0].invert_yaxis()
+    fig.savefig(path)
+
 def spread(values, digits=1):
     "Mean, and half of its 95 % interval by Student's distribution"
     from scipy.stats import t
@@ -150,7 +168,7 @@ def spread(values, digits=1):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument('--table', action='store_true', help='print the results there are, and train nothing')
+    p.add_argument('--table', action='store_true', help='print the results there are, draw them, and train nothing')
     p.add_argument('--tasks', type=Path, help='folder with a folder for each task')
     p.add_argument('--data', type=Path, help='folder of examples')
     p.add_argument('--text', help='what the examples were made of, for the record')
@@ -164,8 +182,11 @@ def main():
     p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
     p.add_argument('--work', type=Path, default=Path('runs/ladder'), help='folder for networks and trials')
     p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'ladder.json', help='results')
+    p.add_argument('--figure', type=Path, default=Path(__file__).parents[1]/'nbs'/'ladder.png', help='the figure')
     args = p.parse_args()
-    if args.table: return report(json.loads(args.out.read_text()))
+    if args.table:
+        report(found := json.loads(args.out.read_text()))
+        return draw(found, args.figure)
     if not (args.tasks and args.data and args.text): p.error('--tasks, --data and --text are needed')
     setting = f'{args.preset} {args.hparams}, {args.text}, {args.flops:.3g} operations, {args.task_rows} rows'
     found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, cpu=cpu(), runs=[])
