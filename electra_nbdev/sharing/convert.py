@@ -471,7 +471,8 @@ def _write_pretrained(nets, folder, int8):
     if nets.tokenizer is None: raise InputError(f"{nets.where} has no vocabulary; put its vocab.txt there")
     hp = nets.hp
     if not (graphs := _graphs(nets)):
-        raise InputError(f"{nets.where} has no complete network, a head is missing; give a folder that has it")
+        raise InputError(f"{nets.where} has no complete network, a head is missing; `electra_pretrain --init "
+                         f"{nets.where}` trains one, or give a folder that has it")
     facts = dict(opset=OPSET, int8=int8, mask_prob=hp.mask_prob, max_length=hp.max_seq_length, networks={})
     write_tokenizer(nets.tokenizer, folder, hp.max_seq_length)
     for name,(graph,output) in graphs.items():
