@@ -5,13 +5,11 @@ from functools import partial
 
 import torch
 from fastai.callback.core import Callback
-from torch import nn
-from torch.nn.functional import linear
 from torch.optim.swa_utils import AveragedModel
 
 from electra_nbdev.method.discriminator import IGNORE, corrupt, disc_labels, disc_nll, is_replaced
 from electra_nbdev.method.electra import ReplacedTokenDetection
-from electra_nbdev.method.generator import context_of, gather_positions, given_hidden, hidden_states, mlm_nll
+from electra_nbdev.method.generator import context_of
 from electra_nbdev.method.objective import StepOutput
 from electra_nbdev.method.optimizer import ElectraAdam, ElectraOptimizer, param_groups
 
@@ -57,27 +55,6 @@ def muon_optimizer(params, lr, wd=.01, bias_correction=False):
 def muon(**adam):
     "What a learner with Muon is given; `bias_correction` of Adam for the rest"
     return dict(opt_func=partial(muon_optimizer, **adam), splitter=param_groups)
-
-class CorrectiveLM(ReplacedTokenDetection):
-    "The discriminator also says which token belongs at a masked position (COCO-LM, section 3.2; notebook 57)"
-    def build(self): self.bias = nn.Parameter(torch.zeros(self.vocab_size))
-
-    @property
-    def weights(self): return super().weights | dict(corrected=1.)
-
-    def counts(self, mb): return super().counts(mb) | dict(corrected=mb.weights.sum())
-
-    def token_logits(self, ids, attention_mask=None, token_type_ids=None):
-        self.hidden = hidden_states(self.discriminator, ids, attention_mask, token_type_ids)
-        with given_hidden(self.discriminator, self.hidden): return self.discriminator(ids).logits.view(ids.shape)
-
-    def step(self, mb):
-        out, body = super().step(mb), self.discriminator.base_model
-        x, self.hidden = gather_positions(self.hidden, mb.positions), None
-        if hasattr(body, 'embeddings_project'): x = x @ body.embeddings_project.weight
-        logits = linear(x, body.get_input_embeddings().weight, self.bias)
-        out.sums['corrected'] = (mlm_nll(logits, mb.targets)*mb.weights).sum()
-        return out
 
 class MaskedAlone(ReplacedTokenDetection):
     "The discriminator learns from the masked positions alone (paper, section 3.4: ELECTRA 15 %)"

@@ -10,8 +10,7 @@ import argparse, json, math, time
 from pathlib import Path
 from statistics import mean, stdev
 
-from changes import (AverageWeights, CorrectiveLM, FallingWeight, FixedGenerator, GeneratorAlone, GrowingBatch,
-                     MaskedAlone, muon)
+from changes import AverageWeights, FallingWeight, FixedGenerator, GeneratorAlone, GrowingBatch, MaskedAlone, muon
 from common import cpu, table, write_result
 from objectives import (CHOOSING, CHOOSING_SHARE, FREE, LARGE, LENGTHS, MEASURES, OFFICIAL, SMALL, TASKS, clock,
                         finetune, learner, operations, sized, slug)
@@ -30,8 +29,8 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'DeBERTa body': dict(body=_DEBERTA),
     'embeddings of 96': dict(embedding_size=96), # as wide as those of the ModernBERT body
     'GDES': dict(gdes=True),
-    'corrective': dict(learner=lambda hp: dict(objective=CorrectiveLM)),
-    'ModernBERT body, corrective': dict(body=_MODERN, learner=lambda hp: dict(objective=CorrectiveLM)),
+    'corrective': dict(corrective_weight=1.),
+    'ModernBERT body, corrective': dict(body=_MODERN, corrective_weight=1.),
     'ModernBERT body, Muon': dict(body=_MODERN, learner=lambda hp: muon(bias_correction=hp.bias_correction)),
     'ModernBERT body, rates': dict(body=_MODERN),
     'loss at masked positions': dict(learner=lambda hp: dict(objective=MaskedAlone)),

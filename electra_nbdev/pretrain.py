@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretrain.html.md"""
 # %% auto #0
 __all__ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',
            'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'MaskTokens', 'MaskCollator', 'NumberedExamples',
-           'SetEpoch', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel',
+           'SetEpoch', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'CorrectiveLM', 'MaskedLanguageModel',
            'NoiseContrastiveEstimation', 'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM', 'NoiseContrast',
            'step_loss', 'objective_of', 'build_networks', 'load_networks', 'save_networks', 'electra_optimizer',
            'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'PretrainHParams', 'preset', 'resolve_hparams',
@@ -26,7 +26,8 @@ from .data.text import sample_corpus
 from .data.tokenizer import load_tokenizer, train_vocab
 from .engine.files import InputError
 from .engine.ranks import join_processes
-from .method.electra import MaskedLanguageModel, MaskedLM, ReplacedTokenDetection, ReplaceTokens
+from .method.electra import (CorrectiveLM, MaskedLanguageModel, MaskedLM, ReplacedTokenDetection,
+                                          ReplaceTokens)
 from .method.objective import Objective, StepOutput, step_loss
 from .method.electric import NoiseContrast, NoiseContrastiveEstimation
 from .method.towers import TwoTowers
@@ -43,8 +44,8 @@ from .pretraining.request import PretrainRequest, run_pretraining
 # %% ../nbs/29_pretrain.ipynb #6029bb45
 _all_ = ['sample_corpus', 'train_vocab', 'load_tokenizer', 'build_examples', 'load_examples', 'sample_examples',
          'open_examples', 'pretrain_dls', 'PretrainDataLoaders', 'MaskTokens', 'MaskCollator',
-         'NumberedExamples', 'SetEpoch', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'MaskedLanguageModel',
-         'NoiseContrastiveEstimation', 'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM',
+         'NumberedExamples', 'SetEpoch', 'MaskedBatch', 'Objective', 'ReplacedTokenDetection', 'CorrectiveLM',
+         'MaskedLanguageModel', 'NoiseContrastiveEstimation', 'StepOutput', 'TwoTowers', 'ReplaceTokens', 'MaskedLM',
          'NoiseContrast', 'step_loss', 'objective_of', 'build_networks', 'load_networks', 'save_networks',
          'electra_optimizer', 'param_groups', 'ClipNorm', 'LinearWarmupDecay', 'PretrainHParams', 'preset',
          'resolve_hparams', 'load_hparams', 'match_examples', 'electra_learner', 'ElectraLearner',

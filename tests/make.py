@@ -51,8 +51,8 @@ VARIANTS = {'separate': dict(untied_generator=True, untied_generator_embeddings=
             'official': dict(duplicates='official', cloze_mode='official'),
             'official Electric': ELECTRIC | dict(duplicates='official', cloze_mode='official', unigram_noise=0.),
             'disallow_correct': dict(disallow_correct=True), 'temperature': dict(temperature=2.),
-            'gdes': dict(untied_generator=True, gdes=True), 'unigram noise': dict(unigram_noise=.5),
-            'Electric, unigram noise': ELECTRIC | dict(unigram_noise=.5)}
+            'gdes': dict(untied_generator=True, gdes=True), 'corrective': dict(corrective_weight=1.),
+            'unigram noise': dict(unigram_noise=.5), 'Electric, unigram noise': ELECTRIC | dict(unigram_noise=.5)}
 RUN_VARIANTS = VARIANTS | {'Electric untied': ELECTRIC | dict(untied_generator_embeddings=True),
                            'length schedule': dict(length_schedule=((8, .5), (16, .5))),
                            'official AUC': dict(count_padding=True)} # What the runs of `made` can be

@@ -21,7 +21,9 @@ from electra_nbdev.pretraining.learner import electra_learner, match_examples, o
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, electra_classifier, open_encoder
+from electra_nbdev.method.discriminator import corrupt
 from electra_nbdev.method.generator import generator_config, hidden_states, masked_logits, segments_for
+from electra_nbdev.method.masking import MaskedBatch
 from electra_nbdev.pretrain import (ClipNorm, LinearWarmupDecay, MaskTokens, ReplacedTokenDetection, ReplaceTokens,
                                     build_examples, build_networks, electra_optimizer, load_examples, load_networks,
                                     param_groups, preset, save_networks, step_loss, train_vocab)
@@ -30,7 +32,7 @@ from electra_nbdev.engine.models import body_of
 from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.tokenizer import special_token_ids
 from learners import StopAt
-from make import CONFIGS, SIZE, deberta_tokenizer, home, roberta_tokenizer
+from make import CONFIGS, SIZE, batch, close, deberta_tokenizer, home, roberta_tokenizer, small_recipe
 from terminal import typed, worked
 
 SEGMENTS = dict(bert=True, deberta=False, modernbert=False, electra=True)
@@ -82,6 +84,28 @@ def test_logits_at_the_masked_positions_only(data, body):
         found = masked_logits(gen, hidden_states(gen, ids, seen), positions)
     torch.testing.assert_close(found, full.gather(1, positions[...,None].expand(-1, -1, full.shape[-1])), atol=1e-5,
                                rtol=1e-4)
+
+@bodies
+def test_the_right_tokens_are_named_from_the_output_of_the_body(body):
+    "Logits and losses are those of ELECTRA; the further one is that of a naive output layer"
+    hp, mb = small_recipe(body=CONFIGS[body].to_diff_dict(), untied_generator=True), batch()
+    plain, model = build_networks(hp).eval(), build_networks(replace(hp, corrective_weight=1.)).eval()
+    with torch.no_grad():
+        out, had = model(**mb), plain(**mb)
+        close(out.logits, had.logits)
+        for k in ('gen', 'disc'): close(out.sums[k], had.sums[k])
+        ids, net = MaskedBatch.named(**mb), model.discriminator
+        x = net.base_model(corrupt(ids, out.prediction.sampled), attention_mask=ids.attention_mask)[0]
+        if body=='electra': x = x @ net.electra.embeddings_project.weight
+        scores = (x @ net.get_input_embeddings().weight.T).log_softmax(-1)
+    rows = torch.arange(len(x))[:,None]
+    close(out.sums['corrective'], -(scores[rows, ids.positions, ids.targets]*ids.weights).sum())
+
+def test_embeddings_of_another_width_name_no_tokens():
+    narrow = dict(model_type='albert', hidden_size=32, embedding_size=16, num_hidden_layers=2, num_attention_heads=2,
+                  intermediate_size=64)
+    with pytest.raises(InputError, match='needs embeddings as wide as the layers, those of this albert are 16 wide'):
+        build_networks(small_recipe(body=narrow, untied_generator=True, corrective_weight=1.))
 
 @bodies
 def test_a_stock_learner_trains(data, body):

@@ -28,7 +28,8 @@ from make import CONFIGS, ONE_LAYER, VARIANTS, made, no_curves, small_recipe
 MODERN = dict(body=CONFIGS['modernbert'].to_diff_dict(), untied_generator=True)
 KINDS = {'RTD': VARIANTS['tied'], 'MLM': VARIANTS['BERT'], 'Electric': VARIANTS['Electric'],
          'ELECTRA-TT': VARIANTS['ELECTRA-TT'], 'one network': VARIANTS['one network'], 'GDES': VARIANTS['gdes'],
-         'noise': VARIANTS['unigram noise'], 'ModernBERT': MODERN}
+         'noise': VARIANTS['unigram noise'], 'ModernBERT': MODERN,
+         'corrective': MODERN | VARIANTS['corrective']}
 LENGTHS = (8, .3), (16, .3), (32, .4)
 EAGER = dict(backend='eager', dynamic=False)
 

@@ -14,7 +14,7 @@ from electra_nbdev.pretrain import (MaskedLanguageModel, NoiseContrastiveEstimat
                                     ReplacedTokenDetection, build_networks, load_examples, load_networks, preset,
                                     run_pretraining, sample_examples)
 from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
-from electra_nbdev.method.electra import split_uniform
+from electra_nbdev.method.electra import CorrectiveLM, split_uniform
 from electra_nbdev.method.objective import Objective, StepOutput
 from electra_nbdev.pretraining.learner import electra_learner, give_counts, open_examples, pretrain_dls
 from electra_nbdev.pretraining.runs import load_objective
@@ -24,7 +24,8 @@ from official import SPECIAL_IDS
 from learners import StopAt, same_weights
 from make import ALL_VARIANTS, NO_DROPOUT, SMALL, VARIANTS, batch, made
 
-KIND = {o: NoiseContrastiveEstimation for o in VARIANTS if 'Electric' in o} | dict(BERT=MaskedLanguageModel)
+KIND = {o: NoiseContrastiveEstimation for o in VARIANTS if 'Electric' in o}
+KIND |= dict(BERT=MaskedLanguageModel, corrective=CorrectiveLM)
 
 def objective(variant):
     "In training, without dropout"

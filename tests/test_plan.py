@@ -43,6 +43,7 @@ def test_operations_are_those_of_a_real_step():
 
 @pytest.mark.parametrize('change', [dict(), dict(untied_generator=False), dict(uniform_generator=True),
     dict(electra_objective=False), dict(two_tower_generator=True), dict(unigram_noise=.5), dict(gdes=True),
+    dict(corrective_weight=1.),
     dict(electra_objective=False, electric_objective=True)])
 @pytest.mark.parametrize('gpu', [False, True])
 def test_every_objective_has_a_cost(change, gpu):

@@ -27,7 +27,8 @@ from survival import (At, Seen, assert_alike, assert_same, checkpoints, distance
                       result, run, train, weights)
 
 KILLS = int(os.environ.get('ELECTRA_TEST_KILLS', 3))
-KINDS = {k: VARIANTS[k] for k in ('one network', 'tied', 'BERT', 'Electric', 'uniform', 'official')}
+KINDS = {k: VARIANTS[k] for k in ('one network', 'tied', 'corrective', 'BERT', 'Electric', 'uniform',
+                                    'official')}
 KINDS |= dict(grouped=dict(length_schedule=(), length_window=3))
 
 @pytest.mark.parametrize('name', KINDS)

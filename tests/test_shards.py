@@ -13,7 +13,7 @@ from electra_nbdev.pretraining.request import run_pretraining
 from make import DROPOUT, VARIANTS
 from survival import At, Seen, assert_alike, assert_same, killed, launch, made, result, run, train, weights
 
-SHARDED = {k: VARIANTS[k] for k in ('one network', 'tied', 'Electric', 'BERT')} | dict(
+SHARDED = {k: VARIANTS[k] for k in ('one network', 'tied', 'corrective', 'Electric', 'BERT')} | dict(
     gdes=dict(gdes=True), again=dict(gradient_checkpointing=True),
     body=dict(body=dict(model_type='bert', hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                         intermediate_size=32, max_position_embeddings=16)))

@@ -24,7 +24,7 @@ from ..engine.checkpoint import newest_state, read_tensors, tensors_of
 from ..engine.files import InputError, atomic_folder, one_line, suggest
 from ..engine.models import check_sizes, load_pretrained, max_input
 from ..engine.ranks import placed_as
-from ..method.electra import MaskedLanguageModel, ReplacedTokenDetection
+from ..method.electra import CorrectiveLM, MaskedLanguageModel, ReplacedTokenDetection
 from ..method.electric import NoiseContrastiveEstimation
 from ..method.towers import TwoTowers
 from ..method.discriminator import token_logits
@@ -114,7 +114,8 @@ def objective_of(
 )->tuple: # Class, and its arguments
     "The objective of a recipe"
     if hp.electric_objective: objective = NoiseContrastiveEstimation
-    else: objective = ReplacedTokenDetection if hp.electra_objective else MaskedLanguageModel
+    elif hp.electra_objective: objective = CorrectiveLM if hp.corrective_weight else ReplacedTokenDetection
+    else: objective = MaskedLanguageModel
     return objective, {o: getattr(hp, o) for o in objective.arguments}
 
 # %% ../../nbs/networks/17_build.ipynb #5ac47e10

@@ -24,6 +24,7 @@ class _Objective:
     electric_objective:bool = False # Electric's noise-contrastive objective
     gen_weight:float = ranged(1.0, 0) # Weight of the generator's loss
     disc_weight:float = ranged(50.0, 0) # Weight of the discriminator's loss
+    corrective_weight:float = ranged(0., 0) # Weight of naming the right token at masked positions; 0: it is not asked
     mask_prob:float = ranged(0.15, 0.01, 0.9) # Fraction of the tokens that the generator has to predict
     unigram_noise:float = ranged(0., 0, 1) # Share of the replacements drawn from the unigram distribution
     unigram_noise_until:float|None = ranged(None, 0.001, 1) # Fraction of training in which it falls to 0; null: never
@@ -167,6 +168,8 @@ def _option_rules(hp):
            "hparam `unigram_noise` needs Electric's exact probabilities; leave out `cloze_mode` and `duplicates`")
     yield (hp.unigram_noise_until and not hp.unigram_noise, "hparam `unigram_noise_until` says when `unigram_noise` "
            "has fallen to 0; set `unigram_noise` too, for example to 0.5")
+    yield (hp.corrective_weight and not hp.electra_objective, "hparam `corrective_weight` is about a discriminator of "
+           "replaced tokens; leave it out, or set `electra_objective` to true")
     yield (hp.whole_words and hp.duplicates!='distinct',
            "hparam `whole_words` needs distinct positions; set `duplicates` to distinct")
     yield (hp.gdes and (hp.untied_generator_embeddings or hp.two_tower_generator or hp.uniform_generator or

@@ -102,6 +102,7 @@ def recipe_values(
     if steps: implied |= for_steps(base, steps)
     if given.get('debug'): implied |= _DEBUG
     if 'length_schedule' in base and n: implied |= _of_length(base, n)
+    if given.get('electra_objective') is False or given.get('electric_objective'): implied['corrective_weight'] = 0.
     if given.get('electra_objective') is False and not given.get('electric_objective'): implied['unigram_noise'] = 0.
     if given.get('electric_objective') or given.get('two_tower_generator'): implied |= _TOWERS
     if _of_one_width((base | given).get('body')): implied |= _BODY
@@ -400,7 +401,7 @@ def still_valid(
     if given.get('electric_objective') or given.get('two_tower_generator'):
         gone = 'two_tower_generator', 'untied_generator' # towers imply both
     if given.get('electric_objective') or given.get('electra_objective') is False:
-        gone = *gone, 'unigram_noise', 'unigram_noise_until'
+        gone = *gone, 'unigram_noise', 'unigram_noise_until', 'corrective_weight'
     if given.get('electric_objective') is False: gone = *gone, 'residual_energies'
     return {k: v for k,v in built.items() if k not in gone}
 
