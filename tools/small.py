@@ -28,10 +28,9 @@ BODY = dict(model_type='modernbert', hidden_size=256, num_hidden_layers=6, num_a
 ALL = dict(body=BODY, generator_layers=1/3, eval_batch_size=32, num_eval_steps=24, save_checkpoints_steps=1000,
            iterations_per_loop=100, num_warmup_steps=500)
 GROWING = [[8, .15], [16, .15], [32, .3], [128, .4]]
-WORDS_ALONE = dict(electra_objective=False, length_schedule=[]) # the encoder goes on as a masked language model
 # Name, passes over the examples, recipe beside that of the preset `modern`; updates of 1,024 tokens
-STAGES = [('first', 1/4, dict(learning_rate=1e-3, train_batch_size=8, length_schedule=GROWING)),
-          ('words', 1/2, WORDS_ALONE | dict(learning_rate=7e-4, train_batch_size=8))]
+STAGES = [('first', 1/4, dict(learning_rate=1e-3, train_batch_size=8, length_schedule=GROWING, corrective_weight=0.)),
+          ('second', 1/4, dict(learning_rate=7e-4, train_batch_size=8, length_schedule=[], corrective_weight=1.))]
 
 def documents(text, words, size=DOCUMENT):
     "Sentences of Simple Wikipedia, Gutenberg and novels, the newest first, up to so many words; '' between documents"

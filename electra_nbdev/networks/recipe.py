@@ -48,7 +48,8 @@ PRESETS = {
                  learning_rate=2e-4, num_train_steps=766_000),
     'large': dict(model_size='large', max_seq_length=512, train_batch_size=2048, mask_prob=0.25,
                   learning_rate=2e-4, num_train_steps=400_000)}
-PRESETS['modern'] = PRESETS['tiny'] | dict(body=MODERN, copy_positions=False, model_hparam_overrides={})
+PRESETS['modern'] = PRESETS['tiny'] | dict(body=MODERN, copy_positions=False, corrective_weight=1.,
+                                         model_hparam_overrides={})
 
 # %% ../../nbs/networks/16_recipe.ipynb #1b9315fb
 _DEBUG = dict(train_batch_size=8, num_train_steps=20, eval_batch_size=4, num_eval_steps=2, num_warmup_steps=2,
