@@ -295,8 +295,6 @@ def test_an_encoder_that_begins_as_a_masked_language_model():
                   f'reaches {m}, {m_to_e} above them', f'the mean of five tasks is {fm}',
                   f'The mean of the five tasks is {em} and {mm}'):
         assert words in pages['nbs/tutorials/54_objectives.ipynb'], words
-    f, e, m = (o.split()[0] for o in (f, e, m))
-    assert f'from 1e14 FLOPs {m}, {e}, both in turn {f} |' in pages['README.md']
 
 def test_pages_have_the_pairs_of_the_supplement():
     "Whole sets of the shipped models and n-gram models, and the stages of `electric-baby`"

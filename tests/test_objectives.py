@@ -327,3 +327,15 @@ def test_word_embeddings_of_an_objective():
         model = objective(variant)
         assert model.get_input_embeddings() is (model.discriminator or model.generator).get_input_embeddings()
         with pytest.raises(InputError, match='of each network before'): model.resize_token_embeddings(70)
+
+def test_a_recipe_asks_for_corrections(capsys):
+    "Its third loss is trained and told; no name of the class is one that fastai's callbacks use"
+    hp = preset('tiny', num_train_steps=2, num_warmup_steps=1, save_checkpoints_steps=2, corrective_weight=1.)
+    learn = electra_learner(pretrain_dls(*open_examples(None, hp), hp, 'cpu'), hp)
+    with learn.no_bar(): learn.fit_steps()
+    said = capsys.readouterr().out
+    assert type(learn.model) is CorrectiveLM and learn.model.corrective_bias.abs().max()>0
+    assert 'corrective_loss' in said and 'shadowing' not in said
+    assert not preset('modern', electra_objective=False).corrective_weight and preset('modern').corrective_weight==1
+    with pytest.raises(InputError, match='`corrective_weight` is about a discriminator of replaced tokens'):
+        preset('tiny', electra_objective=False, corrective_weight=1.)

@@ -35,10 +35,10 @@ class ReplacedTokenDetection(Objective):
     packed = True # Several documents may share a row
     has_token_counts = False # Whether the unigram distribution is known
     columns = 'gen_loss', 'below_unigram', 'disc_auc', 'auc_unigram', 'disc_recall'
-    losses = 'gen', 'disc' # Each with an argument for its weight
+    loss_names = 'gen', 'disc' # Each with an argument for its weight
 
     @property
-    def weights(self): return {o: self.config.arguments[f'{o}_weight'] for o in self.losses}
+    def weights(self): return {o: self.config.arguments[f'{o}_weight'] for o in self.loss_names}
 
 # %% ../../nbs/method/06_electra.ipynb #63aa9acf
 @patch
@@ -171,7 +171,7 @@ ReplacedTokenDetection.callback = ReplaceTokens
 class CorrectiveLM(ReplacedTokenDetection):
     "ELECTRA whose discriminator also names the token of a masked position (COCO-LM, section 3.2)"
     arguments = dict(corrective_weight=1.) # Of that loss
-    losses = 'gen', 'disc', 'corrective'
+    loss_names = 'gen', 'disc', 'corrective'
     columns = *ReplacedTokenDetection.columns, 'corrective_loss'
 
     def build(self):
