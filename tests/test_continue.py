@@ -214,7 +214,7 @@ def test_recipe_is_inherited(home):
 
 UNTIED = dict(untied_generator=True, untied_generator_embeddings=True)
 ELECTRIC = dict(electra_objective=False, electric_objective=True, two_tower_generator=True, untied_generator=True)
-VARIANTS = {'tied': dict(untied_generator=False),
+VARIANTS = {'tied': dict(untied_generator=False), 'corrective': dict(corrective_weight=1.),
             'untied embeddings': UNTIED,
             'tied embeddings': dict(untied_generator=True),
             'uniform': dict(uniform_generator=True),
@@ -234,7 +234,7 @@ def test_vocabulary_of_every_variant(name):
     model, had = graft(origin, replace(hp, seed=1), rows := old_rows(old, new)), dict(origin.model.named_parameters())
     assert rows==[[7], [4], [5, 6], [0], [1], [2], [3], []]
     tables = of_vocabulary(origin.model) & {*had}
-    n_tables = {'uniform': 1, 'untied embeddings': 3, 'ELECTRA-TT untied': 4}
+    n_tables = {'uniform': 1, 'untied embeddings': 3, 'ELECTRA-TT untied': 4, 'corrective': 3}
     assert len(tables)==n_tables.get(name, 2)
     for n,p in model.named_parameters():
         want = torch.stack([had[n][o].mean(0) for o in rows[:-1]]) if n in tables else had[n]

@@ -178,10 +178,10 @@ def after_fit(self:EvaluationInterval):
 def rows_of_pieces(
     model, # `Objective`
 )->list: # Parameters
-    "What has a row for every piece: word embeddings, and the matrix and the bias of a head"
+    "What has a row for every piece: word embeddings, the matrix and the bias of a head, what an objective adds"
     both = filter(None, (model.generator, model.discriminator))
     nets = [o for net in both for o in (net, *getattr(net, 'towers', ()))]
-    found = []
+    found = [p for p in model.parameters(recurse=False) if p.ndim and len(p)==model.vocab_size]
     for net in nets:
         if (words := net.get_input_embeddings()) is None: continue
         bodies = getattr(net, 'towers', None) or [net.base_model]
