@@ -141,7 +141,7 @@ def test_stages_share_the_schedule_of_lengths():
     assert [hp.get('electra_objective', True) for _,hp,_ in stages]==[False, True]
 
 def test_the_preset_modern_is_the_row_that_was_measured():
-    (_, row, _), = ladder.stages_of('RTD', 'ModernBERT body', None)
+    (_, row, _), = ladder.stages_of('RTD', 'ModernBERT body, corrective', None)
     measured, own = preset('tiny', **row), preset('modern', **{k: v for k,v in row.items() if k!='body'})
     differing = {*differences(measured, own)} # of positions and dropout, which this body has not
     assert differing=={'body', 'model_hparam_overrides', 'copy_positions'}
