@@ -100,6 +100,7 @@ def test_the_right_tokens_are_named_from_the_output_of_the_body(body):
         scores = (x @ net.get_input_embeddings().weight.T).log_softmax(-1)
     rows = torch.arange(len(x))[:,None]
     close(out.sums['corrective'], -(scores[rows, ids.positions, ids.targets]*ids.weights).sum())
+    close(out.counts['corrective'], ids.weights.sum())
 
 def test_embeddings_of_another_width_name_no_tokens():
     narrow = dict(model_type='albert', hidden_size=32, embedding_size=16, num_hidden_layers=2, num_attention_heads=2,

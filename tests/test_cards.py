@@ -340,7 +340,8 @@ def test_rates_of_fine_tuning():
     card = (shipped('electra-baby')/'README.md').read_text(encoding='utf-8')
     even = re.search(r'SST-2, accuracy \| (.*?) \|', card)[1]
     assert f"`electra-baby` {sst['1e-4, falling']} and {sst['3e-4, falling']} falling, {even} even" in log
-    assert f"`electra-baby` has {baby['3e-4, even']} and {baby['1e-4, falling']}, a published BERT " \
+    assert f"`electra-baby` has F1 {baby['3e-4, even']} in this way and {baby['1e-4, falling']} with the official " \
+           f"rates, a published BERT " \
            f"{bert['3e-4, even']} and {bert['1e-4, falling']} (one seed" in budget
 
 def test_modernbert_with_more_and_fewer_operations():
@@ -465,7 +466,7 @@ def test_an_electra_that_corrects_is_ahead_of_a_masked_language_model():
     assert f'F1 {f1} where the masked language model has {mlm} (two seeds), {gain} above; the mean {tasks}, ' \
            f'{means}, {gains} above' in evidence
     shown = [f'{mean(values(row, k)):.1f}' for k in ('chunk', 'mean') for row in ('more', 'mlm')]
-    assert 'F1 of chunking {} against {}, five tasks {} against {}'.format(*shown) in readme
+    assert 'F1 of chunking {} against {} (two seeds), five tasks {} against {}'.format(*shown) in readme
 
 def test_pages_on_a_bert_that_finds_wrong_words():
     "Means and spreads by marked sentences, before, and after updates as an ELECTRA and as a masked language model"

@@ -207,6 +207,23 @@ def test_carried_moments(home):
     for k in (o for o in old if o.startswith('model/')): assert torch.equal(old[k], new[k]), k
     for k in (o for o in old if o.endswith('exp_avg_sq')): assert (new[k]>=old[k]*.999**12*(1-1e-5)).all(), k
 
+def test_what_an_objective_adds_goes_on_too(home):
+    "The bias of a corrective ELECTRA, with its moments; a run without one gets a new one, and says so"
+    line = f"electra_pretrain --data examples --steps 4 --device cpu --hparams '{{}}'"
+    def asked(**changes): return line.replace('{}', json.dumps(dict(save_checkpoints_steps=4, **changes)))
+    own = json.loads((home/'recipe.json').read_text())
+    worked(f"{asked(**own | dict(corrective_weight=1.))} --out named", home)
+    kept = open_origin(home/'named').model.corrective_bias
+    assert kept.abs().max()>0
+    again = dict(learning_rate=0., weight_decay_rate=0.)
+    said = worked(f'{asked(**again)} --init named --carry-optimizer --out more', home)
+    assert 'made ' not in said.out and 'begins' not in said.out.replace('Beginning', ''), said
+    assert torch.equal(open_origin(home/'more').model.corrective_bias, kept)
+    said = worked(f'{asked(corrective_weight=1., **again)} --init run --out first', home)
+    assert 'corrective_bias is not in run and begins anew' in said.out
+    said = worked(f'{asked(electra_objective=False, **again)} --init named --out unnamed', home)
+    assert 'corrective' not in said.out
+
 def test_recipe_is_inherited(home):
     origin = open_origin(home/'run')
     assert origin.recipe()==replace(origin.hp, length_schedule=(), learning_rate=origin.hp.learning_rate/4)

@@ -207,6 +207,26 @@ def test_a_part_alone_becomes_a_masked_language_model(half, halves):
     run_pretraining(halves/'examples', halves/'run', hp, init=origin, device='cpu')
     assert load_likelihood(halves/'run', 'pll')
 
+def test_a_generator_that_was_made_new_is_no_encoder_to_go_on_with(halves):
+    "Even if it has the shape of the masked language model that is asked for"
+    as_wide = dict(generator_hidden_size=1., untied_generator=True)
+    convert_weights(halves/'bert', halves/'a', as_wide)
+    origin = open_origin(halves/'a')
+    hp = origin.recipe(hparams=dict(electra_objective=False))
+    model = graft(origin, hp, [[i] for i in range(hp.vocab_size)])
+    old, new = (o.electra.state_dict() for o in (origin.model.discriminator, model.generator))
+    assert all(torch.equal(old[k], new[k]) for k in new)
+
+def test_the_bias_of_corrections_travels_with_a_folder(made, tmp_path):
+    "The official code has no name for it"
+    biased_run(tmp_path/'run', untied_generator=True, corrective_weight=1.)
+    bias = open_pretrained(tmp_path/'run').model.corrective_bias
+    assert bias.abs().max()>0
+    nets = convert_weights(tmp_path/'run', tmp_path/'a')
+    assert not nets.made and torch.equal(open_pretrained(tmp_path/'a').model.corrective_bias, bias)
+    convert_weights(tmp_path/'run', tmp_path/'names.npz')
+    assert not any('corrective' in o for o in np.load(tmp_path/'names.npz'))
+
 def test_two_halves_keep_heads_and_steps():
     a, b = (Weights(o, {o: tensor(1.)}, heads={o: {}}, tasks={o: {}}, step=i) for i,o in enumerate(('one', 'two')))
     w = joined([a, b], 'both')

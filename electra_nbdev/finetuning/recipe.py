@@ -349,13 +349,13 @@ def settle_recipe(
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #8fdb7461
 MAY_DIFFER = ('num_trials', 'keep_all_models', 'write_test_outputs', 'n_writes_test', 'do_train', 'log_examples',
-              'model_name', 'eval_batch_size', 'predict_batch_size',
-              'do_lower_case') # Settings in which trials may differ
+              'model_name', 'eval_batch_size', 'predict_batch_size', # Settings in which trials may differ
+              'do_lower_case') # follows from the vocabulary, and older records do not always have it right
 
 def shared_settings(
     hp:FinetuneHParams, # Recipe
 )->dict: # As JSON has them
-    "The settings that trials of one folder share; what the vocabulary decides, older records do not always say"
+    "The settings that trials of one folder share"
     return {k: v for k,v in json.loads(json.dumps(asdict(hp))).items() if k not in MAY_DIFFER}
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #0b5f5cd9

@@ -23,10 +23,10 @@ def head_logits(
 )->Tensor: # (bs, sl)
     "Logit of every token from the body's output; in float32 when evaluating in mixed precision"
     device = input_ids.device.type
-    mixed = torch.is_autocast_enabled(device)
-    if not discriminator.training and mixed: hidden, mixed = hidden.float(), False
-    with torch.autocast(device, enabled=mixed), given_hidden(discriminator, hidden):
-        logits = discriminator(input_ids).logits
+    if not discriminator.training and torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):
+            return head_logits(discriminator, hidden.float(), input_ids)
+    with given_hidden(discriminator, hidden): logits = discriminator(input_ids).logits
     return logits if logits.ndim==2 else logits.squeeze(-1)
 
 # %% ../../nbs/method/03_discriminator.ipynb #aa4b1dc6

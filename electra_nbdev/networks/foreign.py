@@ -534,9 +534,12 @@ def read_part(
     folder:Path, # Of a network
     recipe=None, # Of its run, if that is known
 )->Weights:
-    "Weights of a network that is saved"
+    "Weights of a network that is saved, with those that its objective adds"
     if (folder/'towers').is_dir(): return read_towers(folder)
-    return read_body(folder) if recipe and recipe.body else read_network(folder)
+    w = read_body(folder) if recipe and recipe.body else read_network(folder)
+    own = folder/'objective'/'model.safetensors'
+    if recipe and recipe.corrective_weight and own.is_file(): w.tensors |= read_tensors(own)
+    return w
 
 # %% ../../nbs/networks/18_foreign.ipynb #5c1e77a0
 def of_run(

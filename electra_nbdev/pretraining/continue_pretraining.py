@@ -505,6 +505,8 @@ def run_bits(
     return domain_report([dict(domain=dict(after=found))])
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #7df19256
+_NETWORKS = 'generator', 'discriminator' # and not what an objective adds
+
 def _report_parts(origin, hp, model, carry_optimizer):
     "Tell, or refuse, what has no trained weights to begin with"
     folder, new = origin.folder, new_parts(origin, model)
@@ -517,8 +519,9 @@ def _report_parts(origin, hp, model, carry_optimizer):
                          "optimizer does not fit; leave `carry_optimizer` out")
     for o in new:
         shared = o=='generator' and not hp.untied_generator
-        print_line("The generator has the discriminator's encoder and a new head" if shared else
-                   f"The {o} is another than that of {folder} and begins with new weights")
+        if shared: print_line("The generator has the discriminator's encoder and a new head")
+        elif o in _NETWORKS: print_line(f"The {o} is another than that of {folder} and begins with new weights")
+        else: print_line(f"{o} is not in {folder} and begins anew")
     if hp.residual_energies!=origin.hp.residual_energies:
         print_line(f"The last layer of the energies begins anew, since `residual_energies` is another than in {folder}")
     if encoder: print_line(f"The {taken} has the encoder of {folder} and a new head")

@@ -92,7 +92,7 @@ def official_arrays(
     found = {'global_step': np.int64(nets.step)} if nets.step else {}
     def add(name, kernel, x): found[name] = (x.T if kernel else x).contiguous().numpy()
     for n,p in nets.model.named_parameters():
-        if n in nets.made: continue
+        if n in nets.made or '.' not in n: continue # what an objective adds has no official name
         name = official_name(n, has_towers(nets.model), nets.model.discriminator is None)
         add(name, kernel := name.endswith('kernel'), p.detach())
         for ours,slot in SLOTS.items():
