@@ -15,25 +15,26 @@ def test_documents_are_cut_and_ordered(tmp_path):
     assert sum(len(o.split()) for o in small.documents(tmp_path, 30, 2))==30
 
 def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
-    "The first stage begins with the preset, others with the one before; the steps are of passes over the examples"
+    "The first stage begins with the preset, others with the one before, which they replace; steps are of passes"
     typed, shipped, work = [], [], tmp_path/'work'
     def ship(out, name, folder):
         shipped.append(name)
         (folder/name).mkdir(parents=True)
-        out.mkdir()
+        out.mkdir(parents=True)
         (out/'history.jsonl').write_text(name)
     stages = [('first', 1/3, dict(learning_rate=1e-3, train_batch_size=16)),
               ('second', .5, dict(learning_rate=5e-4, train_batch_size=16))]
     monkeypatch.setattr(small, 'STAGES', stages)
     monkeypatch.setattr(small, 'PROGRESS', tmp_path/'results')
+    monkeypatch.setattr(small, 'KEPT', tmp_path/'kept')
     monkeypatch.setattr(small, 'load_examples', lambda path: range(48_000))
     monkeypatch.setattr(small, 'run', lambda line, **hparams: typed.append((line, hparams)))
     monkeypatch.setattr(small, 'ship', ship)
     small.train(work)
     assert shipped==['first', 'second'] and [o['learning_rate'] for _,o in typed]==[1e-3, 5e-4]
     assert '--preset modern' in typed[0][0] and '--steps 1000 ' in typed[0][0]
-    assert f'--init {work}/stages/first' in typed[1][0] and '--steps 1500 ' in typed[1][0]
+    assert f'--init {tmp_path}/kept/first' in typed[1][0] and '--steps 1500 ' in typed[1][0]
+    assert [o.name for o in (tmp_path/'kept').iterdir()]==['second']
     assert (tmp_path/'results/second.jsonl').read_text()=='second'
-    (work/'stages/first').rmdir() # those before the last one may be deleted
     small.train(work)
     assert len(typed)==2
