@@ -1,8 +1,9 @@
 """Which learning rates suit which encoder in fine-tuning: the same for all layers, or falling from layer to layer.
 
 The official recipe multiplies the rate by 0.8 from each layer to the one below (`layerwise_lr_decay`). Texts are cut at
-64 tokens. `--models` names encoders, with `bert` for the published BERT of `real_weights.py`. Finished trials stay in
-`--out` and scores in `--results`, so a stopped command goes on; a table of those there are is printed at the end."""
+64 tokens. `--models` names encoders, with `bert` for the published BERT of `real_weights.py`, or folders. Finished
+trials stay in `--out` and scores in `--results`, so a stopped command goes on; a table of those there are is printed at
+the end."""
 import json
 from pathlib import Path
 from statistics import mean
@@ -10,7 +11,7 @@ from statistics import mean
 from common import RESULTS, arguments, cpu, table, write_result
 from real_weights import bert
 
-TASKS = dict(chunk='conll_f1', cola='matthews', mrpc='f1', sst='accuracy') # Each with its measure
+TASKS = dict(chunk='conll_f1', cola='matthews', mrpc='f1', sst='accuracy', sts='spearman') # Each with its measure
 RATES = {'1e-4, falling': dict(learning_rate=1e-4, layerwise_lr_decay=.8), # the official ones of a small encoder
          '3e-4, falling': dict(learning_rate=3e-4, layerwise_lr_decay=.8),
          '1e-4, even': dict(learning_rate=1e-4, layerwise_lr_decay=0.),
@@ -28,7 +29,8 @@ def score(model, task, rates, seed, args):
 def main():
     args = arguments(__doc__, tasks=('', 'folder with a folder for each task'),
                      models=('electra-baby,bert', 'encoders'), names=(','.join(TASKS), 'some tasks'),
-                     seeds=('0,1,2', 'a trial for each'), rows=(4000, 'rows of a task at most'),
+                     rates=(';'.join(RATES), 'some of them, with ; between'), seeds=('0,1,2', 'a trial for each'),
+                     rows=(4000, 'rows of a task at most'),
                      out=('runs/rates', 'folder for the trials'),
                      results=(str(RESULTS/'finetune_rates.json'), 'results'))
     if not args.tasks: raise SystemExit('give the folder of the tasks with --tasks')
@@ -37,7 +39,7 @@ def main():
     found = json.loads(results.read_text()) if results.is_file() else dict(setting=setting, cpu=cpu(), scores={})
     if found['setting']!=setting: raise SystemExit(f"{results} has another setting: {found['setting']}")
     wanted = [(m, t, r, s) for s in args.seeds.split(',') for m in args.models.split(',')
-              for t in args.names.split(',') for r in RATES]
+              for t in args.names.split(',') for r in args.rates.split(';')]
     for model,task,rates,seed in wanted:
         kept = found['scores'].setdefault(Path(model).name, {}).setdefault(task, {}).setdefault(rates, {})
         if seed in kept: continue

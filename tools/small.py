@@ -2,9 +2,9 @@
 
 `python tools/small.py --text folder --work folder` runs every step, each a command of the package. A step that is
 finished is not repeated, and a training that was stopped goes on. What the last finished stage has learnt is in
-`benchmarks/stages/electra-small-en`, weights in float16, 17 MB, from which another machine goes on; the histories of
-all stages are in `benchmarks/results/small`. The body is that of the preset `modern`, wider and deeper. Half precision
-and a compiled step are worth their while on a CPU that computes in bfloat16 (AMX).
+`benchmarks/stages`, weights in float16, 17 MB, from which another machine goes on; the histories of all stages are in
+`benchmarks/results/small`. The body is that of the preset `modern`, wider and deeper. Half precision and a compiled
+step make a CPU that computes in bfloat16 (AMX) twice as fast.
 
 The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them, and 167 English
 novels published before 1929."""
@@ -18,7 +18,7 @@ from models import run
 from ship import ship
 
 BENCHMARKS = Path(__file__).resolve().parents[1]/'benchmarks'
-PROGRESS, KEPT = BENCHMARKS/'results'/'small', BENCHMARKS/'stages'/'electra-small-en'
+PROGRESS, KEPT = BENCHMARKS/'results'/'small', BENCHMARKS/'stages'
 BABYLM = 'babylm/simple_wiki.train', 'babylm/gutenberg.train'
 NOVELS = 'text/novels', 'text/eltec'
 WORDS, DOCUMENT = 1e8, 400 # More than there are; sentences of a document
@@ -30,7 +30,7 @@ ALL = dict(body=BODY, generator_layers=1/3, eval_batch_size=8, num_eval_steps=24
            iterations_per_loop=100, num_warmup_steps=500)
 GROWING = [[8, .1], [16, .1], [32, .25], [128, .4], [512, .15]]
 # Name, passes over the examples, recipe beside that of the preset `modern`; updates of 2,048 tokens
-STAGES = [('first', 4/3, dict(learning_rate=1e-3, train_batch_size=4, length_schedule=GROWING))]
+STAGES = [('electra-small-en-1', 4/3, dict(learning_rate=1e-3, train_batch_size=4, length_schedule=GROWING))]
 
 def documents(text, words, size=DOCUMENT):
     "Sentences of Simple Wikipedia, Gutenberg and novels, the newest first, up to so many words; '' between documents"
