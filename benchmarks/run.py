@@ -24,6 +24,7 @@ class Row(NamedTuple):
 
 ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7),
         Row('pretrain', 'ELECTRA-Small step, bf16: plain Hugging Face in fp32', 2.8, part='bf16', amx=True),
+        Row('pretrain', 'ELECTRA-Small step, bf16, compiled: plain Hugging Face in fp32', part='compiled'),
         Row('electric', 'Electric step: a naive step', 1.5),
         Row('electric', 'memory of an Electric step: a naive step', .5, part='above_imports'),
         Row('distributed', 'two processes of one thread: one of two threads', .9),
