@@ -1,9 +1,9 @@
 """Tokens a second and memory of ELECTRA-Small steps: our learner's, and a plain loop over Hugging Face's models.
 
 All train on full examples with dropout 0.1 and the same recipe; `electra_learner` in float32, in bfloat16, and in
-bfloat16 with a compiled step, the plain loop in float32. The plain loop is what one would write with `transformers` and `torch` as they come: logits at all
-positions, `torch.multinomial`, `torch.optim.AdamW`. `ratio` compares tokens a second; `above_imports` compares the most
-memory of a process, less what it had when the libraries were imported."""
+bfloat16 with a compiled step, the plain loop in float32. The plain loop is what one would write with `transformers`
+and `torch` as they come: logits at all positions, `torch.multinomial`, `torch.optim.AdamW`. `ratio` compares tokens a
+second; `above_imports` compares the most memory of a process, less what it had when the libraries were imported."""
 import time
 from functools import partial
 from pathlib import Path
