@@ -15,6 +15,7 @@ from electra_nbdev.pretrain import (MaskedLanguageModel, NoiseContrastiveEstimat
                                     run_pretraining, sample_examples)
 from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
 from electra_nbdev.method.electra import CorrectiveLM, split_uniform
+from electra_nbdev.method.metrics import MEANINGS
 from electra_nbdev.method.objective import Objective, StepOutput
 from electra_nbdev.pretraining.learner import electra_learner, give_counts, open_examples, pretrain_dls
 from electra_nbdev.pretraining.runs import load_objective
@@ -336,6 +337,7 @@ def test_a_recipe_asks_for_corrections(capsys):
     said = capsys.readouterr().out
     assert type(learn.model) is CorrectiveLM and learn.model.corrective_bias.abs().max()>0
     assert 'corrective_loss' in said and 'shadowing' not in said
+    assert learn.held_out.keys()<=MEANINGS.keys() # `electra_evaluate` says what each is
     assert not preset('modern', electra_objective=False).corrective_weight and preset('modern').corrective_weight==1
     with pytest.raises(InputError, match='`corrective_weight` is about a discriminator of replaced tokens'):
         preset('tiny', electra_objective=False, corrective_weight=1.)

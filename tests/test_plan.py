@@ -83,7 +83,7 @@ def test_parameters_are_those_of_the_networks(name):
 @pytest.mark.parametrize('change', [dict(electra_objective=False), dict(gdes=True), dict(uniform_generator=True),
     dict(two_tower_generator=True), dict(untied_generator=False), dict(temperature=2.), dict(generator_hidden_size=.7),
     dict(model_hparam_overrides=dict(hidden_size=250)), dict(model_hparam_overrides=dict(hiden_size=256)),
-    dict(max_seq_length=600)])
+    dict(max_seq_length=600), dict(corrective_weight=1.)])
 def test_what_no_formula_covers_is_counted(change):
     assert not plan.has_formula(preset('small', **change))
 

@@ -389,8 +389,9 @@ BUILT = ('model_size', 'body', 'model_hparam_overrides', 'embedding_size', 'voca
 def is_plain(
     hp:PretrainHParams, # Recipe
 )->bool:
-    "Whether a recipe is ELECTRA with two networks that share embeddings, and a generator of its own that is trained"
-    return hp.electra_objective and tie_of(hp)=='embeddings' and not (hp.uniform_generator or hp.two_tower_generator)
+    "Whether a recipe is the paper's ELECTRA: two losses, and two networks that share embeddings"
+    others = hp.uniform_generator or hp.two_tower_generator or hp.corrective_weight
+    return hp.electra_objective and tie_of(hp)=='embeddings' and not others
 
 # %% ../../nbs/networks/16_recipe.ipynb #8c542315
 def still_valid(

@@ -219,6 +219,7 @@ def rewind(self:History,
 
 # %% ../../nbs/pretraining/20_monitor.ipynb #3e793bcb
 PANELS = (('generator loss, nats', ('gen_loss', 'unigram_loss')), ('discriminator loss, nats', ('disc_loss',)),
+          ('corrective loss, nats', ('corrective_loss',)),
           ('area under ROC curve', ('disc_auc', 'auc_unigram')), ('share replaced', ('replaced',)),
           ('on replaced tokens', ('disc_recall', 'disc_precision')), ('learning rate', ('lr',)),
           ('tokens/s', ('tokens_per_s',)))

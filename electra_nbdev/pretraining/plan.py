@@ -172,7 +172,7 @@ def _evaluation(hp, s, disc, logits, number):
 def has_formula(
     hp:PretrainHParams, # Recipe
 )->bool:
-    "Whether a recipe is ELECTRA with two bodies of its own that share embeddings"
+    "Whether a recipe is the paper's ELECTRA: two losses, two bodies of its own that share embeddings"
     if hp.body or hp.gradient_checkpointing or not is_plain(hp): return False
     if hp.disallow_correct or hp.temperature!=1: return False
     for k,v in hp.model_hparam_overrides.items():

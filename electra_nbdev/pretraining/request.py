@@ -34,7 +34,7 @@ class PretrainRequest:
     "A pre-training as it was asked for"
     data:str|Path|None = None # Folder of examples; None: the embedded sample
     out:str|Path|None = None # Folder of the run; None: `runs/` and the recipe's name
-    preset:str|None = None # A size; None: that of the run in `out`, or of `init`, else tiny
+    preset:str|None = None # One of `PRESETS`; None: that of the run in `out`, or of `init`, else tiny
     hparams:object = None # A recipe, or hyper-parameters as `read_hparams` reads them
     steps:int|None = None # Steps of the whole run
     minutes:float|None = None # Train for about so long instead
