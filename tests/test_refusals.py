@@ -458,6 +458,7 @@ TABLES = {'train.xlsx': 'question,about\n', 'empty.csv': 'question,about\nred,pe
 --task cola --doc-stride 16 => --doc-stride is 16, but no task here answers questions; leave it out
 --task rte+cola --hparams '{"n_best_size": 5}' => hparam `n_best_size` is 5, but no task here answers questions
 --task cola --max-answer-length 5 --eval-only => --max-answer-length is 5, but no task here answers questions
+--task squad --joint-prediction false --beam-size 5 => --beam-size is 5, but without --joint-prediction nothing reads
 --task squad --tag-rows official => --tag-rows is 'official', but no task here tags words; leave it out
 --task ged+cola --class-weights even => --class-weights
 --task cola --model nowhere => nowhere

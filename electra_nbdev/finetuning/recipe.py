@@ -238,12 +238,16 @@ def check_one_kind(
     tasks, # All that are trained or evaluated: names, or `Task`s; none for a table of texts
     given:dict, # Hyper-parameters of the user, which `finetune_preset` takes
 ):
-    "Refuse a hyper-parameter of another kind of task than these"
+    "Refuse a hyper-parameter that nothing reads, such as one of another kind of task than these"
     modules = {*map(_module, tasks)}
     if 'task_names' in given or not modules<={o.partition(':')[0] for o in KINDS}: return
     for name,(what,of) in ONE_KIND.items():
         if name in given and given[name]!=getattr(FinetuneHParams, name) and not modules & of:
             raise InputError(f"hparam `{name}` is {given[name]!r}, but no task here {what}; leave it out")
+    beam = given.get('beam_size', FinetuneHParams.beam_size)
+    if beam!=FinetuneHParams.beam_size and not given.get('joint_prediction', True):
+        raise InputError(f"hparam `beam_size` is {beam!r}, but without `joint_prediction` nothing reads it; "
+                         "`n_best_size` says how many spans are kept")
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #bc19739d
 def task_named(

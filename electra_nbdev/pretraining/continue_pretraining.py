@@ -63,7 +63,7 @@ def open_origin(
     found = open_pretrained(there)
     if found.tokenizer is None:
         raise InputError(f"there is no vocabulary beside the weights of {folder}; put its tokenizer.json "
-                         "or vocab.txt there (a run has one when it is finished)")
+                         "or vocab.txt there (a finished run has one; of another, copy what is in `vocab` in its examples)")
     last = None if found.moments else latest_checkpoint(found.where)
     moments = _moments(last, found.model) if last else found.moments
     report = found.report() if found.made or found.unused else ''
