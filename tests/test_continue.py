@@ -350,6 +350,17 @@ def test_another_vocabulary(spanish):
     assert domain(spanish/'otro')==found
     bad(spanish, f'{OTHER} --carry-optimizer --out r9', 'vocabulary', '--vocab run')
 
+def test_a_run_that_was_stopped_lends_its_weights(spanish):
+    "To a shorter one on the same examples, which have its vocabulary"
+    assert typed(f'{CONTINUE} --out halted', spanish, at(5, signal.SIGTERM)).code==143
+    halted = weights(spanish/'halted')
+    shorter = 'electra_pretrain --init halted --carry-optimizer --steps 2 --device cpu --out shorter --data'
+    bad(spanish, f'{shorter} ejemplos', 'no vocabulary beside the weights of halted')
+    worked(f'{shorter} examples --learning-rate 0', spanish)
+    began = weights(spanish/'shorter')
+    assert all(torch.equal(v, began[k]) for k,v in halted.items() if k.startswith('model/'))
+    assert open_origin(spanish/'shorter').tokenizer.get_vocab()==open_origin(spanish/'run').tokenizer.get_vocab()
+
 def test_killed_while_only_embeddings_learn(spanish):
     assert typed(f'{OTHER} --out roto', spanish, at(3, signal.SIGTERM)).code==143
     frozen = load_checkpoint(latest_checkpoint(spanish/'roto'))[0]

@@ -420,6 +420,16 @@ def test_timing_a_long_run_leaves_its_random_numbers_alone(made, tmp_path, monke
         return run(made, tmp_path/str(n), num_train_steps=4, model_hparam_overrides=body).model
     for p,q in zip(trained(5).parameters(), trained(6).parameters()): assert torch.equal(p, q)
 
+def test_a_long_run_is_timed_in_its_precision(made, tmp_path, monkeypatch):
+    "Uncompiled, since a step that compiles takes a minute; a line says so"
+    timed = []
+    monkeypatch.setattr(runs, 'LONG', 4)
+    monkeypatch.setattr(runs, 'time_steps', lambda hp, dls, cbs, objective: timed.append(len(cbs)) or (9000., 0.))
+    for o in (None, 'bf16'): learn = run(made, tmp_path/f'{o}', dict(precision=o), num_train_steps=4)
+    assert timed==[0, 1] and 'on this CPU: 4 steps take about 10.0 hours' in runs._duration(learn)
+    learn.compile_step = True
+    assert 'on this CPU, compiled less: 4 steps take at most 10.0 hours' in runs._duration(learn)
+
 def test_a_generator_that_knows_word_frequencies_only_is_said():
     now = dict(gen_entropy=3., masked_lm_accuracy=.2)
     for below,done,said in ((-.1, .6, 1), (-.1, .4, 0), (.1, .6, 0)):
@@ -501,6 +511,20 @@ def test_updates_and_held_out_batches_are_timed_apart(made):
         few = replace(hp, num_eval_steps=n, eval_batch_size=1)
         step, evaluated = pretrain.time_steps(few, pretrain_dls(train, train, few, 'cpu'), [Slow()], n=6)
         assert .1<step<.25 and .1<evaluated<.25
+
+class Compiles(Callback):
+    "Takes a second for networks and a length that it has not met, as compiling does"
+    masked_step, known = None, ()
+    def before_batch(self):
+        met = self.model, self.training, self.xb[0].shape[1]
+        if met not in self.known: time.sleep(1)
+        self.known = *self.known, met
+
+def test_what_compiling_takes_is_not_a_part_of_each_step(made):
+    d, hp = made
+    hp = replace(hp, length_schedule=((8, .5), (16, .5)), num_eval_steps=1)
+    train = load_examples(d/'examples', hp)
+    assert all(o<.2 for o in pretrain.time_steps(hp, pretrain_dls(train, train, hp, 'cpu'), [Compiles()]))
 
 @pytest.mark.timing
 @pytest.mark.parametrize('n', [1, 30])
@@ -644,7 +668,9 @@ def test_only_the_smallest_networks_get_one_thread(monkeypatch):
     taken = []
     monkeypatch.setattr(torch, 'set_num_threads', taken.append)
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
-    for o in ('small', 'tiny'): pretrain.spare_threads(preset(o))
+    wide = preset('tiny').model_hparam_overrides | dict(hidden_size=256)
+    for hp in (preset('small'), preset('tiny', model_hparam_overrides=wide), preset('modern')):
+        pretrain.spare_threads(hp)
     monkeypatch.setenv('OMP_NUM_THREADS', '2')
     pretrain.spare_threads(preset('tiny'))
     assert taken==[1]

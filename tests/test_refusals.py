@@ -190,6 +190,7 @@ SOON = rows("""
 --hparams '{"mask_prob": 0.4}' => mask_prob is 0.3, asked for 0.4
 --preset small => model_size is 'tiny', asked for 'small'
 --steps 40 => num_train_steps is 20, asked for 40 & --extend
+--steps 10 => num_train_steps is 20, asked for 10 & --init & --carry-optimizer
 --extend --steps 5 => needs a larger --steps, not 5
 --init tiny => began from new weights, asked for the weights of tiny
 --objective own.py:Mine => of its recipe, not with Mine

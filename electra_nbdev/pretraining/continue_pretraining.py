@@ -23,8 +23,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from ..data.examples import load_examples
-from ..data.tokenizer import (SPECIALS, fingerprint, special_token_ids, text_backend, vocab_list,
-                                          word_starts)
+from ..data.tokenizer import (SPECIALS, fingerprint, load_tokenizer, special_token_ids, text_backend,
+                                          vocab_list, word_starts)
 from ..engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from ..engine.files import InputError, digest_of
 from ..engine.models import device_of, max_input
@@ -57,18 +57,25 @@ class Origin:
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #4277e8cb
 def open_origin(
     folder, # What `open_pretrained` opens: a run, a Hugging Face folder, `hf:name`, or `tiny`, a model of the package
+    examples=None, # `ExampleFacts` of the new run, whose vocabulary may be that of a run which is not finished
 )->Origin:
     "Open trained networks to begin with"
     there = ModelFolder(folder)
     found = open_pretrained(there)
+    found.tokenizer = found.tokenizer or _tokenizer_of_run(there, examples)
     if found.tokenizer is None:
         raise InputError(f"there is no vocabulary beside the weights of {folder}; put its tokenizer.json "
-                         "or vocab.txt there (a finished run has one; of another, copy what is in `vocab` in its examples)")
+                         "or vocab.txt there (a run has one when it is finished)")
     last = None if found.moments else latest_checkpoint(found.where)
     moments = _moments(last, found.model) if last else found.moments
     report = found.report() if found.made or found.unused else ''
     continued = not there.alone and bool((there.hparams.get('run') or {}).get('init'))
     return Origin(str(folder), found.model, found.hp, found.tokenizer, moments, report, continued, found.made)
+
+def _tokenizer_of_run(there, examples):
+    "That of the examples, if the run was trained on text of the same vocabulary"
+    was = (there.hparams or {}).get('run', {}).get('data', {}).get('tokenizer')
+    if examples and was==examples.recipe.get('tokenizer'): return load_tokenizer(examples.path)
 
 def _moments(checkpoint, model):
     "Moments of a checkpoint, none if it is of another step than the weights"

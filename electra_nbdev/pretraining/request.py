@@ -219,6 +219,8 @@ def refuse_other(self:RunFacts,
     if not diff: return
     what = '; '.join(f'{k} is {v!r}, asked for {values[k]!r}' for k,v in diff.items())
     longer = "" if set(diff)-set(LENGTH) else ", or train longer with `extend` and more `steps`"
+    if values.get('num_train_steps', math.inf)<self.values['num_train_steps']:
+        longer = "; a shorter run may begin with its weights and optimizer: `init` and `carry_optimizer`"
     raise InputError(f"{self.folder} holds a run of another recipe: {what}; choose another `out`{longer}")
 
 # %% ../../nbs/pretraining/28_request.ipynb #bb78b20b
@@ -304,13 +306,14 @@ def check_longer(self:PretrainRequest,
 @patch
 def begin(self:PretrainRequest,
     there:RunFacts|None, # Run that is there
+    examples, # Their `ExampleFacts`, or None
 )->tuple: # `Origin` or None, and what tells the first weights from others
     "Open the weights that are named; those that cannot be the ones of the run that is there are not opened"
     if self._as_recorded(there): return None, there.init
     if there and not (self.init and there.init): there.check_init(dict(folder=str(self.init)) if self.init else {})
     if not self.init: return None, {}
     from electra_nbdev.pretraining.continue_pretraining import open_origin # loads torch
-    origin = open_origin(self.init) if isinstance(self.init, str|Path) else self.init
+    origin = open_origin(self.init, examples) if isinstance(self.init, str|Path) else self.init
     init = origin.facts('carried' if self.carry_optimizer else 'fresh')
     if there: there.check_init(init)
     return origin, init
@@ -349,7 +352,7 @@ def settle(self:PretrainRequest)->PretrainJob:
     if there:
         there.check_objective(name)
         there.check_examples(examples)
-    origin, init = self.begin(there)
+    origin, init = self.begin(there, examples)
     given = tuple(said or (self.is_complete and self.hparams.given) or ())
     if 'run' in said: given = tuple(o for o in given if o!='do_lower_case') # once recorded whatever the vocabulary was
     values = self.recipe(said, there, origin, examples)

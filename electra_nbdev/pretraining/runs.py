@@ -462,12 +462,14 @@ def _announce(learn, last):
 LONG = 10_000 # Steps
 
 def _duration(learn):
-    "How long the steps of a recipe take, by a few of them"
-    hp, dls = learn.hp, learn.dls
-    with no_random(hp.seed): step, evaluated = time_steps(hp, dls, objective=type(learn.model))
+    "How long the steps of a recipe take, by a few of them in its precision, not compiled"
+    hp, dls, compiled = learn.hp, learn.dls, hasattr(learn, 'compile_step')
+    amp = precision_callbacks(resume_conditions(learn)['precision'], dls.device)
+    with no_random(hp.seed): step, evaluated = time_steps(hp, dls, amp, objective=type(learn.model))
     hours = (hp.num_train_steps*step + evaluation_batches(hp, dls.valid.per_epoch)*evaluated)/3600
     time = f'{hours/24:,.0f} days' if hours>48 else f'{hours:,.1f} hours'
-    return (f"A step takes {step:.2g} s on this CPU: {hp.num_train_steps:,} steps take about {time}. "
+    return (f"A step takes {step:.2g} s on this CPU{', compiled less' if compiled else ''}: "
+            f"{hp.num_train_steps:,} steps take {'at most' if compiled else 'about'} {time}. "
             f"{_flag('minutes')} or {_flag('steps')} make a run shorter, {_flag('preset', 'tiny')} is made for minutes")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #e6b0d333
