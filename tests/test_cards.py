@@ -344,6 +344,19 @@ def test_rates_of_fine_tuning():
            f"rates, a published BERT " \
            f"{bert['3e-4, even']} and {bert['1e-4, falling']} (one seed" in budget
 
+def test_the_first_stage_of_a_wider_electra():
+    "Held-out text, and fine-tuning with one rate for all layers beside `electra-baby` from the same rows"
+    log = (ROOT/'nbs/trials.qmd').read_text(encoding='utf-8')
+    row, = (o for o in log.split('\n') if 'one pass over 24 million words' in o)
+    history = (RESULTS/'small/electra-small-en-1.jsonl').read_text().splitlines()
+    last = [o['held_out'] for o in map(json.loads, history) if 'held_out' in o][-1]
+    assert '{auc_unigram:.3f}, generator {below_unigram:.2f} nats below the unigram baseline'.format(**last) in row
+    wide = json.loads((RESULTS/'finetune_rates.json').read_text())['scores']['electra-small-en-1']
+    baby = json.loads((RESULTS/'encoders.json').read_text())['found']['electra-baby']
+    for task,name in dict(chunk='F1 of chunking', cola='CoLA', sst='SST-2', mrpc='MRPC').items():
+        own = wide[task]['3e-4, even'].values()
+        assert f"{name} {mean(own):.1f} ± {stdev(own):.1f} and {baby[task]['mean']:.1f} ± {baby[task]['sd']:.1f}" in row
+
 def test_modernbert_with_more_and_fewer_operations():
     "One seed each, of two thirds of the operations three"
     pages = 'trials', 'budget', 'evidence'

@@ -4,7 +4,7 @@
 finished is not repeated, and a training that was stopped goes on. What the last finished stage has learnt is in
 `benchmarks/stages`, weights in float16, 17 MB, from which another machine goes on; the histories of all stages are in
 `benchmarks/results/small`. The body is that of the preset `modern`, wider and deeper. Half precision and a compiled
-step make a CPU that computes in bfloat16 (AMX) twice as fast.
+step are for a CPU that computes in bfloat16 (AMX).
 
 The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them, and 167 English
 novels published before 1929.
