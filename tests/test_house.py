@@ -133,18 +133,14 @@ def test_at_most_60_notebooks():
     assert len(NOTEBOOKS)<=60
 
 MIB = 2**20
-BUDGET = dict(everything=55, models=36, results=4, stages=20) # MiB: it is sent to machines that are there for minutes
+BUDGET = dict(everything=55, models=36, results=4) # MiB: it is sent to machines that are there for minutes
 
 def mebibytes(files):
-    """MiB of all files, of models (folders with weights of a megabyte), and of results of benchmarks without models
-
-    Beside them the last stage of a training that takes days, which is left out where files are sent."""
-    stages = {k for k in files if k.startswith('benchmarks/stages/')}
-    sent = files.keys()-stages
+    "MiB of all files, of models (folders with weights of a megabyte), and of results of benchmarks without models"
     homes = {Path(k).parent for k,n in files.items() if k.endswith('.safetensors') and n>1e6}
-    models = {k for k in sent if k.startswith('electra_nbdev/models/') or homes & {*Path(k).parents}}
-    results = {k for k in sent if k.startswith('benchmarks/results/')}-models
-    parts = dict(everything=sent, models=models, results=results, stages=stages)
+    models = {k for k in files if k.startswith('electra_nbdev/models/') or homes & {*Path(k).parents}}
+    results = {k for k in files if k.startswith('benchmarks/results/')}-models
+    parts = dict(everything=files, models=models, results=results)
     return {k: sum(files[o] for o in names)/MIB for k,names in parts.items()}
 
 def test_light_enough_to_travel():
@@ -153,9 +149,8 @@ def test_light_enough_to_travel():
 
 def test_a_model_is_counted_with_its_folder_wherever_it_is():
     files = {'electra_nbdev/models/a/card.md': MIB, 'benchmarks/results/b.json': 2*MIB, 'README.md': 8*MIB,
-             'benchmarks/results/m/model.safetensors': 4*MIB, 'benchmarks/results/m/more/vocab.txt': MIB,
-             'benchmarks/stages/s/model.safetensors': 3*MIB}
-    assert mebibytes(files)==dict(everything=16, models=6, results=2, stages=3)
+             'benchmarks/results/m/model.safetensors': 4*MIB, 'benchmarks/results/m/more/vocab.txt': MIB}
+    assert mebibytes(files)==dict(everything=16, models=6, results=2)
 
 def test_words_are_found_wherever_they_stand():
     code = "def f(x): # Share of holes\n    'Mended halves'\n    raise ValueError(f'the verdict is {x}')"

@@ -421,14 +421,14 @@ def test_timing_a_long_run_leaves_its_random_numbers_alone(made, tmp_path, monke
     for p,q in zip(trained(5).parameters(), trained(6).parameters()): assert torch.equal(p, q)
 
 def test_a_long_run_is_timed_in_its_precision(made, tmp_path, monkeypatch):
-    "Uncompiled, since a step that compiles takes a minute; a line says so"
+    "Not compiled, which takes a minute; a line says so"
     timed = []
     monkeypatch.setattr(runs, 'LONG', 4)
     monkeypatch.setattr(runs, 'time_steps', lambda hp, dls, cbs, objective: timed.append(len(cbs)) or (9000., 0.))
     for o in (None, 'bf16'): learn = run(made, tmp_path/f'{o}', dict(precision=o), num_train_steps=4)
     assert timed==[0, 1] and 'on this CPU: 4 steps take about 10.0 hours' in runs._duration(learn)
     learn.compile_step = True
-    assert 'on this CPU, compiled less: 4 steps take at most 10.0 hours' in runs._duration(learn)
+    assert 'on this CPU before it is compiled: 4 steps take about 10.0 hours' in runs._duration(learn)
 
 def test_a_generator_that_knows_word_frequencies_only_is_said():
     now = dict(gen_entropy=3., masked_lm_accuracy=.2)

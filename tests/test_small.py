@@ -1,6 +1,5 @@
 "What `tools/small.py` reads and trains: the newest novels first, each stage from the one before"
 import small
-from electra_nbdev.pretraining.continue_pretraining import open_origin
 
 def test_documents_are_cut_and_ordered(tmp_path):
     "The newest novels come first, none of 1929 or later; a document ends after so many sentences; words are counted"
@@ -39,11 +38,3 @@ def test_stages_go_on_from_what_is_kept(tmp_path, monkeypatch):
     assert (tmp_path/'results/second.jsonl').read_text()=='second'
     small.train(work)
     assert len(typed)==2
-
-def test_the_stage_that_is_kept_is_whole():
-    "The next one begins with both networks, the bias of corrective modelling and the vocabulary"
-    kept, = small.KEPT.iterdir()
-    assert kept.name in [name for name,*_ in small.STAGES] and (small.PROGRESS/f'{kept.name}.jsonl').is_file()
-    origin = open_origin(kept)
-    assert origin.model.corrective_bias.any() and not origin.made
-    assert len(origin.tokenizer)==small.VOCAB and origin.hp.max_seq_length==small.LENGTH

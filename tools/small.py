@@ -1,15 +1,16 @@
 """Train `electra-small-en` on 24 million words of English, in stages that fit into an afternoon of two cores.
 
 `python tools/small.py --text folder --work folder` runs every step, each a command of the package. A step that is
-finished is not repeated, and a training that was stopped goes on. What the last finished stage has learnt is in
-`benchmarks/stages`, weights in float16, 17 MB, from which another machine goes on; the histories of all stages are in
-`benchmarks/results/small`. The body is that of the preset `modern`, wider and deeper. Half precision and a compiled
-step are for a CPU that computes in bfloat16 (AMX).
+finished is not repeated, and a training that was stopped goes on. A finished stage goes to `benchmarks/stages`, weights
+in float16, 17 MB, from which another machine goes on; that of the last one is in the history of the repository, `git
+checkout 21f5a064 -- benchmarks/stages` brings it. The histories of all stages are in `benchmarks/results/small`. The
+body is that of the preset `modern`, wider and deeper. Half precision and a compiled step are for a CPU that computes in
+bfloat16 (AMX).
 
 The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them, and 167 English
 novels published before 1929.
 
-The stage that is kept was trained in two parts, since the first was planned too long: 4,000 updates of a run of 22,167,
+`electra-small-en-1` was trained in two parts, since the first was planned too long: 4,000 updates of a run of 22,167,
 then 12,300 that began with its weights and optimizer (`--init`, `--carry-optimizer`), which is one pass together. The
 history of the first part is `electra-small-en-1-begun.jsonl`."""
 import argparse, re, shutil

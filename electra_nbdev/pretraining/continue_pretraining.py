@@ -74,8 +74,9 @@ def open_origin(
 
 def _tokenizer_of_run(there, examples):
     "That of the examples, if the run was trained on text of the same vocabulary"
-    was = (there.hparams or {}).get('run', {}).get('data', {}).get('tokenizer')
-    if examples and was==examples.recipe.get('tokenizer'): return load_tokenizer(examples.path)
+    made = ((there.hparams or {}).get('run') or {}).get('data') or {}
+    if examples and 'tokenizer' in made and made['tokenizer']==examples.recipe.get('tokenizer'):
+        return load_tokenizer(examples.path)
 
 def _moments(checkpoint, model):
     "Moments of a checkpoint, none if it is of another step than the weights"

@@ -468,8 +468,8 @@ def _duration(learn):
     with no_random(hp.seed): step, evaluated = time_steps(hp, dls, amp, objective=type(learn.model))
     hours = (hp.num_train_steps*step + evaluation_batches(hp, dls.valid.per_epoch)*evaluated)/3600
     time = f'{hours/24:,.0f} days' if hours>48 else f'{hours:,.1f} hours'
-    return (f"A step takes {step:.2g} s on this CPU{', compiled less' if compiled else ''}: "
-            f"{hp.num_train_steps:,} steps take {'at most' if compiled else 'about'} {time}. "
+    return (f"A step takes {step:.2g} s on this CPU{' before it is compiled' if compiled else ''}: "
+            f"{hp.num_train_steps:,} steps take about {time}. "
             f"{_flag('minutes')} or {_flag('steps')} make a run shorter, {_flag('preset', 'tiny')} is made for minutes")
 
 # %% ../../nbs/pretraining/23_runs.ipynb #e6b0d333
