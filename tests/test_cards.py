@@ -12,7 +12,8 @@ from electra_nbdev.engine.checkpoint import saved_networks
 from electra_nbdev.engine.files import SHIPPED
 from electra_nbdev.engine.models import shipped
 from electra_nbdev.finetuning.recipe import open_model
-from electra_nbdev.networks.recipe import load_hparams
+from electra_nbdev.networks.recipe import load_hparams, preset
+from electra_nbdev.pretraining.plan import run_cost
 from electra_nbdev.pretraining.runs import write_cards
 from electra_nbdev.scoring.likelihood import load_likelihood
 from electra_nbdev.scoring.ranking import load_chooser
@@ -21,7 +22,7 @@ from electra_nbdev.scoring.score import load_scorer
 from electra_nbdev.data.text import sample_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
-import baby, encoders, likelihoods, pairs, supplement
+import baby, encoders, likelihoods, pairs, small, supplement
 
 RESULTS = ROOT/'benchmarks/results'
 ELECTRICS = 'electric', 'electric-baby'
@@ -356,6 +357,9 @@ def test_the_first_stage_of_a_wider_electra():
     for task,name in dict(chunk='F1 of chunking', cola='CoLA', sst='SST-2', mrpc='MRPC').items():
         own = wide[task]['3e-4, even'].values()
         assert f"{name} {mean(own):.1f} ± {stdev(own):.1f} and {baby[task]['mean']:.1f} ± {baby[task]['sd']:.1f}" in row
+    facts = dict(vocab_size=small.VOCAB, max_seq_length=small.LENGTH, num_train_steps=16_300)
+    flops = run_cost(preset('modern', **small.ALL | small.STAGES[0][2] | facts), bf16=True).flops
+    assert f'({flops:.1e} FLOPs,'.replace('+', '') in row
 
 def test_modernbert_with_more_and_fewer_operations():
     "One seed each, of two thirds of the operations three"
