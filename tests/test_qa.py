@@ -29,7 +29,7 @@ def home(tmp_path_factory):
     electra_folder(d/'model')
     task_files(d/'data')
     recipe = dict(max_seq_length=32, doc_stride=8, max_query_length=12, train_batch_size=8, num_train_epochs=1,
-                  beam_size=4, n_best_size=5)
+                  n_best_size=5)
     write(d/'recipe.json', json.dumps(recipe))
     return d
 

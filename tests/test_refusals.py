@@ -91,6 +91,9 @@ def place(home):
     (home/'torn_run/discriminator/model.safetensors').write_bytes(b'nonsense')
     for name in ('tokenizer*', 'vocab.txt'):
         for o in (home/'mute').glob(f'*/{name}'): o.unlink()
+    recipe = json.loads((home/'mute/hparams.json').read_text())
+    del recipe['run']['data'] # which names the vocabulary of the examples
+    write(home/'mute/hparams.json', json.dumps(recipe))
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16)
     BertForMaskedLM(BertConfig(vocab_size=120, **sizes)).save_pretrained(home/'bert')
     build_examples(home/'tales.txt', home/'vocab', home/'long', max_length=160)
