@@ -205,12 +205,10 @@ def electra_evaluate(
 
 # %% ../nbs/59_cli.ipynb #c8ef1f9a
 def _told(found, run, data, device, objective):
-    "A line for each metric, then bits per byte and what was learnt"
+    "A line for each metric, then what was learnt"
     from electra_nbdev.method.metrics import MEANINGS
-    from electra_nbdev.pretraining.continue_pretraining import run_bits
     from electra_nbdev.pretraining.monitor import outcome
     for k,v in found.items(): yield f"{k:28}{v:9.4f}  {MEANINGS.get(k, 'of the objective')}"
-    if bits := run_bits(run, data, device, objective): yield bits
     if not (learnt := outcome(found)): return
     yield learnt + f': {_longer(run, data, objective)}'*learnt.startswith('UNDERTRAINED')
 

@@ -112,7 +112,7 @@ def exhausted(module, name, error):
 def test_out_of_memory_is_one_line(home, what):
     line = 'electra_evaluate --run run --data examples/held_out --device cpu'
     bad(home, line, f'electra_evaluate: {what}; use --device cpu, or lower eval_batch_size',
-        setup=exhausted('electra_nbdev.pretraining.runs', 'newest_metrics', ERRORS[what]))
+        setup=exhausted('electra_nbdev.pretraining.continue_pretraining', 'newest_metrics', ERRORS[what]))
 
 @pytest.mark.parametrize('line,module,name,words', [
     ('electra_score --show "a storm"', 'electra_nbdev.scoring.score', 'score_tokens', ['--device cpu']),
@@ -143,7 +143,7 @@ def test_checkpoints_stay_where_memory_runs_out(home):
 
 def test_other_errors_keep_their_traceback(home):
     said = typed('electra_evaluate --run run --data examples/held_out', home,
-                 exhausted('electra_nbdev.pretraining.runs', 'newest_metrics', RuntimeError('a bug')))
+                 exhausted('electra_nbdev.pretraining.continue_pretraining', 'newest_metrics', RuntimeError('a bug')))
     assert said.code==1 and 'Traceback' in said.err and 'RuntimeError: a bug' in said.err
 
 def test_losses_of_a_long_run_are_numbers():

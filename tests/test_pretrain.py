@@ -495,7 +495,7 @@ def test_a_step_without_padding_takes_its_own_time(made, tmp_path):
     train = load_examples(tmp_path/'wide', hp)
     dls = pretrain_dls(train, train, hp, 'cpu')
     start = time.perf_counter()
-    step, _ = pretrain._brief_fit(6, hp, dls, ())
+    _, (step, _) = pretrain._timed_fit(6, hp, dls, ())
     assert 0<6*step<time.perf_counter()-start
 
 class Slow(Callback):
@@ -556,7 +556,7 @@ def saved(out): return json.loads((out/'hparams.json').read_text())['run'].get('
 def test_auto_takes_the_faster_precision(made, tmp_path, monkeypatch, capsys, secs, chosen):
     "bf16 if it is 5 % faster; the choice is said, times `--minutes`, and stays with the run, whatever is faster later"
     names, timed = {0: 'fp32', 1: 'bf16'}, []
-    monkeypatch.setattr(pretrain, '_brief_fit', lambda n, hp, dls, cbs, objective: ((secs if cbs else 1.), 9.))
+    monkeypatch.setattr(pretrain, '_timed_fit', lambda n, hp, dls, cbs, objective: (None, ((secs if cbs else 1.), 9.)))
     def within(minutes, hp, dls, cbs, objective, of_length): return timed.append(names[len(cbs)]) or 4
     monkeypatch.setattr(runs, 'steps_within', within)
     learn = run(made, tmp_path/'run', dict(minutes=1, precision='auto'))

@@ -9,7 +9,7 @@ __all__ = ['SPECIALS', 'PROCESS_START', 'UNREAD', 'COVERED', 'SMALLEST', 'LARGES
            'special_token_ids', 'word_starts', 'lower_cases', 'vocab_list', 'tokenizer_kind', 'open_tokenizer',
            'check_pieces', 'vocab_place', 'vocab_pieces', 'load_tokenizer', 'text_backend', 'encode_lines',
            'be_a_worker', 'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer',
-           'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'check_vocab_size', 'train_vocab']
+           'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'train_vocab']
 
 # %% ../../nbs/data/12_tokenizer.ipynb #31e2a030
 import json, math, os, re, sys, time, warnings
@@ -511,15 +511,6 @@ def _vocab_size_of(n, n_first):
           flush=True)
     return size
 
-# %% ../../nbs/data/12_tokenizer.ipynb #c3085606
-def check_vocab_size(
-    out, # Folder to write
-    vocab_size:int|None=None, # Pieces, special tokens included
-):
-    "Refuse a folder that holds something else, and fewer pieces than letters"
-    check_free(out, 'a vocabulary', *_FILES)
-    if vocab_size is not None: check_number('vocab_size', vocab_size, 100, whole=True)
-
 # %% ../../nbs/data/12_tokenizer.ipynb #9467c8c1
 def train_vocab(
     corpus, # What `chunks` reads
@@ -532,7 +523,8 @@ def train_vocab(
     format:str|None=None, # One of `FORMATS`; what the names of the files say if None
 ): # A `PreTrainedTokenizerFast`
     "Train a WordPiece vocabulary and save its tokenizer"
-    check_vocab_size(out, vocab_size) # before any work is done
+    check_free(out, 'a vocabulary', *_FILES)
+    if vocab_size is not None: check_number('vocab_size', vocab_size, 100, whole=True)
     corpus = as_corpus(corpus, field, format)
     raw, strips, longest = _seen_in(corpus, lower_case, strip_accents)
     specials = {o:i for i,o in enumerate(SPECIALS)}

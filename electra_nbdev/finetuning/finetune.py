@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/finetune.html.md"
 
 # %% auto #0
 __all__ = ['task_batch', 'Rows', 'FinetuneDL', 'TaskDataLoaders', 'finetune_dls', 'split_examples', 'read_examples',
-           'features_of', 'read_split', 'read_rows', 'TextTaskDataLoaders', 'TaskNetwork', 'check_class_weights',
-           'check_head_init', 'class_weights', 'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics',
-           'KeepBest', 'n_steps', 'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'draw_confusion',
-           'save_model', 'load_finetuned']
+           'features_of', 'read_split', 'read_rows', 'TextTaskDataLoaders', 'TaskNetwork', 'check_tasks',
+           'class_weights', 'TaskLoss', 'task_groups', 'ShownLoss', 'GatherOutputs', 'TaskMetrics', 'KeepBest',
+           'n_steps', 'FinetuneLearner', 'finetune_learner', 'electra_classifier', 'draw_confusion', 'save_model',
+           'load_finetuned']
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #610e642e
 import json, math, random, re
@@ -384,23 +384,15 @@ class TaskNetwork(nn.Module):
         return {n: self.heads[head_name(n)](of(r), batch['targets'][n]) for n,r in batch['rows'].items()}
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #385e09a1
-def check_class_weights(
+def check_tasks(
     tasks:dict, # {name: Task}
-    hp:FinetuneHParams, # `class_weights`
+    hp:FinetuneHParams, # `class_weights`, `head_init`
 ):
-    "Refuse weights of classes for a task that has none"
+    "Refuse weights of classes for a task that has none, and the discriminator's head for one that cannot begin with it"
     for n,task in tasks.items():
         if hp.class_weights and task.class_targets([]) is None:
             raise InputError(f"hparam `class_weights` is for one class for each text, and for ged, not for {n}; "
                              "leave it out")
-
-# %% ../../nbs/finetuning/33_finetune.ipynb #7346d328
-def check_head_init(
-    tasks:dict, # {name: Task}
-    hp:FinetuneHParams, # `head_init`
-):
-    "Refuse the discriminator's head for a task that cannot begin with it"
-    for n,task in tasks.items():
         if hp.head_init=='discriminator' and not hasattr(task, 'head_init'):
             raise InputError(f"hparam `head_init` is 'discriminator', which is for ged, not for {n}; leave it out")
 
@@ -635,8 +627,7 @@ def finetune_learner(
     "Network, optimizer, schedule and metrics of a recipe in one fastai learner"
     tasks, held = dls.train.tasks, TaskMetrics()
     _check_loss(kwargs)
-    check_class_weights(tasks, hp)
-    check_head_init(tasks, hp)
+    check_tasks(tasks, hp)
     weights = _class_weights(dls) if hp.class_weights else None
     splitter = trainable_params if 'opt_func' in kwargs else partial(task_groups, hp=hp)
     defaults = dict(loss_func=TaskLoss(tasks, hp.loss_reduction, weights), lr=hp.learning_rate, splitter=splitter,

@@ -6,9 +6,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/trials.html.md"""
 
 # %% auto #0
 __all__ = ['LITTLE', 'HALF', 'FALLING', 'MOST_CLASSES', 'TrialCurve', 'undertrained', 'meaning_of', 'run_trial', 'statistics_of',
-           'Trials', 'recipe_facts', 'rows_facts', 'tasks_facts', 'answers_facts', 'save_trial', 'settle_trials',
-           'PreparedTrials', 'train_networks', 'evaluate_trials', 'predict_test', 'results_table', 'plot_trials',
-           'plot_trial', 'plot_results']
+           'Trials', 'recipe_facts', 'rows_facts', 'save_trial', 'settle_trials', 'PreparedTrials', 'train_networks',
+           'evaluate_trials', 'predict_test', 'results_table', 'plot_trials', 'plot_trial', 'plot_results']
 
 # %% ../../nbs/finetuning/34_trials.ipynb #014fbef8
 import json, math, os, shutil, time
@@ -34,10 +33,10 @@ from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write
                                         counted, digest, digest_of, remove_leftovers, versions)
 from ..engine.ranks import join_processes, rank, wait_for_all
 from ..engine.training import compile_callbacks, default_precision, precision_callbacks, print_metrics
-from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_class_weights,
-                                               check_head_init, draw_confusion, finetune_dls, finetune_learner,
-                                               load_finetuned, n_steps, read_examples, read_rows, read_split,
-                                               save_model, split_examples, task_groups)
+from .finetune import (FinetuneLearner, TaskMetrics, TaskNetwork, check_tasks,
+                                               draw_confusion, finetune_dls, finetune_learner, load_finetuned,
+                                               n_steps, read_examples, read_rows, read_split, save_model,
+                                               split_examples, task_groups)
 from .recipe import (FinetuneHParams, check_facts, open_model, settle_recipe,
                                              shared_settings, task_defaults, trial_records)
 from .tables import few_names
@@ -228,34 +227,27 @@ def table(self:Trials)->pd.DataFrame: # A row for each task, or several
 def recipe_facts(
     encoder:nn.Module, # Pre-trained
     hp:FinetuneHParams, # Recipe
-)->dict:
-    "Recipe and model, which trials of one folder share"
+    tasks:dict, # {name: `Task`}, before training
+)->dict: # `recipe`, `model`, `tasks`: what targets leave open, such as names of classes and columns
+    "Recipe, model and settings of tasks, which trials of one folder share"
     weights = digest_of(p.cpu().reshape(-1).view(torch.uint8).numpy() for p in encoder.state_dict().values())
-    return dict(recipe=shared_settings(hp), model='random' if hp.from_scratch else weights)
+    settings = json.loads(json.dumps({n: t.settings() for n,t in tasks.items()}))
+    return dict(recipe=shared_settings(hp), model='random' if hp.from_scratch else weights, tasks=settings)
 
 # %% ../../nbs/finetuning/34_trials.ipynb #7adfb032
 def rows_facts(
     rows:dict, # {split: {task: features}}
-)->dict:
-    "Number and digest of the features, which trials of one folder share"
+)->dict: # `rows`, `answers`: {split: {task: ...}}
+    "Number and digest of the features, and of all right answers of questions, of which a target has one"
     def parts(fs):
         for i,f in enumerate(fs): yield f"{', ' if i else '['}{(f.input_ids, f.target)}".encode()
         yield b']'
-    return {s: {n: dict(rows=len(fs), sha256=digest_of(parts(fs))) for n,fs in o.items()} for s,o in rows.items()}
-
-# %% ../../nbs/finetuning/34_trials.ipynb #a6555724
-def tasks_facts(
-    tasks:dict, # {name: `Task`}, before training
-)->dict: # {name: settings}, as JSON has them
-    "What targets leave open: names of classes and columns, scales; which trials of one folder share"
-    return json.loads(json.dumps({n: t.settings() for n,t in tasks.items()}))
-
-def answers_facts(
-    rows:dict, # {split: {task: features}}
-)->dict: # {split: {task: digest}}
-    "Digest of all right answers of questions, of which a target has one"
-    def of(questions): return digest([o.answers for o in questions])
-    return {s: {n: of(o.examples) for n,o in of_tasks.items() if hasattr(o, 'examples')} for s,of_tasks in rows.items()}
+    found = dict(rows={}, answers={})
+    for split,tasks in rows.items():
+        found['rows'][split] = {n: dict(rows=len(fs), sha256=digest_of(parts(fs))) for n,fs in tasks.items()}
+        asked = {n: fs.examples for n,fs in tasks.items() if hasattr(fs, 'examples')}
+        found['answers'][split] = {n: digest([o.answers for o in questions]) for n,questions in asked.items()}
+    return found
 
 # %% ../../nbs/finetuning/34_trials.ipynb #a88e8b99
 def save_trial(
@@ -316,10 +308,9 @@ class PreparedTrials:
         self.new_callbacks()
         self.hp = settle_recipe(encoder, tok, [t.name for t in tasks], preset, **hparams)
         self.tasks = {t.name: t.settled(self.hp) for t in tasks}
-        check_class_weights(self.tasks, self.hp)
-        check_head_init(self.tasks, self.hp)
+        check_tasks(self.tasks, self.hp)
         task_groups(TaskNetwork(encoder, self.tasks), self.hp)
-        self.facts = recipe_facts(encoder, self.hp) | dict(tasks=tasks_facts(self.tasks))
+        self.facts = recipe_facts(encoder, self.hp, self.tasks)
         check_facts(out, trial_records(out), self.facts)
         self.compiled = compile_callbacks(compile, self.device, dynamic=True) # every batch has its own length
         self.examples = read_examples(self.tasks, self.hp)
@@ -363,7 +354,7 @@ def run(self:PreparedTrials)->Trials:
     self.examples = None # free their memory
     with nullcontext() if rank() else only_writer(self.out):
         if not rank(): remove_leftovers(self.out)
-        self.facts |= dict(rows=rows_facts(rows), answers=answers_facts(rows))
+        self.facts |= rows_facts(rows)
         check_facts(self.out, trial_records(self.out), self.facts)
         if self.hp.log_examples:
             finetune_dls(self.tasks, rows['train'], rows['dev'], self.tok, self.hp).train.show_batch()

@@ -149,7 +149,9 @@ MEANINGS = dict(
     disc_precision='of the tokens called replaced, the share that is',
     disc_recall='of the replaced tokens, the share that is called so',
     disc_auc="how well replaced tokens rank above others, on the generator's samples; 0.5: chance",
-    auc_unigram='the same on random words, which compares runs; 0.5: chance, 1: always')
+    auc_unigram='the same on random words, which compares runs; 0.5: chance, 1: always',
+    bits_per_byte='generator: bits per byte of held-out text, each word predicted from the others',
+    unigram_bits='the same if it knew word frequencies alone')
 
 # %% ../../nbs/method/09_metrics.ipynb #5a79476c
 class HeldOutMetrics(Callback):

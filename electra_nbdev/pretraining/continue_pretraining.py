@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/continue_pretrai
 # %% auto #0
 __all__ = ['AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'CarryMoments', 'carried', 'spell', 'old_rows',
            'of_vocabulary', 'new_parts', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte', 'unigram_bits',
-           'held_out_texts', 'DomainBits', 'domain_report', 'run_bits', 'begin_with', 'pretrain']
+           'held_out_texts', 'DomainBits', 'domain_report', 'newest_metrics', 'begin_with', 'pretrain']
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #cba3e1ca
 import math, warnings
@@ -24,21 +24,21 @@ from transformers import PreTrainedModel
 
 from ..data.examples import load_examples
 from ..data.tokenizer import (SPECIALS, fingerprint, load_tokenizer, special_token_ids, text_backend,
-                                          vocab_list, word_starts)
+                                          vocab_list, watched, word_starts)
 from ..engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from ..engine.files import InputError, digest_of
 from ..engine.models import device_of, max_input
 from ..engine.ranks import whole_weights
-from ..engine.training import print_line
+from ..engine.training import print_line, progress_bars
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
 from ..method.metrics import unigram_nll
 from ..networks.folder import ModelFolder, open_pretrained
-from .learner import rows_of_pieces, sample_examples
+from .learner import electra_learner, open_examples, pretrain_dls, rows_of_pieces
 from .monitor import JSONLLogger, rounded
 from .runs import load_objective, train
 from ..networks.build import body_config, build_networks, load_newest
-from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, check_preset, given_hparams, load_hparams,
+from ..networks.recipe import (BUILT, SHAPES, PretrainHParams, check_preset, given_hparams,
                                            longest_read, longest_so_far, recipe_values, still_valid, tie_of)
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #1aef6d99
@@ -247,12 +247,6 @@ def of_vocabulary(
     rows = {*map(id, rows_of_pieces(model))}
     return {n for n,p in model.named_parameters(remove_duplicate=False) if id(p) in rows}
 
-# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #5be1c0aa
-@patch(as_prop=True)
-def is_mlm(self:Origin)->bool:
-    "Whether the only network is a masked language model"
-    return self.model.discriminator is None
-
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #381713b9
 def _misfits(had, origin, model):
     "Parameters of networks that have no trained weights of their shape, but for the number of pieces"
@@ -267,7 +261,7 @@ def _named(model): return dict(model.named_parameters(remove_duplicate=False))
 @patch
 def encoder_for(self:Origin, model:Objective)->tuple: # Names of the two networks, or two empty ones
     "A network whose encoder begins one of the other kind: where it has none of that, or none that fits"
-    if self.is_mlm: return 'generator', 'discriminator'
+    if self.model.discriminator is None: return 'generator', 'discriminator'
     if model.discriminator is not None or self.made_new(self.model.discriminator.base_model): return '', ''
     fits = not self.made_new(self.model.generator) and not _misfits(_named(self.model), self, model)
     return ('', '') if fits else ('discriminator', 'generator')
@@ -495,22 +489,27 @@ def domain_report(
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
     return f'Held-out text under the generator, bits per byte: {bits} ({size})'
 
-# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #e6d0844d
-def run_bits(
-    run, # Folder of a run
-    data=None, # Held-out examples, those of the sample if None
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #b20eb259
+def newest_metrics(
+    run:Path, # Folder of a run
+    hp:PretrainHParams, # Its recipe
+    facts=None, # `ExampleFacts` of held-out examples, those of the sample if None
     device=None, # `cpu`, `cuda` ...; a GPU if there is one
     objective=None, # Class of another objective than the recipe's, or FILE:CLASS
-)->str: # Empty without a masked language model
-    "Bits per byte of held-out examples under the newest generator of a run, as a line"
-    hp = load_hparams(Path(run)/'hparams.json')
+)->dict: # Metrics, as in `09_metrics`
+    "Metrics of the newest state of a run on held-out examples"
+    device = device_of(device)
     model, step, counts = load_newest(run, hp, load_objective(objective))
-    if not isinstance(model.generator, PreTrainedModel): return ''
-    held = load_examples(data or sample_examples(hp)[1])
+    held = load_examples(facts.path, hp, facts) if facts else open_examples(None, hp)[1]
+    learn = electra_learner(pretrain_dls(held, held, hp, device), hp, model, counts=counts)
+    learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)
+    with progress_bars(learn, watched()): learn.validate()
+    if not isinstance(model.generator, PreTrainedModel): return learn.held_out
     texts, tok = held_out_texts(held), held.tokenizer
-    found = bits_per_byte(model.generator.to(device_of(device)), tok, texts, longest_so_far(hp, step), hp.seed)
-    if counts is not None: found['unigram'] = unigram_bits(tok, texts, counts)
-    return domain_report([dict(domain=dict(after=found))])
+    bits = bits_per_byte(model.generator, tok, texts, longest_so_far(hp, step), hp.seed)['bits_per_byte']
+    found = dict(bits_per_byte=bits)
+    if counts is not None: found['unigram_bits'] = unigram_bits(tok, texts, counts)
+    return learn.held_out | found
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #7df19256
 _NETWORKS = 'generator', 'discriminator' # and not what an objective adds

@@ -557,10 +557,6 @@ def _timed_fit(n, hp, dls, cbs, objective=None, model=None):
     dls.train.position = 0
     return model, seconds
 
-def _brief_fit(n, hp, dls, cbs, objective=None):
-    "Seconds of a step and of a held-out batch, on networks that are not kept"
-    return _timed_fit(n, hp, dls, cbs, objective)[1]
-
 # %% ../../nbs/pretraining/21_learner.ipynb #16740bec
 def time_steps(
     hp:PretrainHParams, # Recipe
@@ -601,7 +597,7 @@ def faster_precision(
     amp = {o: precision_callbacks(o, dls.device) for o in ('fp32', 'bf16')}
     start, secs = time.perf_counter(), {o: [] for o in amp}
     while len(secs['bf16'])<3 and largest(time.perf_counter()-start)<5:
-        for name,cbs in amp.items(): secs[name].append(_brief_fit(4, hp, dls, cbs, objective)[0])
+        for name,cbs in amp.items(): secs[name].append(_timed_fit(4, hp, dls, cbs, objective)[1][0])
     fp32, bf16 = (largest(min(o)) for o in secs.values())
     name = 'bf16' if 1.05*bf16<=fp32 else 'fp32'
     print_line(f"A step takes {1e3*fp32:,.0f} ms in fp32 and {1e3*bf16:,.0f} ms in bf16: training in {name}")

@@ -96,12 +96,6 @@ def is_complete(self:PretrainRequest)->bool:
     "Whether a whole recipe was passed"
     return isinstance(self.hparams, PretrainHParams)
 
-# %% ../../nbs/pretraining/28_request.ipynb #fddb99c0
-@patch(as_prop=True)
-def objective_name(self:PretrainRequest)->str|None:
-    "Name of the class of another objective; of FILE:CLASS the file has to exist"
-    return name_of(self.objective)
-
 # %% ../../nbs/pretraining/28_request.ipynb #4fdda280
 def name_of(
     objective, # A class, FILE:CLASS, or None
@@ -346,7 +340,7 @@ def settle(self:PretrainRequest)->PretrainJob:
     said = {} if self.is_complete else read_hparams(self.hparams)
     out = run_folder(self.out, self.hparams.model_name if self.is_complete else said.get('model_name', 'electra'))
     check_free(out, 'a run', 'hparams.json')
-    there, name = read_run(out), self.objective_name
+    there, name = read_run(out), name_of(self.objective)
     self.check_longer(out, there)
     examples = facts_of(self.data)
     if there:
@@ -423,5 +417,5 @@ def evaluate_run(
     if examples: examples.check(there.values)
     there.check_vocabulary(examples)
     hp = PretrainHParams(**there.values | dict(train_batch_size=1, grad_accumulation=1)) # held-out text may be short
-    from electra_nbdev.pretraining.runs import newest_metrics
+    from electra_nbdev.pretraining.continue_pretraining import newest_metrics
     return newest_metrics(there.folder, hp, examples, device, objective)

@@ -6,7 +6,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/runs.html.md"""
 
 # %% auto #0
 __all__ = ['FORMAT', 'LONG', 'StopOnSignal', 'SaveCheckpoints', 'learner_state', 'resume_conditions', 'restore', 'load_objective',
-           'data_files', 'train', 'write_cards', 'newest_metrics']
+           'data_files', 'train', 'write_cards']
 
 # %% ../../nbs/pretraining/23_runs.ipynb #84fe4660
 import inspect, math, signal, sys, threading, time, warnings
@@ -23,25 +23,25 @@ from fastcore.script import is_cli
 
 # %% ../../nbs/pretraining/23_runs.ipynb #03358d8c
 from ..data.examples import load_examples
-from ..data.tokenizer import special_token_ids, watched
+from ..data.tokenizer import special_token_ids
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, load_states, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state,
                                              states_of, tensors_of)
 from ..engine.command import objective_file
 from ..engine.files import InputError, atomic_write, digest, remove_leftovers, suggest, versions
 from ..engine.fast import WorkingWeights
-from ..engine.models import device_of, quiet_loading
+from ..engine.models import quiet_loading
 from ..engine.ranks import (Agreement, ShardWeights, for_writing, join_processes, n_processes, rank,
                                          wait_for_all)
 from ..engine.training import (compile_callbacks, default_precision, end_fit, finder_of,
-                                           precision_callbacks, print_line, progress_bars)
+                                           precision_callbacks, print_line)
 from ..method.objective import Objective
 from ..method.masking import EVAL_MASK_PROB
 from .graph import CompileStep
 from .learner import (ElectraLearner, choose_precision, electra_learner, open_examples,
                                                pretrain_dls, spare_threads, steps_within, time_steps, with_case)
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
-from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_networks, load_newest,
+from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_networks,
                                           load_weights, save_networks)
 from ..networks.recipe import (PretrainHParams, evaluation_batches, kept_steps, save_hparams, shortened,
                                            restarted, with_special_ids, with_steps)
@@ -479,20 +479,3 @@ def _say_losses(learn):
     longer = ', and rise where sequences become longer' if len({n for n,_ in learn.hp.length_schedule})>1 else ''
     print_line(f"Losses are {parts}, in nats, with {learn.hp.mask_prob:.0%} of the tokens masked in training "
                f"and {EVAL_MASK_PROB:.0%} in held-out text{longer}; `time` is that of the line")
-
-# %% ../../nbs/pretraining/23_runs.ipynb #b20eb259
-def newest_metrics(
-    run:Path, # Folder of a run
-    hp:PretrainHParams, # Its recipe
-    facts=None, # `ExampleFacts` of held-out examples, those of the sample if None
-    device=None, # `cpu`, `cuda` ...; a GPU if there is one
-    objective=None, # Class of another objective than the recipe's, or FILE:CLASS
-)->dict: # Metrics, as in `09_metrics`
-    "Metrics of the newest state of a run on held-out examples"
-    device = device_of(device)
-    model, _, counts = load_newest(run, hp, load_objective(objective))
-    held = load_examples(facts.path, hp, facts) if facts else open_examples(None, hp)[1]
-    learn = electra_learner(pretrain_dls(held, held, hp, device), hp, model, counts=counts)
-    learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)
-    with progress_bars(learn, watched()): learn.validate()
-    return learn.held_out
