@@ -334,9 +334,15 @@ def test_names_that_a_body_does_not_have_are_refused(data):
     for known in (dict(global_attn_every_n_layers=2), dict(hidden_dropout_prob=0.)):
         build_networks(recipe(data, 'modernbert', model_hparam_overrides=known))
     meant = 'Did you mean `num_hidden_layers`'
-    for other,said in ((dict(num_hiden_layers=4), meant), (dict(hidden_dropout_prob=.1), '')):
+    wrong = [(dict(num_hiden_layers=4), meant), (dict(hidden_dropout_prob=.1), '')]
+    for other,said in [*wrong, *(({o: 4}, '') for o in ('foo', 'heads', 'dropout'))]: # words of docstrings
         with pytest.raises(InputError, match=f"which the body 'modernbert' does not have; leave it out.*{said}"):
             build_networks(recipe(data, 'modernbert', model_hparam_overrides=other))
+
+def test_a_body_from_python_has_no_other_names():
+    for body in (dict(model_type='modernbert', hidden_sise=64), dict(model_type='bert', rope_theta=3)):
+        name = [*body][-1]
+        with pytest.raises(InputError, match=f'hparam `body` has `{name}`'): body_config(preset('tiny', body=body))
 
 @pytest.mark.parametrize('command', ['electra_plan', 'electra_pretrain --data examples --out run'])
 def test_a_typed_body_has_no_other_names(command, data, tmp_path):

@@ -518,6 +518,40 @@ def test_several_processes_are_refused(our_learn):
     for name in ('distrib_ctx', 'to_distributed', 'parallel_ctx', 'to_parallel'):
         with pytest.raises(InputError, match='25_distributed'): getattr(our_learn, name)()
 
+def test_what_is_made_for_images_is_refused(our_learn):
+    from fastai.callback.mixup import CutMix, MixUp
+    for cb in (MixUp, CutMix):
+        with pytest.raises(InputError, match=f'{cb.__name__} mixes images'): our_learn.add_cb(cb())
+    with pytest.raises(InputError, match='no augmentations .* use get_preds'): our_learn.tta()
+
+def test_an_example_has_no_loss(our_learn):
+    with pytest.raises(InputError, match='`with_loss` asks .* `validate` gives'): our_learn.get_preds(with_loss=True)
+
+def test_all_held_out_text_is_read_after_a_fit(examples):
+    "An interval reads a part of it"
+    learn = quiet(of_recipe(examples, PretrainDataLoaders.from_examples(*examples, 4, device='cpu')))
+    learn.fit(1)
+    found = learn.validate()
+    again = quiet(of_recipe(examples, PretrainDataLoaders.from_examples(*examples, 4, device='cpu')))
+    again.model.load_state_dict(learn.model.state_dict())
+    assert list(found)==list(again.validate()) and len(learn.dls.valid)==learn.dls.valid.per_epoch>2
+
+def test_an_evaluation_of_training_batches_leaves_no_trace(examples):
+    plain, evaluated = quiet(of_recipe(examples)), quiet(of_recipe(examples))
+    for learn in (plain, evaluated):
+        learn.fit(1)
+        if learn is evaluated: learn.validate(ds_idx=0)
+        learn.fit(1)
+    same_weights(plain.model, evaluated.model)
+    assert plain.dls.train.position==evaluated.dls.train.position
+
+def test_the_history_of_another_run_is_not_continued(examples, tmp_path):
+    first, second = (quiet(of_recipe(examples, out=tmp_path/'run')) for _ in range(2))
+    for _ in range(2): first.fit(1)
+    lines = (tmp_path/'run/history.jsonl').read_text()
+    with pytest.raises(InputError, match='has the history of another run; give another folder'): second.fit(1)
+    assert (tmp_path/'run/history.jsonl').read_text()==lines
+
 def test_too_many_intervals_are_refused(examples):
     learn = quiet(of_recipe(examples))
     with pytest.raises(InputError, match='11 intervals of 4 updates are more than the 10'): learn.fit(11)

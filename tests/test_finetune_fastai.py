@@ -351,6 +351,11 @@ def test_export_holds_no_data(learn, table, tmp_path):
     learn.fit(1)
     assert learn.n_updates==8, "the learner goes on after its export"
 
+def test_what_is_made_for_images_is_refused(learn):
+    from fastai.callback.mixup import MixUp
+    with pytest.raises(InputError, match='MixUp mixes images'): learn.add_cb(MixUp())
+    with pytest.raises(InputError, match='no augmentations .* use get_preds'): learn.tta()
+
 def test_several_processes_are_refused(learn):
     import fastai.distributed
     for name in ('distrib_ctx', 'to_distributed', 'to_parallel'):
@@ -511,7 +516,8 @@ def reopened(learn, tmp_path):
 
 NO_ROWS = dict(validate=lambda o: o.validate(), get_preds=lambda o: o.get_preds(), show=lambda o: o.show_results(),
                confusion=lambda o: o.plot_confusion_matrix(), fit=lambda o: o.fit(1), steps=lambda o: o.fit_steps(2),
-               recipe=lambda o: o.fit_recipe(), interpretation=Interpretation.from_learner)
+               recipe=lambda o: o.fit_recipe(), interpretation=Interpretation.from_learner,
+               find=lambda o: o.lr_find(), batch=lambda o: o.dls.show_batch(), summary=lambda o: o.summary())
 
 @pytest.mark.parametrize('call', NO_ROWS)
 def test_a_model_that_was_opened_again_has_no_rows(reopened, call):

@@ -240,6 +240,22 @@ def test_semicolons_are_called_so_first(text, tmp_path):
     with pytest.raises(InputError, match='separate columns with commas .and write decimals with points'):
         read_table(tmp_path/'a.csv', ['text'])
 
+def test_decimal_commas_are_refused(tmp_path):
+    "As `read_csv(sep=';')` of European numbers gives them: every number would be a class"
+    def task(label, **kw): return labelled_texts('size', pd.DataFrame(dict(text=[*'abcdef'], label=label)), **kw)
+    for label in (['0,5', '1,0', '1,5', '2', '2,5', '3,0'], ['0,5', '1', '2', '3', '4', '5']):
+        with pytest.raises(InputError, match="row 0: label '0,5' has a decimal comma; write numbers with a point"):
+            task(label, regression=None)
+    assert task(['0,5', '1,0']*3, regression=False)[0]==('0,5', '1,0')
+    assert task(['a', 'b', 'c', 'd', 'e', '1,2'], regression=None)[0][0]=='1,2'
+
+def test_a_column_that_is_there_twice_and_no_rows_are_refused():
+    table = pd.DataFrame([['a', 'x', 'b'], ['c', 'y', 'd']], columns=['text', 'label', 'text'])
+    with pytest.raises(InputError, match='a column of the table is there twice: text'): labelled_texts('own', table)
+    rows = pd.DataFrame(dict(text=['a', 'b'], label=['x', 'y']))
+    with pytest.raises(InputError, match='own has no rows to train on'): labelled_texts('own', rows.head(0))
+    with pytest.raises(InputError, match='own has no rows to evaluate on'): labelled_texts('own', rows, rows.head(0))
+
 def test_an_array_of_json_has_a_cure_one_can_type(tmp_path):
     for text in (json.dumps(REVIEWS), json.dumps(REVIEWS, indent=1)):
         write(tmp_path/'a.jsonl', text)
@@ -291,7 +307,7 @@ def test_an_error_of_a_regression_is_on_the_scale_of_its_labels(trained):
 def test_a_classifier_opens_in_transformers(trained, name, tmp_path):
     "Class names and outputs are the same, without this library"
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
-    learn, texts = ft.load_finetuned(trained/name, 'cpu'), [o[1] for o in ROWS[:5]]
+    learn, texts = ft.load_finetuned(trained/name, 'cpu'), [*(o[1] for o in ROWS[:5]), 'a [SEP] or a [MASK]']
     said = typed(f'electra_convert --src {name}/my{name} --out {tmp_path}/plain', trained)
     assert said.code==0 and f'my{name}/ is for plain transformers, model/ for this library' in said.out, said.err
     net, info = AutoModelForSequenceClassification.from_pretrained(tmp_path/f'plain/my{name}', output_loading_info=True)

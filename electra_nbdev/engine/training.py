@@ -172,17 +172,13 @@ class DeviceLearner(Learner):
         if isinstance(cb, Recorder): cb.loss, cb.smooth_loss = MeanLoss(), SmoothLoss(cb.smooth_loss.beta)
         if hasattr(cb, 'trace_model') and (cb.trace_model or cb.log_preds):
             raise InputError("this network is not drawn; give TensorBoardCallback(trace_model=False, log_preds=False)")
+        if any(o.__name__=='MixHandler' for o in type(cb).__mro__):
+            raise InputError(f"{type(cb).__name__} mixes images, and these are texts; leave it out")
         if not isinstance(cb, MixedPrecision): return super().add_cb(cb)
         if type(cb) is MixedPrecision: cb = DeviceMixedPrecision(cb.amp_mode, **cb.kwargs)
         _check_half(cb.amp_mode, self.dls.device)
         self.remove_cb(MixedPrecision)
         return super().add_cb(cb)
-
-    def distrib_ctx(self, *args, **kwargs):
-        "Refused: what several processes share is decided before there is a learner"
-        raise InputError("several processes are started by torchrun, not by this context; see 25_distributed")
-
-    to_distributed = parallel_ctx = to_parallel = distrib_ctx
 
     def all_batches(self):
         "One pass, or up to the last update"
@@ -190,6 +186,20 @@ class DeviceLearner(Learner):
         for o in enumerate(self.dl):
             self.one_batch(*o)
             if self.training and self.n_updates>=self.last_update: break
+
+# %% ../../nbs/engine/95_training.ipynb #d15tr1b0
+@patch
+def distrib_ctx(self:DeviceLearner, *args, **kwargs):
+    "Refused: what several processes share is decided before there is a learner"
+    raise InputError("several processes are started by torchrun, not by this context; see 25_distributed")
+
+DeviceLearner.to_distributed = DeviceLearner.parallel_ctx = DeviceLearner.to_parallel = DeviceLearner.distrib_ctx
+
+# %% ../../nbs/engine/95_training.ipynb #d15tr1b1
+@patch
+def tta(self:DeviceLearner, *args, **kwargs):
+    "Refused: nothing augments texts"
+    raise InputError("texts have no augmentations to take a mean over; use get_preds")
 
 # %% ../../nbs/engine/95_training.ipynb #7630ce76
 @patch

@@ -139,7 +139,13 @@ class FinetuneDL(SortedDL):
 @patch
 def __iter__(self:FinetuneDL):
     "The batches; without rows an error"
-    if len(self.dataset): return super(FinetuneDL, self).__iter__()
+    self._check_rows()
+    return super(FinetuneDL, self).__iter__()
+
+@patch
+def _check_rows(self:FinetuneDL):
+    "Refuse a loader without rows"
+    if len(self.dataset): return
     raise InputError("there are no rows here: a model that was opened again predicts (`predict`, `get_preds` of "
                      "dls.test_dl(texts)); `evaluate_trials` measures it on the rows of a task")
 
@@ -167,6 +173,7 @@ def _frame(rows):
 @patch
 def show_batch(self:FinetuneDL, max_n=6):
     "Tokens and labels of the first sequences"
+    self._check_rows()
     rows = [self.dataset[int(i)] for i in list(self.get_idxs())[:max_n]]
     tokens = [' '.join(self.tok.convert_ids_to_tokens(f.input_ids)) for *_,f in rows]
     labels = [getattr(f.example, 'label', f.target) for *_,f in rows]
@@ -594,7 +601,13 @@ class FinetuneLearner(DeviceLearner):
     def summary(self):
         "Layers, parameters and callbacks"
         self.dls.valid.task # one task of texts, or an error
+        self.dls.train._check_rows()
         return super().summary()
+
+    def lr_find(self, *args, **kwargs):
+        "fastai's search for a learning rate"
+        self.dls.train._check_rows()
+        return super().lr_find(*args, **kwargs)
 
     def export(self, fname='export.pkl', **kwargs):
         "Write the learner without data, for `load_learner`"

@@ -147,6 +147,9 @@ def _named_rows(src, columns, filled, skip_bad_rows):
     if isinstance(src, dict) or not hasattr(src, '__iter__'):
         raise InputError(f"rows are of type {type(src).__name__}; give a data frame, a list of dicts, one split of "
                          "`datasets`, or a file")
+    if hasattr(src, 'iloc') and not src.columns.is_unique: # a row as a dict has one of them
+        raise InputError(f"a column of the table is there twice: {src.columns[src.columns.duplicated()][0]}; "
+                         "give each its own name")
     rows = src.to_dict('records') if hasattr(src, 'iloc') else list(src) # a data frame, or rows
     if rows: check_type('the first row', rows[0], dict, 'a row has its columns by name: {"text": ..., "label": ...}')
     if rows: check_columns('the table', rows[0], columns)
@@ -154,6 +157,7 @@ def _named_rows(src, columns, filled, skip_bad_rows):
         if names := _class_names(src, name): rows = [r | {name: _by_name(names, r[name])} for r in rows]
     return [(f'row {i}', r) for i,r in enumerate(rows)]
 
+# %% ../../nbs/finetuning/31_tables.ipynb #a38ea612
 def _class_names(src, column):
     "{number: name} of the classes in a column of a `datasets` object, or in its lists"
     features = {} if hasattr(src, 'iloc') else getattr(src, 'features', None) or {}
@@ -229,6 +233,10 @@ def _check_classes(values, train, of_text, column):
 # %% ../../nbs/finetuning/31_tables.ipynb #bcdc1925
 def _are_decimals(given, column):
     "Whether labels, {text: where}, are numbers of which not all are whole; said if so"
+    commas = [o for o in given if re.fullmatch(r'\s*[+-]?\d+,\d+\s*', o)]
+    if commas and 2*len([*commas, *filter(_is_number, given)])>len(given):
+        raise InputError(f"{given[commas[0]]}: label {commas[0]!r} has a decimal comma; write numbers with a point, "
+                         "or give `regression` false if labels are names of classes")
     numbers = [o for o in given if _is_number(o)]
     decimals = [o for o in numbers if not float(o).is_integer()]
     if len(numbers)==len(given) and decimals:
@@ -367,6 +375,8 @@ def labelled_texts(
         columns, filled = (of_text, ()) if k=='test' else (of_text+of_label, (text, *of_label))
         return _named_rows(v, columns, filled, skip_bad_rows)
     rows = {k: read(k, v) for k,v in dict(train=train, dev=dev, test=test).items() if v is not None}
+    for k in rows.keys() & {'train', 'dev'}:
+        if not rows[k]: raise InputError(f"{name} has no rows to {'train' if k=='train' else 'evaluate'} on; give some")
     labels, label_of, none = _labels_of(name, rows['train'], of_text, of_label, regression)
     def example(i, where, row, split):
         a, b = (_cell(where, row, o, o==text) if o else None for o in (text, pair))

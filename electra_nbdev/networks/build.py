@@ -169,11 +169,20 @@ def check_override(
 ):
     "Refuse a name that nothing reads, which `transformers` keeps; no dropout is what the presets ask of every body"
     if hasattr(usual(), name) or name.endswith('_dropout_prob') and not value: return
-    theirs = (inspect.getsource(o) for o in usual.__mro__ if o.__module__.startswith('transformers.'))
-    if any(re.search(rf'\b{re.escape(name)}\b', o) for o in theirs): return # an older name, which is read there alone
+    if any(_reads(o, name) for o in usual.__mro__ if _is_of(o, usual)): return # an older name
     known = [o for o in dir(usual()) if not o.startswith('_')]
     raise InputError(f"{where} has `{name}`, which the body {usual.model_type!r} does not have; "
                      f"leave it out.{suggest(name, known)}")
+
+def _is_of(cls, usual):
+    "Whether a class that a configuration inherits from is of its model, or of rotary positions, where it has them"
+    rotary = hasattr(usual(), 'rope_parameters') and cls.__module__=='transformers.modeling_rope_utils'
+    return rotary or cls.__module__.startswith('transformers.models.')
+
+def _reads(cls, name):
+    "Whether a configuration reads a name that is no attribute of it"
+    quoted = rf'[\'"]{re.escape(name)}[\'"]'
+    return bool(re.search(rf'kwargs\.\w+\(\s*{quoted}|{quoted} in kwargs', inspect.getsource(cls)))
 
 # %% ../../nbs/networks/17_build.ipynb #e318adb1
 def check_body_names(
@@ -200,6 +209,7 @@ def _other_body(hp):
     if kind in _REFUSED:
         raise InputError(f"hparam `body` is a {kind}, {_REFUSED[kind]}; take another encoder, such as bert")
     usual = transformers.CONFIG_MAPPING[kind]
+    if 'body' in (hp.given or ()): check_body_names(dict(body=hp.body))
     for k,v in hp.model_hparam_overrides.items(): check_override(k, v, usual)
     given = {k: v for k,v in hp.body.items() if k!='model_type'} | hp.model_hparam_overrides
     given = _no_dropout(usual(), hp.model_hparam_overrides) | given

@@ -54,7 +54,7 @@ class _Optimisation:
 class _Networks:
     model_size:str = 'small' # One of the sizes below
     body:dict = field(default_factory=dict) # Configuration of another Hugging Face body; empty: ELECTRA's
-    model_hparam_overrides:dict = field(default_factory=dict) # Changes to the encoder, by its configuration's names
+    model_hparam_overrides:dict = field(default_factory=dict) # Changes of its configuration, in place of a preset's
     embedding_size:int|None = ranged(None, 1) # Width of the token embeddings; null: that of the size
     vocab_size:int = ranged(30522, 6, 2**31-1) # Pieces in the vocabulary
     do_lower_case:bool = True # Whether the vocabulary is lower-cased
@@ -81,7 +81,7 @@ class _Batches:
     duplicates:str = 'distinct' # Positions to predict: `distinct`, or drawn with replacement as `official`
     whole_words:bool = False # The pieces of a word are predicted together
     cloze_mode:str = 'fixed' # Two towers: `fixed`, or with the leaks and the nominal noise of the `official` code
-    initializer_range:float = ranged(0.02, 0, 1) # Standard deviation of the truncated normal
+    initializer_range:float = ranged(0.02, 1e-6, 1) # Standard deviation of the truncated normal
     length_schedule:tuple = () # (length, fraction of training) pairs: examples are split to that length
     copy_positions:bool = False # With a schedule: positions of longer sequences begin as copies of the shorter ones'
     length_window:int = ranged(0, 0) # Batches within which similar lengths are put together, to save padding; 0: none

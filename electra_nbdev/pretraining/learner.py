@@ -164,14 +164,20 @@ def after_batch(self:EvaluationInterval):
     if self.n_updates>=self.stop: self.dls.train.n_batches = 0
 
 @patch
+def before_validate(self:EvaluationInterval):
+    "Remember the place in the training data"
+    self.training_position = self.dls.train.position
+
+@patch
 def after_validate(self:EvaluationInterval):
-    "The interval is complete"
+    "The interval is complete; an evaluation of training batches leaves the place in the data"
+    self.dls.train.position = self.training_position
     if self.in_fit: self.learn.evaluated = self.n_updates
 
 @patch
 def after_fit(self:EvaluationInterval):
-    "The loader is as before; a search for a learning rate leaves no trace"
-    self.dls.train.n_batches = self.every
+    "The loaders are as before; a search for a learning rate leaves no trace"
+    self.dls.train.n_batches, self.dls.valid.n_batches = self.every, self.dls.valid.per_epoch
     if finder_of(self.learn): self.dls.train.position = self.position
 
 # %% ../../nbs/pretraining/21_learner.ipynb #a82fcc55
@@ -645,6 +651,13 @@ def _predicted(tok, mb, predicted):
     return pd.DataFrame(rows, columns=['generator sees', 'original → prediction'])
 
 # %% ../../nbs/pretraining/21_learner.ipynb #855508cc
+@patch
+def get_preds(self:ElectraLearner, *args, with_loss=False, **kwargs):
+    "As fastai's; a loss is that of a batch, so an example has none"
+    if not with_loss: return super(ElectraLearner, self).get_preds(*args, **kwargs)
+    raise InputError("`with_loss` asks for the losses of examples, and a batch has one; `validate` gives its mean")
+
+# %% ../../nbs/pretraining/21_learner.ipynb #940809c3
 @patch
 def predict(self:ElectraLearner,
     text:str|list, # A sentence, at most as long as what is read in training, or several

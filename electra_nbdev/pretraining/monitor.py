@@ -98,7 +98,7 @@ class JSONLLogger(Callback):
         count_updates(self.learn)
         self.after_create()
         self.run = not finder_of(self.learn)
-        if self.run and self.lines.path: self.lines.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.run and self.lines.path: self.lines.check_free()
 
     def before_train(self):
         "Start the clock, which stands still during evaluations"
@@ -154,6 +154,13 @@ def after_validate(self:JSONLLogger):
     self.history.add(dict(step=self.n_updates, held_out=rounded(metrics)))
 
 # %% ../../nbs/pretraining/20_monitor.ipynb #dee193df
+@patch
+def check_free(self:History):
+    "Make the folder; refuse to write on behind the lines of another run"
+    self.path.parent.mkdir(parents=True, exist_ok=True)
+    if self.rows or self.size is not None or not self.path.is_file() or not self.path.stat().st_size: return
+    raise InputError(f"{self.path} has the history of another run; give another folder, or move it away")
+
 @patch
 def add(self:History,
     row:dict, # What to remember

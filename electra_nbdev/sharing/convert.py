@@ -284,6 +284,7 @@ def write_tasks(
         if model := plain_head(nets, head, facts[task]):
             plain = 'classifier' if own and task=='model' else task
             _save(model, nets.tokenizer, folder/plain)
+            _specials_are_text(folder/plain)
             if own: nets.notes.append(f'{plain}/ is for plain transformers, model/ for this library')
         elif own: nets.notes.append(f'{task} has too many classes for a head of transformers; model/ has it')
         elif facts[task]['kind']=='QATask' and 'start.weight' in head: texts[task] = head
@@ -295,10 +296,18 @@ def write_tasks(
             nets.notes.append(f'the head of {task} cannot be converted; its encoder is in discriminator/')
     if texts: _write_texts(nets, folder/'model', texts, {t: facts[t] for t in texts})
 
+# %% ../../nbs/sharing/47_convert.ipynb #91b6f85f
 def _save(model, tok, folder):
     "A folder for `transformers`"
     with quiet_loading(): model.save_pretrained(folder)
     if tok: write_tokenizer(tok, folder, max_input(model))
+
+def _specials_are_text(folder):
+    "`[SEP]` in a text is text for a tokenizer of `transformers` too, as it was in fine-tuning"
+    path = folder/'tokenizer_config.json'
+    if not path.is_file(): return
+    facts = json.loads(path.read_text(encoding='utf-8')) | dict(split_special_tokens=True)
+    path.write_text(json.dumps(facts, indent=2), encoding='utf-8')
 
 # %% ../../nbs/sharing/47_convert.ipynb #e802495e
 _QUESTIONS = dict(joint='joint_prediction', classifier='answerable_classifier',
@@ -546,6 +555,7 @@ def _write_task(learn, task, folder, int8):
     _write_graph(_Graph(encoder, f), 'logits', file, longest, segments=segments)
     if int8: _quantize(file)
     write_tokenizer(learn.tok, folder, longest)
+    _specials_are_text(folder)
     _task_config(encoder, task, of_tokens).save_pretrained(folder)
     return file
 
