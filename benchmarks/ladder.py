@@ -32,6 +32,8 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'corrective': dict(corrective_weight=1.),
     'ModernBERT body, corrective': dict(body=_MODERN, corrective_weight=1.),
     'ModernBERT body, Muon': dict(body=_MODERN, learner=lambda hp: muon(bias_correction=hp.bias_correction)),
+    'ModernBERT body, corrective, Muon': dict(body=_MODERN, corrective_weight=1.,
+        learner=lambda hp: muon(bias_correction=hp.bias_correction)),
     'ModernBERT body, rates': dict(body=_MODERN),
     'loss at masked positions': dict(learner=lambda hp: dict(objective=MaskedAlone)),
     'masking 15 %': dict(mask_prob=.15),
@@ -57,6 +59,7 @@ ROWS = [*(f'RTD {o}' for o in CHANGES), *(f'MLM {o}' for o in
          'masking 15 %', 'batch grows', 'average'))]
 LEAST = 78, 45 # Left ends of the figure's panels
 RATES = {'Muon': (1e-3, 2e-3, 4e-3, 8e-3), 'ModernBERT body, Muon': (1e-3, 2e-3, 4e-3),
+         'ModernBERT body, corrective, Muon': (1e-3, 2e-3, 4e-3),
          'ModernBERT body, rates': (1e-3, 2e-3, 4e-3)} # To choose from
 
 def lengths_of(start, share):

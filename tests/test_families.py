@@ -29,7 +29,8 @@ from make import PIECES, close, made, no_curves, pieces, run_folder
 
 SIZE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
             max_position_embeddings=40)
-FAMILIES = {o: SIZE for o in 'bert roberta xlm-roberta camembert mpnet modernbert ernie fnet megatron-bert'.split()} | {
+FAMILIES = {o: SIZE for o in 'bert roberta xlm-roberta camembert mpnet modernbert ernie megatron-bert'.split()} | {
+    'fnet': {k: v for k,v in SIZE.items() if k!='num_attention_heads'},
     'roformer': SIZE | dict(embedding_size=16),
     'distilbert': dict(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40),
     'deberta': SIZE | dict(legacy=False), # whose head reads the embeddings

@@ -637,9 +637,11 @@ def test_an_evaluation_needs_no_batch_of_training(made, tmp_path):
     assert evaluate_run(tmp_path/'run', held_out, 'cpu')['below_unigram']!=0
 
 def test_the_last_evaluation_takes_all_that_is_asked_for(made):
-    learn = learner(made, num_train_steps=9, save_checkpoints_steps=8, num_eval_steps=3, eval_batch_size=1)
-    with learn.no_bar(), learn.no_logging(): learn.fit_steps()
-    assert learn.n_updates==9 and learn.dls.valid.n_batches==3
+    learn, read = learner(made, num_train_steps=9, save_checkpoints_steps=8, num_eval_steps=3, eval_batch_size=1), []
+    class Count(Callback):
+        def after_validate(self): read.append(self.dls.valid.n_batches)
+    with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=Count())
+    assert learn.n_updates==9 and read==[2, 3]
 
 def test_a_run_that_is_watched_has_one_progress_bar(made, monkeypatch):
     "That of the first process"

@@ -10,8 +10,9 @@ __all__ = ['build_networks', 'objective_of', 'body_config', 'check_override', 'c
            'complete_state', 'load_networks', 'load_weights', 'load_newest']
 
 # %% ../../nbs/networks/17_build.ipynb #fddb664b
-import inspect, re
+import inspect, re, sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -169,20 +170,20 @@ def check_override(
 ):
     "Refuse a name that nothing reads, which `transformers` keeps; no dropout is what the presets ask of every body"
     if hasattr(usual(), name) or name.endswith('_dropout_prob') and not value: return
-    if any(_reads(o, name) for o in usual.__mro__ if _is_of(o, usual)): return # an older name
+    if _is_read(usual, name): return # an older name, say
     known = [o for o in dir(usual()) if not o.startswith('_')]
     raise InputError(f"{where} has `{name}`, which the body {usual.model_type!r} does not have; "
                      f"leave it out.{suggest(name, known)}")
 
-def _is_of(cls, usual):
-    "Whether a class that a configuration inherits from is of its model, or of rotary positions, where it has them"
-    rotary = hasattr(usual(), 'rope_parameters') and cls.__module__=='transformers.modeling_rope_utils'
-    return rotary or cls.__module__.startswith('transformers.models.')
-
-def _reads(cls, name):
-    "Whether a configuration reads a name that is no attribute of it"
+def _is_read(usual, name):
+    "Whether a configuration, or the networks that it is for, read a name that is no attribute of it"
+    rotary = ('transformers.modeling_rope_utils',)*hasattr(usual(), 'rope_parameters')
+    of_model = [o for o in usual.__mro__ if o.__module__.startswith(('transformers.models.', *rotary))]
     quoted = rf'[\'"]{re.escape(name)}[\'"]'
-    return bool(re.search(rf'kwargs\.\w+\(\s*{quoted}|{quoted} in kwargs', inspect.getsource(cls)))
+    reads = rf'kwargs\.\w+\(\s*{quoted}|{quoted} in kwargs|config\.{re.escape(name)}\b|config, {quoted}'
+    networks = usual.__module__.replace('.configuration_', '.modeling_')
+    sources = [*of_model, sys.modules.get(networks) or import_module(networks)]
+    return any(re.search(reads, inspect.getsource(o)) for o in sources)
 
 # %% ../../nbs/networks/17_build.ipynb #e318adb1
 def check_body_names(
@@ -192,7 +193,8 @@ def check_body_names(
     body = given.get('body') or {}
     if (kind := body.get('model_type')) not in transformers.CONFIG_MAPPING: return # told elsewhere
     for k,v in body.items():
-        if k!='model_type': check_override(k, v, transformers.CONFIG_MAPPING[kind], 'hparam `body`')
+        if k=='model_type' or k in SPECIAL_IDS: continue
+        check_override(k, v, transformers.CONFIG_MAPPING[kind], 'hparam `body`')
 
 # %% ../../nbs/networks/17_build.ipynb #4c0c9c0b
 def _no_dropout(usual, overrides):
