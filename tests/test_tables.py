@@ -253,8 +253,8 @@ def test_a_column_that_is_there_twice_and_no_rows_are_refused():
     table = pd.DataFrame([['a', 'x', 'b'], ['c', 'y', 'd']], columns=['text', 'label', 'text'])
     with pytest.raises(InputError, match='a column of the table is there twice: text'): labelled_texts('own', table)
     rows = pd.DataFrame(dict(text=['a', 'b'], label=['x', 'y']))
-    with pytest.raises(InputError, match='own has no rows to train on'): labelled_texts('own', rows.head(0))
-    with pytest.raises(InputError, match='own has no rows to evaluate on'): labelled_texts('own', rows, rows.head(0))
+    with pytest.raises(InputError, match='the train set of own has no rows'): labelled_texts('own', rows.head(0))
+    with pytest.raises(InputError, match='the dev set of own has no rows'): labelled_texts('own', rows, rows.head(0))
 
 def test_an_array_of_json_has_a_cure_one_can_type(tmp_path):
     for text in (json.dumps(REVIEWS), json.dumps(REVIEWS, indent=1)):

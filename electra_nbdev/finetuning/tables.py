@@ -375,8 +375,8 @@ def labelled_texts(
         columns, filled = (of_text, ()) if k=='test' else (of_text+of_label, (text, *of_label))
         return _named_rows(v, columns, filled, skip_bad_rows)
     rows = {k: read(k, v) for k,v in dict(train=train, dev=dev, test=test).items() if v is not None}
-    for k in rows.keys() & {'train', 'dev'}:
-        if not rows[k]: raise InputError(f"{name} has no rows to {'train' if k=='train' else 'evaluate'} on; give some")
+    for k,v in rows.items():
+        if not v and k!='test': raise InputError(f"the {k} set of {name} has no rows; give some, or another file")
     labels, label_of, none = _labels_of(name, rows['train'], of_text, of_label, regression)
     def example(i, where, row, split):
         a, b = (_cell(where, row, o, o==text) if o else None for o in (text, pair))

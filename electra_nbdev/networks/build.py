@@ -10,7 +10,8 @@ __all__ = ['build_networks', 'objective_of', 'body_config', 'check_override', 'c
            'complete_state', 'load_networks', 'load_weights', 'load_newest']
 
 # %% ../../nbs/networks/17_build.ipynb #fddb664b
-import inspect, re, sys
+import inspect, re
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -181,9 +182,9 @@ def _is_read(usual, name):
     of_model = [o for o in usual.__mro__ if o.__module__.startswith(('transformers.models.', *rotary))]
     quoted = rf'[\'"]{re.escape(name)}[\'"]'
     reads = rf'kwargs\.\w+\(\s*{quoted}|{quoted} in kwargs|config\.{re.escape(name)}\b|config, {quoted}'
-    networks = usual.__module__.replace('.configuration_', '.modeling_')
-    sources = [*of_model, sys.modules.get(networks) or import_module(networks)]
-    return any(re.search(reads, inspect.getsource(o)) for o in sources)
+    with suppress(ImportError): # a body of one's own
+        of_model.append(import_module(usual.__module__.replace('.configuration_', '.modeling_')))
+    return any(re.search(reads, inspect.getsource(o)) for o in of_model)
 
 # %% ../../nbs/networks/17_build.ipynb #e318adb1
 def check_body_names(
