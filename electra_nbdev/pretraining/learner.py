@@ -540,12 +540,12 @@ def spare_threads(
 
 # %% ../../nbs/pretraining/21_learner.ipynb #cd8f8b8d
 class _Stopwatch(Callback):
-    "Seconds of training and of the evaluation; the logger before it has waited for the device"
+    "Seconds of training, and of a batch of the evaluation; the logger before it has waited for the device"
     order = 100
     def before_train(self): self.start = time.perf_counter()
     def after_train(self): self.train_seconds = time.perf_counter()-self.start
     def before_validate(self): self.start = time.perf_counter()
-    def after_validate(self): self.eval_seconds = time.perf_counter()-self.start
+    def after_validate(self): self.eval_seconds = (time.perf_counter()-self.start)/self.dls.valid.n_batches
 
 def _timed_fit(n, hp, dls, cbs, objective=None, model=None):
     "Networks, new ones if None, and seconds of a step and of a held-out batch, in a fit of `n` steps"
@@ -557,7 +557,7 @@ def _timed_fit(n, hp, dls, cbs, objective=None, model=None):
     with learn.no_bar(), learn.no_logging(): learn.fit_steps(cbs=watch)
     if learn.stopped: raise KeyboardInterrupt
     learn.remove_cbs(cbs)
-    model, seconds = learn.model, (watch.train_seconds/n, watch.eval_seconds/dls.valid.n_batches)
+    model, seconds = learn.model, (watch.train_seconds/n, watch.eval_seconds)
     del learn
     gc.collect() # a learner and its callbacks hold each other, and the networks on a GPU
     dls.train.position = 0
