@@ -454,6 +454,30 @@ def test_the_body_of_modernbert():
     assert f'F1 of chunking is {told(more)}, with the body alone {told(rtd[0])}, that of `tiny` ' \
            f'{told(rtd[1])}' in recipe
 
+def test_muon_with_the_body_of_modernbert():
+    "Rates after half of the operations, the end, and the same seed with Adam"
+    runs = json.loads((RESULTS/'ladder.json').read_text())['runs']
+    log, evidence = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'evidence'))
+    row, = (o for o in log.split('\n') if '| Muon for a masked language model with' in o)
+    ends = {}
+    for base,change,words in (('MLM', 'ModernBERT body', "the masked language model's F1"),
+                              ('RTD', 'ModernBERT body, corrective', "ELECTRA's")):
+        own = [r for r in runs if (r['base'], r['change'])==(base, f'{change}, Muon')]
+        half = sorted((r['rate'], r['scores']['chunk']) for r in own if r['share']==.5)
+        end, = (r for r in own if r['share']==1. and r['seed']==0)
+        adam, = (r for r in runs if (r['base'], r['change'], r['seed'])==(base, change, 0))
+        told = '{} {:.1f}, {:.1f} and {:.1f}'.format(words, *(o for _,o in half))
+        assert told in row and [o for o,_ in half]==[1e-3, 2e-3, 4e-3]
+        ends[base] = f"{end['scores']['chunk']:.1f}"
+        assert f"at the end {ends[base]} and" in row and f"{end['mean']:.1f}, with Adam " \
+               f"{adam['scores']['chunk']:.1f} and {adam['mean']:.1f}" in row
+    assert 'one seed: F1 {RTD} and {MLM}'.format(**ends) in evidence
+    gdes, plain = (next(r for r in runs if (r['base'], r['change'], r['seed'])==('RTD', o, 0))
+                   for o in ('GDES', 'base'))
+    assert f"F1 {gdes['scores']['chunk']:.1f}, with shared embeddings {plain['scores']['chunk']:.1f} with" in log
+    assert f"the mean of five tasks {gdes['mean']:.1f} and {plain['mean']:.1f}; AUC on unigram replacements " \
+           f"{gdes['held_out']['auc_unigram']:.3f} and {plain['held_out']['auc_unigram']:.3f}: no gain" in log
+
 def test_an_electra_that_corrects_is_ahead_of_a_masked_language_model():
     "After 1e14 operations; intervals seed by seed, where there are two seeds by Student's test of two samples"
     from scipy.stats import ttest_ind, ttest_rel
