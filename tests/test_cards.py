@@ -471,7 +471,11 @@ def test_muon_with_the_body_of_modernbert():
         ends[base] = f"{end['scores']['chunk']:.1f}"
         assert f"at the end {ends[base]} and" in row and f"{end['mean']:.1f}, with Adam " \
                f"{adam['scores']['chunk']:.1f} and {adam['mean']:.1f}" in row
-    assert 'one seed: F1 {RTD} and {MLM}'.format(**ends) in evidence
+    second = {o: next(r for r in runs if (r['base'], r['change'], r['seed'], r['share'])==('MLM', o, 1, 1.))
+              for o in ('ModernBERT body, Muon', 'ModernBERT body')}
+    told = [f"{r['scores']['chunk']:.1f} and {r['mean']:.1f}" for r in second.values()]
+    assert 'with a second seed {}, with Adam {}.'.format(*told) in row
+    assert f"F1 {ends['RTD']} (one seed), and {ends['MLM']} and {told[0].split()[0]} (two)" in evidence
     gdes, plain = (next(r for r in runs if (r['base'], r['change'], r['seed'])==('RTD', o, 0))
                    for o in ('GDES', 'base'))
     assert f"F1 {gdes['scores']['chunk']:.1f}, with shared embeddings {plain['scores']['chunk']:.1f} with" in log
