@@ -50,7 +50,7 @@ def corrupt(
     mb:MaskedBatch, # Batch with its positions
     sampled:Tensor, # The generator's samples, (bs, n)
 )->Tensor: # Corrupted ids, (bs, sl)
-    "Write the samples over the original text (official: pretrain_helpers.get_fake_data)"
+    "Write the samples over the original text (official: run_pretraining._get_fake_data)"
     return scatter_update(mb.input_ids, mb.positions, sampled, mb.weights>0)
 
 # %% ../../nbs/method/03_discriminator.ipynb #c7b2ed2c

@@ -169,7 +169,7 @@ ReplacedTokenDetection.callback = ReplaceTokens
 
 # %% ../../nbs/method/06_electra.ipynb #fc7d2dc0
 class CorrectiveLM(ReplacedTokenDetection):
-    "ELECTRA whose discriminator also names the token of a masked position (COCO-LM, section 3.2)"
+    "ELECTRA that also names masked tokens (COCO-LM, section 3.2, without its copying)"
     arguments = dict(corrective_weight=1.) # Of that loss
     loss_names = 'gen', 'disc', 'corrective'
     columns = *ReplacedTokenDetection.columns, 'corrective_loss'

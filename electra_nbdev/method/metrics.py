@@ -135,7 +135,7 @@ def official_metrics(
 # %% ../../nbs/method/09_metrics.ipynb #55701c3e
 MEANINGS = dict(
     gen_loss='generator: mean loss where the text shows [MASK], nats',
-    disc_loss='discriminator: mean loss of a token, nats',
+    disc_loss='discriminator: loss of a token, mean of each example and then of all, nats',
     corrective_loss='discriminator: mean loss of naming the right token at masked positions, nats',
     unigram_loss='generator: its loss if it knew word frequencies alone, nats',
     below_unigram='how far gen_loss is below unigram_loss; 0: it knows no more than that',

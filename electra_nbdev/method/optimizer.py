@@ -65,7 +65,7 @@ def clip_by_global_norm(
     "Shrink all gradients by one factor so that their common norm is at most `max_norm`"
     grads = [p.grad for p in params if p.grad is not None]
     norm = whole(nn.utils.get_total_norm(grads))
-    torch._foreach_mul_(grads, (max_norm/norm).clamp(max=1.))
+    if grads: torch._foreach_mul_(grads, (max_norm/norm).clamp(max=1.))
     return norm
 
 # %% ../../nbs/method/08_optimizer.ipynb #08de12e3

@@ -25,7 +25,7 @@ from .masking import Inputs, MaskedBatch
 
 # %% ../../nbs/method/04_towers.ipynb #b5cd8790
 class TwoTowers(nn.Module):
-    "Two causal encoders under one head (official: run_pretraining.get_cloze_outputs)"
+    "Two causal encoders under one head (official: run_pretraining.TwoTowerClozeTransformer)"
     def __init__(self,
         cfg, # Configuration of each tower: ELECTRA's, or that of another body
         mode:str='fixed', # `fixed`, or with the leaks of the `official` code
