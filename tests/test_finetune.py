@@ -379,6 +379,17 @@ def test_a_saved_model(home, tmp_path):
     assert saved['embeddings.word_embeddings.weight'].equal(weights)
     with pytest.raises(InputError, match='holds no model'): ft.load_finetuned(home/'data')
 
+def test_the_diagnostic_file_with_labels_is_another(tmp_path):
+    "Its texts are in other columns"
+    glue_files(tmp_path)
+    folder, hp = tmp_path/'diagnostic', FinetuneHParams(double_unordered=False)
+    want = glue_task('mnli', tmp_path).examples('ax', hp)
+    names = 'Lexical Semantics', 'Predicate-Argument Structure', 'Logic', 'Knowledge', 'Domain', 'Premise', 'Hypothesis'
+    (folder/'diagnostic-full.tsv').write_text('\t'.join([*names, 'Label'])+'\n'+'\t'.join('abcdefg')+'\tneutral\n')
+    assert glue_task('mnli', tmp_path).examples('ax', hp)==want
+    (folder/'diagnostic.tsv').unlink()
+    assert 'ax' not in glue_task('mnli', tmp_path).test
+
 # The hub, without one
 
 def test_hub(monkeypatch):

@@ -69,6 +69,15 @@ def test_both_networks_of_electric(tmp_path):
         found = run(tmp_path/'out', name, ids)[0,1:-1]*(-1 if name=='electric' else 1)
         assert np.abs(found-row['scores']).max()<1e-4
 
+def test_residual_energies_are_taken_from_what_the_towers_say(tmp_path):
+    facts = write_onnx('electric-baby', tmp_path/'out')
+    model = load_likelihood('electric-baby', 'energies', device='cpu')
+    row, = pseudo_log_likelihood(model, [SENTENCE])
+    ids = np.array([model.tokenizer(SENTENCE).input_ids])
+    found = (run(tmp_path/'out', 'towers', ids)-run(tmp_path/'out', 'electric', ids))[0,1:-1]
+    assert np.abs(found-row['scores']).max()<1e-4
+    assert facts['networks']['electric.onnx']=='added_to_towers'
+
 def test_a_body_of_bert(tmp_path):
     "And one with another number of words than positions"
     body = dict(model_type='bert', hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,

@@ -31,7 +31,7 @@ PAIRS = {
     'hypernym.jsonl': dict(good='It is a dog.', bad='It is a cat.', phenomenon='hypernym', set='hypernym'),
     'agreement-across_1.txt': dict(good='look at this thing .', bad='look at this things .', phenomenon='agreement',
                                    set='agreement-across_1'),
-    'social-properties.jsonl': dict(good='Ann is kind. She helps.', bad='Ann is kind. She hits.', given=[13, 13],
+    'social-properties.jsonl': dict(good='Ann is kind. She helps.', bad='Ann is mean. She helps.', given=[13, 13],
                                     phenomenon='social-properties', set='social-properties'),
     'comps_base.jsonl': dict(good='a robin can fly.', bad='a cat can fly.', given=[8, 6], phenomenon='comps',
                              set='comps_base'),
@@ -42,7 +42,7 @@ PAIRS = {
     'wug_adj.jsonl': dict(good='the daxity', bad='the daxness', ratio=.25, phenomenon='wug_adj', set='wug_adj')}
 TESTS = dict(zip(PAIRS, ('BLiMP', 'BLiMP', 'Zorro', 'EWoK', 'COMPS', 'entity tracking', 'WUG')))
 for name,o in PAIRS.items(): o.update(test=TESTS[name], line=1)
-BACK = PAIRS['social-properties.jsonl'] | dict(good='Ann is mean. She hits.', bad='Ann is mean. She helps.')
+BACK = PAIRS['social-properties.jsonl'] | dict(good='Ann is mean. She hits.', bad='Ann is kind. She hits.')
 
 def known(name): return [PAIRS[name], *([BACK] if TESTS[name]=='EWoK' else [])]
 

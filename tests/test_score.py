@@ -52,7 +52,7 @@ def test_the_model_of_the_package(home, tmp_path, monkeypatch):
 def test_only_a_discriminator(home, tmp_path):
     shutil.copytree(home/'run/discriminator', tmp_path/'downloaded')
     v = score.show_scores(tmp_path/'downloaded', 'The cat.')
-    assert v.alternatives=={} and 'generator' not in str(v) and v.flagged
+    assert v.alternatives=={} and 'generator' not in str(v) and v.shown
 
 def test_as_transformers_says(scorer):
     "A short text is scored as by `transformers` alone, corrected to 15 % masked; of a word's pieces the maximum counts"
@@ -106,7 +106,7 @@ def test_any_body(foreign):
     probs = (disc(ids).logits[0,1:-1,0] + score.prior_step(.3)).sigmoid()
     where = [[i for i,w in enumerate(enc.word_ids()) if w==k] for k in range(7)]
     assert v.probs==pytest.approx([probs[o].max().item() for o in where], abs=1e-5)
-    at = v.flagged[0]
+    at = v.shown[0]
     row = [*enc['input_ids'][:where[at][0]], tok.mask_token_id, *enc['input_ids'][where[at][-1]+1:]]
     dist = gen(torch.tensor([[tok.cls_token_id, *row, tok.sep_token_id]])).logits[0, where[at][0]+1].softmax(-1)
     for word,p in v.alternatives[at]:
@@ -159,7 +159,7 @@ def test_any_text(scorer, text):
     try: v = score.score_tokens(scorer, text)
     except InputError: return
     assert v.gaps[0] + ''.join(w+g for w,g in zip(v.words, v.gaps[1:]))==text
-    assert len(v.words)==len(v.probs) and all(0<=p<=1 for p in v.probs) and {*v.alternatives}=={*v.flagged}
+    assert len(v.words)==len(v.probs) and all(0<=p<=1 for p in v.probs) and {*v.alternatives}=={*v.shown}
     page = Shown()
     page.feed(v._repr_html_()); page.close()
     assert page.text==text and not page.tags
@@ -264,6 +264,7 @@ def test_context_decides(toy):
     v, loves = toy('The cat sat on the mathematics.'), toy('The cat loves mathematics.')
     assert v.words==['The', 'cat', 'sat', 'on', 'the', 'mathematics', '.'] and v.flagged==[5]==[*v.alternatives]
     assert v.probs==pytest.approx([.1]*5 + [.8, .1]) and loves.probs==pytest.approx([.1]*5)
+    assert loves.flagged==[] and loves.shown==[loves.highest]
     assert str(v).splitlines()==['The cat sat on the mathematics [80 %].',
                                  '  mathematics 80 %; the generator would write mat 50 % · floor 33 % · cat 17 %']
     assert str(replace(toy, generator=None)('The mat.'))=='The mat.\n  no word reaches 50 %; highest: The 10 %'
@@ -315,7 +316,7 @@ def test_a_run_is_opened(runs, name):
     text = 'The cat sat on the mat.'
     want, got = networks(text), score.Scorer.from_pretrained(d/name, d/'vocab', device='cpu')(text)
     assert got.probs==pytest.approx(want.probs, abs=1e-6)
-    for o in want.flagged: assert [w for w,_ in got.alternatives[o]]==[w for w,_ in want.alternatives[o]]
+    for o in want.shown: assert [w for w,_ in got.alternatives[o]]==[w for w,_ in want.alternatives[o]]
 
 @pytest.mark.parametrize('gone', [dict(replacements_from_data=True), dict(temperature_decay=.1)])
 def test_a_run_of_0_3_whose_replacements_came_from_a_table(runs, tmp_path, gone):

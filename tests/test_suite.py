@@ -140,6 +140,15 @@ def test_texts_of_json_lines(full):
     write(word=7)
     with pytest.raises(InputError, match='line 1, column word has 7; it has to be a text'): read_suite(full)
 
+def test_none_stands_for_no_text_before_a_word(full):
+    "As pandas reads and writes it; a word may be called so"
+    path, rows = full/'reading'/'reading_data.csv', read_suite(full)['reading']
+    said = path.read_text().splitlines()
+    assert said[1].startswith(',the,')
+    path.write_text('\n'.join([said[0], f'None,None{said[1][4:]}', *said[2:]]))
+    first = read_suite(full)['reading'][0]
+    assert first['item'] is None and first['word']=='None' and rows[0]['item'] is None
+
 def test_a_column_that_lacks_is_named(tmp_path):
     path = reading(tmp_path/'reading.csv')
     path.write_text(path.read_text().replace('prev_length', 'length_before', 1))

@@ -366,11 +366,12 @@ def test_told_to_stop(made, tmp_path, signum, training, step, done):
     assert finish(made, tmp_path/'run').start==done
     assert_same(result(tmp_path/'run'), made[2])
 
-def test_told_twice(made, tmp_path):
-    "The second Ctrl-C does not wait"
+@pytest.mark.parametrize('first', [signal.SIGINT, signal.SIGTERM])
+def test_told_twice(made, tmp_path, first):
+    "The second signal does not wait, whichever came first"
     d, hp, *_ = made
     def tell(learn):
-        for _ in range(2): os.kill(os.getpid(), signal.SIGINT)
+        for o in (first, signal.SIGINT): os.kill(os.getpid(), o)
     def work():
         # A shell that runs tests in the background lets them ignore it
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -757,10 +757,14 @@ def _of_folder(folder, layout, skip_bad_rows, split, hp):
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #9ab8a6e8
 def _diagnostic(folder):
-    "The file of AX, in MNLI's folder or beside it; None if there is none"
+    "The file of AX, in MNLI's folder or beside it; None if there is none, or just the one with labels"
     beside = task_folder(folder.parent, 'ax', needed=False)
     files = [folder/'diagnostic.tsv', *(sorted(beside.glob('*.tsv')) if beside else [])]
-    return next((o for o in files if o.is_file()), None)
+    return next((o for o in files if o.is_file() and _names(o)[1:3]==['sentence1', 'sentence2']), None)
+
+def _names(file):
+    "Names of the columns"
+    with file.open(encoding='utf-8-sig') as f: return f.readline().rstrip().split('\t')
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #4168dfd8
 def _of_hub(name, layout, split, hp):

@@ -69,7 +69,8 @@ class StopOnSignal(Callback):
     ):
         "Remember a signal; the second one has its usual effect, unless a launcher passes signals on"
         self.came = signum
-        if n_processes()==1: signal.signal(signum, self.before[signum] or signal.SIG_DFL)
+        if n_processes()>1: return
+        for o,f in self.before.items(): signal.signal(o, f or signal.SIG_DFL)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #893db161
 @patch

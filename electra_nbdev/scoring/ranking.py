@@ -158,7 +158,12 @@ def difference(
     others:list, # The same pairs in the same order, scored by another model or in another way
 )->tuple: # Points, low, high
     "How much better `rows` are in the mean over sets, with a 95 % interval, pair by pair"
-    gaps = [dict(set=a['set'], gap=_credit(a)-_credit(b)) for a,b in zip(rows, others, strict=True) if 'ratio' not in a]
+    gaps = []
+    for i,(a,b) in enumerate(zip(rows, others, strict=True)):
+        if any(a.get(k)!=b.get(k) for k in ('set', 'line', 'good')):
+            raise InputError(f"pair {i} of `others` is another one; give the same pairs in the same order")
+        if 'ratio' not in a: gaps.append(dict(set=a['set'], gap=_credit(a)-_credit(b)))
+    if not gaps: raise InputError("pairs with a `ratio` have no right text, so there is no difference of accuracies")
     return _mean_over([_paired([o['gap'] for o in g]) for g in _grouped(gaps, 'set').values()])
 
 # %% ../../nbs/scoring/44_ranking.ipynb #6cfe2228

@@ -106,8 +106,14 @@ class TokenScores:
 
     @property
     def flagged(self)->list: # Indices of words
-        "Words at or above their limits, or the highest one"
-        return [i for i,p in enumerate(self.probs) if p>=self.limits[i]] or [self.highest]
+        "Words at or above their limits"
+        return [i for i,p in enumerate(self.probs) if p>=self.limits[i]]
+
+# %% ../../nbs/scoring/42_score.ipynb #5a0e42b1
+@patch(as_prop=True)
+def shown(self:TokenScores)->list: # Indices of words
+    "Flagged words, or the highest one where there is none"
+    return self.flagged or [self.highest]
 
 # %% ../../nbs/scoring/42_score.ipynb #a57fa370
 _FOREIGN = ("the model has learnt English alone, and half of the words of this text or more are unknown to it, or "
@@ -160,8 +166,8 @@ def score_tokens(
         ranks = [scorer.right.rank(p, k) for p,k in zip(probs, kinds)]
     v = TokenScores(words, probs, {}, gaps, .5 if threshold is None else threshold, limits, ranks)
     if scorer.generator:
-        choices = generator_choices(scorer, ids, [groups[i] for i in v.flagged], n)
-        v.alternatives = dict(zip(v.flagged, choices))
+        choices = generator_choices(scorer, ids, [groups[i] for i in v.shown], n)
+        v.alternatives = dict(zip(v.shown, choices))
     return v
 
 Scorer.__call__ = score_tokens
@@ -264,13 +270,11 @@ def _percent(p): return f'{100*p:.0f} %' if p>=.01 else '<1 %'
 
 def _joined(v, words): return v.gaps[0] + ''.join(w+o for w,o in zip(words, v.gaps[1:]))
 
-def _stands_out(v, i): return v.probs[i]>=v.limits[i]
-
 def _notes(v):
-    "A line for each flagged word"
-    for i in v.flagged:
+    "A line for each word that is shown"
+    for i in v.shown:
         none = 'no word stands out' if v.ranks else f'no word reaches {_percent(v.threshold)}'
-        high = '' if _stands_out(v, i) else f'{none}; highest: '
+        high = '' if v.flagged else f'{none}; highest: '
         rank = f', higher than in {100*v.ranks[i]:g} of 100 right sentences' if v.ranks else ''
         others = ' · '.join(f'{w} {_percent(p)}' for w,p in v.alternatives.get(i, ()))
         others = f'; the generator would write {others}' if others else ''
@@ -285,8 +289,7 @@ def _as_text(v, words):
 def __repr__(self:TokenScores)->str:
     "Plain text"
     words = list(self.words)
-    for i in self.flagged:
-        if _stands_out(self, i): words[i] += f' [{_percent(self.probs[i])}]'
+    for i in self.flagged: words[i] += f' [{_percent(self.probs[i])}]'
     return _as_text(self, words)
 
 # %% ../../nbs/scoring/42_score.ipynb #0a8ea808
@@ -315,8 +318,7 @@ def _repr_html_(self:TokenScores)->str:
     for word,p in zip(self.words, self.probs):
         style = f'background:rgb{shade(p)};color:#000;padding:.1em .2em;border-radius:.2em'
         words.append(f'<span style="{style}" title="{escape(_percent(p))}">{escape(word)}</span>')
-    for i in self.flagged:
-        if _stands_out(self, i): words[i] += f'<sub>{escape(_percent(self.probs[i]))}</sub>'
+    for i in self.flagged: words[i] += f'<sub>{escape(_percent(self.probs[i]))}</sub>'
     text = _joined(replace(self, gaps=[escape(o) for o in self.gaps]), words)
     notes = ''.join(f'<div><small>{escape(o)}</small></div>' for o in _notes(self))
     return f'<div style="white-space:pre-wrap;line-height:1.9">{text}</div>{notes}'

@@ -53,7 +53,7 @@ def _given(contexts, ends, phenomenon, name):
 def _spaced(text): return text if text.endswith(' ') else f'{text} '
 
 def _ewok(o, name):
-    return _given([_spaced(o['Context1'])]*2, [o['Target1'], o['Target2']], o['Domain'], o['Domain'])
+    return _given([_spaced(o['Context1']), _spaced(o['Context2'])], [o['Target1']]*2, o['Domain'], o['Domain'])
 
 def _comps(o, name):
     contexts = [_spaced(o['prefix_acceptable']), _spaced(o['prefix_unacceptable'])]
@@ -234,12 +234,13 @@ def read_times(
 def _times(o, where):
     "A row, checked"
     check_columns(where, o, [*_TEXTS, *_NUMBERS], 'reading times have those of BabyLM')
-    texts = {k: _string(o[k], f'{where}, column {k}') for k in _TEXTS}
+    texts = {k: _string(o[k], f'{where}, column {k}', k.endswith('item')) for k in _TEXTS}
     return texts | {k: _number(o[k], f'{where}, column {k}') for k in _NUMBERS}
 
-def _string(value, where):
-    "A text, None where it is missing"
+def _string(value, where, context):
+    "A text, None where it is missing; `null` is a word, but no `context`"
     if value in (None, '') or value!=value: return None # NaN equals nothing
+    if context and str(value).lower() in _MISSING: return None
     if isinstance(value, str): return value
     raise InputError(f"{where} has {value!r}; it has to be a text, or empty")
 

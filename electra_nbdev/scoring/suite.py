@@ -32,7 +32,7 @@ def next_surprisals(
     words, # Strings
     bs:int=64, # Sequences of a batch
 )->list: # nats; None for a word without tokens, or whose first token nothing stands before
-    "Surprisal of each word, given the text before it alone"
+    "Surprisal of each word where the text ends with it; with a masked language model two masks follow"
     check_type('model', model, Likelihood, OPEN)
     if model.by=='p-replaced': raise InputError("a discriminator gives no surprisal; give a model with likelihoods")
     if model.words: model = _going_on(model)

@@ -84,7 +84,7 @@ export async function likelihood(text) {
 
 // The page
 
-function colour(p) { // as `shade` of notebook 30
+function colour(p) { // as `shade` of notebook 42
   return `rgb(${[238, 238, 238].map((a, i) => Math.round(a+([222, 70, 55][i]-a)*p)).join()})`
 }
 
