@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import electra_nbdev.pretraining.runs # what a command imports, once for all of them
+from electra_nbdev.pretraining.request import evaluate_run
 from electra_nbdev import cli
 from electra_nbdev.data.examples import load_examples
 from electra_nbdev.engine import command
@@ -180,7 +181,7 @@ def test_extended_and_stopped_half_way(home, kind):
     line = f'electra_pretrain --init {name} --data examples --steps 5 --carry-optimizer --out from_{name} --device cpu'
     worked(line, home)
 
-def test_evaluate(home):
+def test_evaluate(home, capsys):
     "The held-out examples of the run have fixed masks, so the command repeats the evaluation of the last step"
     said = typed('electra_evaluate --run run --data examples/held_out --device cpu', home)
     rows, *told = read_history(home/'run/history.jsonl'), *said.out.splitlines()
@@ -197,6 +198,9 @@ def test_evaluate(home):
     assert learnt.startswith('UNDERTRAINED') and '--out run --data examples --extend' in learnt
     whole = typed('electra_evaluate --run run --data examples --device cpu', home)
     assert whole.out=='Evaluating on examples/held_out\n' + said.out # and not on what it was trained on
+    assert 'trained on' not in said.out
+    evaluate_run(home/'run', home/'examples', 'cpu')
+    assert 'examples is what the run was trained on, which flatters it' in capsys.readouterr().out
 
 def test_what_evaluate_prints_to_lengthen_a_run_works_as_typed(home):
     shutil.copytree(home/'run', home/'short run')

@@ -11,14 +11,15 @@ from safetensors.torch import load_file, save_file
 
 from electra_nbdev.engine.checkpoint import latest_checkpoint, load_checkpoint, tensors_of
 from electra_nbdev.pretraining.continue_pretraining import (HIDDEN, DomainBits, Origin, _word_rows, architecture,
-                                                            begin_with, bits_per_byte, carried, graft, held_out_texts,
-                                                            new_parts, of_vocabulary, old_rows, open_origin,
-                                                            questions, spell, vocabulary_report)
+                                                            begin_with, bits_per_byte, carried, domain_report, graft,
+                                                            held_out_texts, new_parts, of_vocabulary, old_rows,
+                                                            open_origin, questions, spell, unknown_tokens,
+                                                            vocabulary_report)
 from electra_nbdev.networks.recipe import MODERN, restarted
 from electra_nbdev.pretraining.request import PretrainRequest, run_pretraining
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.data.examples import load_examples
+from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.networks.build import body_config, build_networks
 from electra_nbdev.networks.recipe import preset
@@ -390,6 +391,21 @@ def test_held_out_texts(spanish):
     held = load_examples(spanish/'ejemplos')
     texts = held_out_texts(held, len(held))
     assert len(texts)==len(held) and not any('[' in o for o in texts) and len(held_out_texts(held, 4))<=4
+
+def test_unknown_tokens_are_told(spanish, tmp_path):
+    "Bits per byte leave them out, since examples do not hold what they were"
+    text = tmp_path/'text.txt'
+    text.write_text('\n\n'.join(' '.join([*o, '漢字']) for o in permutations(('el', 'mar', 'viejo', 'y'))))
+    build_examples(text, spanish/'palabras', tmp_path/'e', 16, held_out=.5)
+    held = load_examples(tmp_path/'e'/'held_out')
+    found, whole = unknown_tokens(held), [' '.join(held.decode(i)) for i in range(len(held))]
+    n = len(held.tokenizer(' '.join(whole), add_special_tokens=False).input_ids)
+    assert found['unknown_tokens']==pytest.approx(2*len(held)/(n+2*len(held)))
+    assert unknown_tokens(load_examples(spanish/'ejemplos'))=={}
+    after = dict(bits_per_byte=2., words=9, bytes=40)
+    said = domain_report([dict(domain=dict(after=after | found))])
+    assert f"{100*found['unknown_tokens']:.1f} % of its tokens are unknown and left out" in said
+    assert 'unknown' not in domain_report([dict(domain=dict(after=after))])
 
 def test_nothing_in_common_is_a_warning(home):
     old, new = vocabulary(*SPECIALS, 'a', '##b'), vocabulary(*SPECIALS, 'ж', '##щ')

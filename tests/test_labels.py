@@ -7,7 +7,7 @@ import torch
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.learner import load_learner
 from fastai.torch_core import no_random
-from transformers import ElectraForSequenceClassification
+from transformers import AutoTokenizer, ElectraForSequenceClassification
 
 import electra_nbdev.finetuning.finetune as ft
 import electra_nbdev.finetuning.request as rq
@@ -90,6 +90,7 @@ def test_plain_transformers_computes_the_same(home, tuned, tmp_path):
     assert plain.config.id2label==dict(enumerate(NAMES))
     learn = ft.load_finetuned(tuned, 'cpu')
     task, tok = learn.tasks['remarks'], learn.tok
+    assert AutoTokenizer.from_pretrained(tmp_path/'out/remarks').model_max_length==learn.hp.max_seq_length<128
     texts = [tk.TextExample(i, o['text'], None, tuple(o['labels'])) for i,o in enumerate(LISTS[:6])]
     outs = torch.stack(learn.outputs('remarks', features := task.features(texts, tok, learn.hp)))
     target = task.collate([o.target for o in features], 0)

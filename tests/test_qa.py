@@ -17,8 +17,8 @@ from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model, settle_
 from electra_nbdev.finetuning.tables import PREDICTION_FORMS, as_table
 from electra_nbdev.data.tokenizer import load_tokenizer
 from recompute_qa import recompute
-from make import (WORDS, electra_folder, odd_data, paragraph, roberta_folder, squad, task_files, wordpiece_model,
-                  write)
+from make import (WORDS, electra_folder, odd_data, paragraph, pieces, roberta_folder, squad, task_files,
+                  wordpiece_model, write)
 from terminal import bad, typed, worked
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')
@@ -240,6 +240,27 @@ def test_bad_questions_can_be_left_out(home):
     said = typed(f'{TRAIN_ODD} --task squad --out without --skip-bad-rows', home)
     why = 'train.json: 1 question left out: the answer is not in the passage (1: q1'
     assert said.code==0 and why in said.out, said.err
+
+ZH = '😀😀😀北京是中国的首都。上海是最大的城市。东京在日本。'
+PLACES = {'utf-16': ('(1895-1943) 😀😀😀😀😀 He lived (1895-1943).', '1895', 33),
+          'one too many': ("He met O'Neil there.", "O'Neil", 8),
+          'no blanks': (ZH, '上海', ZH.index('上海')+3), 'one too few': (ZH, '东京', ZH.index('东京')-1)}
+
+@pytest.mark.parametrize('name', PLACES)
+@pytest.mark.parametrize('answer_text', ['own', 'official'])
+def test_an_answer_whose_place_is_off_by_some_characters(name, answer_text, tmp_path, capsys):
+    "It is never what stands at the wrong place; the official setting takes the same pieces in the same words"
+    context, answer, start = PLACES[name]
+    tok = pieces(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *sorted({*context.lower(), *'when'} - {' '}),
+                  *(f'##{o}' for o in sorted({*context.lower(), *'when'} - {' '}))])
+    path = write(tmp_path/'a.json', json.dumps(dict(data=[dict(paragraphs=[dict(context=context, qas=[
+        dict(id='a', question='when', answers=[dict(text=answer, answer_start=start)])])])])))
+    found = questions.read_questions(path, nearest=answer_text=='own')
+    windows = questions.build_windows(found, tok, FinetuneHParams(max_seq_length=128, answer_text=answer_text))
+    first, last, _, passage, _ = windows[0].target
+    a, b = windows.place(0, first-passage, last-passage)
+    assert context[a:b]==answer, context[a:b]
+    assert ('1 answer not where the file says' in capsys.readouterr().out)==(answer_text=='own')
 
 def test_an_answer_elsewhere_is_taken_at_the_nearest_place(home, tmp_path, capsys):
     page = 'Seas. The sea is near the house; no SEA is near the sea, the season or the south sea.'

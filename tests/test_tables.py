@@ -10,7 +10,7 @@ import electra_nbdev.finetuning.tasks as tk
 from electra_nbdev.data.text import is_held_out
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.recipe import task_defaults
-from electra_nbdev.finetuning.tables import PREDICTION_FORMS, few_names, labelled_texts, read_table
+from electra_nbdev.finetuning.tables import PREDICTION_FORMS, as_table, few_names, labelled_texts, read_table
 from electra_nbdev.finetuning.tasks import TextTask, glue_task, text_task
 from make import SHORT, electra_folder, sentence, untrained, write
 from terminal import bad, typed, worked
@@ -207,12 +207,28 @@ def test_lone_quotation_marks_of_glue_stay(tmp_path):
         write(tmp_path/'a.tsv', '\n'.join(['text\tlabel', *(f'{o}\tx' for o in some)]))
         assert [o['text'] for _,o in read_table(tmp_path/'a.tsv', ['text'])]==some
 
+def test_lines_of_old_macs_are_refused(tmp_path):
+    "A text with them would be one row"
+    write(tmp_path/'a.txt', 'a red dog\ra cat\r')
+    for name,said in {'a.txt': 'its lines end in carriage returns alone', 'b.txt': 'there is no file'}.items():
+        with pytest.raises(InputError, match=said): read_table(tmp_path/name, ['text'])
+
 def test_lone_quotation_marks_of_two_rows_do_not_join_them(tmp_path):
-    "They look like a field of two lines: it is read as two rows, or refused, never as one"
+    "They look like a field of two lines: where both lines are rows, they are read as such"
     write(tmp_path/'a.tsv', 'id\ttext\n1\t"Hello\n2\tWorld"\n')
     assert [o['text'] for _,o in read_table(tmp_path/'a.tsv', ['text'])]==['"Hello', 'World"']
-    write(tmp_path/'b.tsv', as_pandas([dict(id=1, text='two\nlines')], sep='\t'))
-    with pytest.raises(InputError, match='line 3: 1 column instead of 2'): read_table(tmp_path/'b.tsv', ['text'])
+
+@pytest.mark.parametrize('rows', [[dict(id='1', text='two\nlines'), dict(id='2', text='one')],
+                                  [dict(text='two\nlines'), dict(text='a')],
+                                  [dict(text='a\rb', id='3'), dict(text='c', id='4')]])
+@pytest.mark.parametrize('sep', ['\t', ','])
+def test_texts_of_several_lines(rows, sep, tmp_path):
+    "As pandas writes them, and as predictions are written, with carriage returns too"
+    path = tmp_path/('a.tsv' if sep=='\t' else 'a.csv')
+    for written in [as_pandas(rows, sep=sep)]*('\r' not in rows[0]['text']) + [as_table(rows, sep)]:
+        path.write_bytes(written.encode())
+        assert [o for _,o in read_table(path, ['text'])]==rows
+        assert pd.read_csv(path, sep=sep, dtype=str).to_dict('records')==rows
 
 @pytest.mark.parametrize('ending', ['.csv.gz', '.tsv.gz', '.jsonl.gz', '.txt.gz'])
 def test_compressed_tables_are_read(ending, tmp_path):

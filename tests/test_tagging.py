@@ -426,10 +426,11 @@ def test_tags_of_own(tok, tmp_path):
 def test_plain_transformers_tags_without_segments(home, tmp_path):
     "As its pipelines call a model; ours reads all words in the second segment"
     from transformers import ElectraForTokenClassification
-    task = TagTask('words', ('O', 'S-NP', 'S-VP'))
+    task = TagTask('words', ('B-NP', 'E-NP', 'O', 'S-NP', 'S-VP'))
     untrained(task, home/'model', tmp_path/'task')
     convert_weights(tmp_path/'task', tmp_path/'out')
     plain = ElectraForTokenClassification.from_pretrained(tmp_path/'out/words').eval()
+    assert [*plain.config.id2label.values()]==['B-NP', 'I-NP', 'O', 'B-NP', 'B-VP'] # letters that pipelines know
     learn = ft.load_finetuned(tmp_path/'task', 'cpu')
     f, = task.features(task.unlabelled(['the dog walks']), learn.tok, learn.hp)
     found = plain(torch.tensor([f.input_ids])).logits[0][f.target['positions']]

@@ -6,8 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/rows.html.md"""
 
 # %% auto #0
 __all__ = ['TABLES', 'FORMATS', 'file_kind', 'file_blocks', 'byte_lines', 'decoded', 'BadRows', 'text_lines', 'whole_text',
-           'json_row', 'json_lines', 'delimited', 'fields_of', 'column_texts', 'value_of', 'lacking', 'ending_of',
-           'format_of', 'looks_like', 'check_line_ends', 'check_prose', 'check_columns', 'table_rows', 'text_rows']
+           'json_row', 'json_lines', 'delimited', 'fields_of', 'quoting_of', 'column_texts', 'value_of', 'lacking',
+           'ending_of', 'format_of', 'looks_like', 'check_line_ends', 'check_prose', 'check_columns', 'table_rows',
+           'text_rows']
 
 # %% ../../nbs/engine/90_rows.ipynb #2f617f61
 import csv, json, re
@@ -216,6 +217,13 @@ def _pieces_in_quotes(lines):
         open_field = []
     if open_field: yield '\n'.join(open_field)
 
+def _is_quoted(piece, tabs):
+    "Whether a piece can only have quoted fields; in a single column its lines are never rows, as by pandas"
+    fields = _QUOTED.findall(piece)
+    if any('""' in o[1:-1] or '\r' in o or '\t' in o and '\n' not in o for o in fields): return True
+    return '\n' in piece and (not tabs or any(o.count('\t')!=tabs for o in piece.split('\n')))
+
+# %% ../../nbs/engine/90_rows.ipynb #6b1d20fe
 def fields_of(
     form:str, # `csv` or `tsv`
     lines, # Of the file, without their ends; read for a TSV only, as far as it takes
@@ -227,8 +235,15 @@ def fields_of(
     needed = not _QUOTED.sub('', head).strip('\t') # all of the header is quoted, or some field of a line has to be
     for piece in _pieces_in_quotes(chain([head], lines)):
         if '"' in _QUOTED.sub('', piece): return TABLES['tsv']
-        needed = needed or any('""' in o[1:-1] or '\t' in o and '\n' not in o for o in _QUOTED.findall(piece))
+        needed = needed or _is_quoted(piece, head.count('\t'))
     return dict(delimiter='\t') if needed else TABLES['tsv']
+
+# %% ../../nbs/engine/90_rows.ipynb #7c2e31af
+def quoting_of(
+    table, # A `pandas.DataFrame`
+)->int: # For its `to_csv`
+    "What is quoted: all of it where a text has a carriage return, which pandas would write bare"
+    return csv.QUOTE_ALL if table.map(lambda o: '\r' in str(o)).any(axis=None) else csv.QUOTE_MINIMAL
 
 # %% ../../nbs/engine/90_rows.ipynb #2dfc255b
 _GROUP = 1000 # Rows that are read at once
@@ -414,6 +429,7 @@ def table_rows(
         how = fields_of(kind, (o for _,o in text_lines(path, BadRows(path, True))))
         lines = text_lines(path, bad, whole=True) # a quoted field keeps the ends of its lines
         return delimited((o.removeprefix('\ufeff'*(i==1)) for i,o in lines), path, bad, names, **how)
+    with suppress(OSError): check_line_ends(path, next(file_blocks(path), b'')) # `text_lines` tells of no file
     return ((i, dict(text=o)) for i,o in text_lines(path, bad))
 
 # %% ../../nbs/engine/90_rows.ipynb #8b21e6c4

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
+from unicodedata import category, normalize
 
 from ..data.text import is_held_out
 from ..engine.files import InputError, check_choice, check_type, counted, file_name, one_line
-from ..engine.rows import BadRows, check_columns, ending_of, table_rows
+from ..engine.rows import BadRows, check_columns, ending_of, quoting_of, table_rows
 from .recipe import task_defaults
 
 # %% ../../nbs/finetuning/31_tables.ipynb #eebb6926
@@ -65,7 +66,8 @@ def as_table(
     def cell(o):
         return ' '.join(map(str, o)) if isinstance(o, (list, tuple)) else '' if o is None or o!=o else str(o)
     import pandas as pd # takes a quarter of a second, which a wrong column does not need
-    return pd.DataFrame(answers, dtype=object).map(cell).rename(columns=cell).to_csv(sep=sep, index=False)
+    table = pd.DataFrame(answers, dtype=object).map(cell).rename(columns=cell)
+    return table.to_csv(sep=sep, index=False, quoting=quoting_of(table))
 
 def _as_jsonl(answers):
     "Predictions as JSON lines"
@@ -191,11 +193,12 @@ def _classes(labels):
     names = {}
     for o in sorted(labels, key=lambda o: (len(o), o)): names.setdefault(_value(o), o)
     near = {}
-    for o in sorted(names.values()): near.setdefault(' '.join(o.split()).casefold(), []).append(o)
+    def plain(o): return ''.join(c for c in normalize('NFKC', o) if category(c)!='Cf')
+    for o in sorted(names.values()): near.setdefault(' '.join(plain(o).split()).casefold(), []).append(o)
     for group in near.values():
         told = ' and '.join(map(repr, group))
-        if len(group)>1: print(f"NOTE: the classes {told} differ by spaces or capitals alone; write them alike if they "
-                               "are one class", flush=True)
+        if len(group)>1: print(f"NOTE: the classes {told} differ by spaces, capitals or forms of a letter alone; write "
+                               "them alike if they are one class", flush=True)
     return names
 
 # %% ../../nbs/finetuning/31_tables.ipynb #d9b7e181

@@ -151,7 +151,8 @@ MEANINGS = dict(
     disc_auc="how well replaced tokens rank above others, on the generator's samples; 0.5: chance",
     auc_unigram='the same on random words, which compares runs; 0.5: chance, 1: always',
     bits_per_byte='generator: bits per byte of held-out text, each word predicted from the others',
-    unigram_bits='the same if it knew word frequencies alone')
+    unigram_bits='the same if it knew word frequencies alone',
+    unknown_tokens='held-out tokens that the vocabulary lacks; bits per byte leave them out, share')
 
 # %% ../../nbs/method/09_metrics.ipynb #5a79476c
 class HeldOutMetrics(Callback):

@@ -7,7 +7,8 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/pretraining/continue_pretrai
 # %% auto #0
 __all__ = ['AGAIN', 'HIDDEN', 'Origin', 'open_origin', 'architecture', 'CarryMoments', 'carried', 'spell', 'old_rows',
            'of_vocabulary', 'new_parts', 'graft', 'vocabulary_report', 'questions', 'bits_per_byte', 'unigram_bits',
-           'held_out_texts', 'DomainBits', 'domain_report', 'newest_metrics', 'begin_with', 'pretrain']
+           'held_out_texts', 'unknown_tokens', 'DomainBits', 'domain_report', 'newest_metrics', 'begin_with',
+           'pretrain']
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #cba3e1ca
 import math, warnings
@@ -414,14 +415,26 @@ def unigram_bits(
     return (8*lost + nats/math.log(2))/sum(len(o.encode()) for o in texts)
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #e6771d7c
+def _sample(examples, most): return range(0, len(examples), math.ceil(len(examples)/most))
+
 def held_out_texts(
     examples, # Held-out `Examples`
     most:int=128, # Texts at most
-)->list:
+)->list: # Without what the vocabulary lacks, which the examples do not hold
     "Held-out examples as text, evenly spread"
-    every = math.ceil(len(examples)/most)
-    texts = [' '.join(o for o in examples.decode(i) if o) for i in range(0, len(examples), every)]
+    texts = [' '.join(o for o in examples.decode(i) if o) for i in _sample(examples, most)]
     return [o for o in texts if o]
+
+# %% ../../nbs/pretraining/27_continue_pretraining.ipynb #3c7be0a4
+def unknown_tokens(
+    examples, # Held-out `Examples`
+    most:int=128, # As for `held_out_texts`
+)->dict: # `unknown_tokens`, a share; empty if there are none
+    "How many of the tokens behind the held-out texts are unknown, so that bits per byte leave them out"
+    tok = examples.tokenizer
+    ids = [o for i in _sample(examples, most) for o in examples[i][0][0].tolist()]
+    unknown, others = ids.count(tok.unk_token_id), {*tok.all_special_ids}-{tok.unk_token_id}
+    return dict(unknown_tokens=unknown/sum(o not in others for o in ids)) if unknown else {}
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #81d4f098
 class DomainBits(Callback):
@@ -434,12 +447,13 @@ class DomainBits(Callback):
     def _add(self, **models):
         "Measure and write down; only masked language models have such a number"
         if not isinstance(self.model.generator, PreTrainedModel): return
-        texts, found = held_out_texts(self.dls.valid.dataset), {}
+        held, found = self.dls.valid.dataset, {}
+        texts = held_out_texts(held)
         for k,(mlm,tok,n) in models.items():
             if not isinstance(mlm, PreTrainedModel): continue
             with whole_weights(self.model): bits = bits_per_byte(mlm.to(self.dls.device), tok, texts, n, self.hp.seed)
             found[k] = rounded(bits)
-        if 'after' in found: found['after'] |= self.unigram(texts)
+        if 'after' in found: found['after'] |= self.unigram(texts) | rounded(unknown_tokens(held))
         if found: self.history.add(dict(step=self.n_updates, domain=found))
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #f9ae2446
@@ -487,6 +501,8 @@ def domain_report(
     bits = ', '.join(f"{found[k]['bits_per_byte']:.3f} {v}" for k,v in names.items() if k in found)
     if 'unigram' in found['after']: bits += f", unigram baseline {found['after']['unigram']:.3f}"
     size = f"{found['after']['words']:.0f} words, {found['after']['bytes']:.0f} bytes"
+    if unknown := found['after'].get('unknown_tokens'):
+        size += f"; {100*unknown:.1f} % of its tokens are unknown and left out, so another vocabulary does not compare"
     return f'Held-out text under the generator, bits per byte: {bits} ({size})'
 
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #b20eb259
@@ -507,7 +523,7 @@ def newest_metrics(
     if not isinstance(model.generator, PreTrainedModel): return learn.held_out
     texts, tok = held_out_texts(held), held.tokenizer
     bits = bits_per_byte(model.generator, tok, texts, longest_so_far(hp, step), hp.seed)['bits_per_byte']
-    found = dict(bits_per_byte=bits)
+    found = dict(bits_per_byte=bits) | unknown_tokens(held)
     if counts is not None: found['unigram_bits'] = unigram_bits(tok, texts, counts)
     return learn.held_out | found
 

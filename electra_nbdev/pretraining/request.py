@@ -416,6 +416,8 @@ def evaluate_run(
     examples = facts_of(data)
     if examples: examples.check(there.values)
     there.check_vocabulary(examples)
+    if examples and examples.path.name!='held_out' and there.data and not examples.differences(there.data):
+        print(f"{data} is what the run was trained on, which flatters it: nothing here is held out", flush=True)
     hp = PretrainHParams(**there.values | dict(train_batch_size=1, grad_accumulation=1)) # held-out text may be short
     from electra_nbdev.pretraining.continue_pretraining import newest_metrics
     return newest_metrics(there.folder, hp, examples, device, objective)

@@ -33,6 +33,7 @@ from ..engine.fast import with_unread_masks
 from ..engine.files import (InputError, atomic_file, build_lock, check_choice, check_number, check_type,
                                         counted)
 from ..engine.models import device_of, max_input, with_own_lengths
+from ..engine.rows import quoting_of
 from ..method.discriminator import token_logits
 from ..method.objective import Objective
 from ..method.generator import hidden_states, masked_logits, mlm_nll
@@ -434,5 +435,6 @@ def score_surprisal(
             beside = pd.DataFrame([dict(line=i) | o for i,_,o in rows], columns=['line', *texts.columns], dtype=object)
             beside = beside.loc[found.pop('text')]
             found = pd.concat([beside.reset_index(drop=True), found], axis=1)
-            write(found.to_csv(sep='\t', index=False, header=not n, float_format='%.4f', lineterminator='\n'))
+            write(found.to_csv(sep='\t', index=False, header=not n, float_format='%.4f', lineterminator='\n',
+                               quoting=quoting_of(found)))
             n += len(rows)

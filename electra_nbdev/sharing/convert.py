@@ -227,6 +227,19 @@ def _discriminator(body, head, threshold, length):
     model.discriminator_predictions.load_state_dict({k.removeprefix('predictions.'): x for k,x in head.items()})
     return model
 
+# %% ../../nbs/sharing/47_convert.ipynb #2511a68f
+_OF_PIPELINES = {'S-': 'B-', 'E-': 'I-'} # A pipeline joins the words of a phrase by B and I alone
+
+def _tagger(body, head, settings):
+    "A tagger; its words stand in segment 0, since a pipeline does not know of segment 1, in which ours reads them"
+    names = settings['labels']
+    if settings.get('scheme'): names = [_OF_PIPELINES.get(o[:2], o[:2])+o[2:] for o in names]
+    model = _with_body(ElectraForTokenClassification, body, names)
+    segments = model.electra.embeddings.token_type_embeddings.weight.data
+    segments[0] = segments[-1]
+    model.classifier.load_state_dict({k: head[f'dense.{k}'] for k in ('weight', 'bias')})
+    return model
+
 # %% ../../nbs/sharing/47_convert.ipynb #2511a68d
 def plain_head(
     nets:Pretrained, # With the encoder
@@ -236,21 +249,14 @@ def plain_head(
     "A fine-tuned model as `transformers` has it"
     body, there = nets.model.discriminator.electra, {o.rpartition('.')[0] for o in head}
     if there=={'dense'} and facts['kind'] in _TEXT_KINDS: return _classifier(body, head, facts)
+    if there=={'dense'} and facts['kind']=='TagTask': return _tagger(body, head, facts['settings'])
     if facts['kind']=='GEDTask':
         length = (nets.finetuning or {}).get('max_seq_length')
         return _discriminator(body, head, facts['settings'].get('threshold'), length)
-    if there=={'dense'} and facts['kind']=='TagTask':
-        cls, layer, layers = ElectraForTokenClassification, 'classifier', ['dense']
-    else:
-        cls, layer = ElectraForQuestionAnswering, 'qa_outputs'
-        layers = ['start', 'end'] if 'start' in there else ['dense', 'dense_1']
-        if there!={*layers}: return None
-    model = _with_body(cls, body, facts['settings'].get('labels') or ['start', 'end'])
-    if facts['kind']=='TagTask': # it reads its words in segment 1, which a pipeline does not know
-        segments = model.electra.embeddings.token_type_embeddings.weight.data
-        segments[0] = segments[-1]
-    state = {k: torch.cat([head[f'{o}.{k}'] for o in layers]) for k in ('weight', 'bias')}
-    getattr(model, layer).load_state_dict(state)
+    layers = ['start', 'end'] if 'start' in there else ['dense', 'dense_1']
+    if there!={*layers}: return None
+    model = _with_body(ElectraForQuestionAnswering, body, ['start', 'end'])
+    model.qa_outputs.load_state_dict({k: torch.cat([head[f'{o}.{k}'] for o in layers]) for k in ('weight', 'bias')})
     return model
 
 # %% ../../nbs/sharing/47_convert.ipynb #40cc5cf3
@@ -278,12 +284,13 @@ def write_tasks(
 ):
     "Write each fine-tuned head in the form that can hold it"
     texts, facts = {}, {t: head_facts(nets, t) for t in nets.heads}
+    length = (nets.finetuning or {}).get('max_seq_length')
     for task,head in nets.heads.items():
         own = facts[task]['kind'] in _TEXT_KINDS and head.keys()=={'dense.weight', 'dense.bias'}
         if own: texts[task] = head
         if model := plain_head(nets, head, facts[task]):
             plain = 'classifier' if own and task=='model' else task
-            _save(model, nets.tokenizer, folder/plain)
+            _save(model, nets.tokenizer, folder/plain, length)
             _specials_are_text(folder/plain)
             if own: nets.notes.append(f'{plain}/ is for plain transformers, model/ for this library')
         elif own: nets.notes.append(f'{task} has too many classes for a head of transformers; model/ has it')
@@ -297,10 +304,11 @@ def write_tasks(
     if texts: _write_texts(nets, folder/'model', texts, {t: facts[t] for t in texts})
 
 # %% ../../nbs/sharing/47_convert.ipynb #91b6f85f
-def _save(model, tok, folder):
-    "A folder for `transformers`"
+def _save(model, tok, folder, length=None):
+    "A folder for `transformers`, whose tokenizer cuts texts at what was read in training, of `length` tokens"
     with quiet_loading(): model.save_pretrained(folder)
-    if tok: write_tokenizer(tok, folder, max_input(model))
+    lengths = filter(None, (max_input(model), length))
+    if tok: write_tokenizer(tok, folder, min(lengths, default=None))
 
 def _specials_are_text(folder):
     "`[SEP]` in a text is text for a tokenizer of `transformers` too, as it was in fine-tuning"
