@@ -231,6 +231,9 @@ def test_half_precision(home, tmp_path):
     task = glue_task('sts', home/'data')
     trials = rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', precision='bf16', **SHORT)
     assert np.isfinite(trials.values('sts', 'loss')).all()
+    assert len(rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', **SHORT).records)==1 # as it was
+    with pytest.raises(InputError, match="precision.*'fp32'.*'bf16'|precision.*'bf16'.*'fp32'"):
+        rq.run_trials(home/'model', [task], tmp_path/'out', device='cpu', precision='fp32', **SHORT)
 
 def test_from_task_to_task(home, tmp_path):
     hparams = dict(device='cpu', **SHORT)

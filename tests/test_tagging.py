@@ -262,7 +262,8 @@ def test_row_cuts(lens, room, want): assert row_cuts(lens, room)==want
 def test_a_text_is_no_file_to_predict(tmp_path):
     "All but the first word of each line would be lost"
     task = TagTask('names', ('O', 'S-X'))
-    for text in ('She go to school .', 'She go home now .\n\nHe is at home .\n'):
+    for text in ('She go to school .', 'She go home now .\n\nHe is at home .\n',
+                 'She go to school .\nWe are at home .\n'):
         with pytest.raises(InputError, match='line 1 has 5 words; each word has a line of its own.*jsonl'):
             task.read(write(tmp_path/'a.txt', text))
     task.read(write(tmp_path/'a.conllu', '# text = She goes home\n1\tShe\tPRP\n'))

@@ -704,7 +704,8 @@ def read(self:TagTask, path, skip_bad_rows=False, rows=None)->list:
     if ending_of(path)!='.jsonl':
         sentences, _ = read_tagged(path, self.word, None, comment=self.comment, skip_bad_rows=skip_bad_rows)
         plain = not self.comment and not is_conllu(path)
-        if plain and all(len(o.words)==1 for o in sentences): _refuse_text(path, skip_bad_rows)
+        words = max((len(o.words) for o in sentences), default=0)
+        if plain and (words==1 or len(sentences)==1): _refuse_text(path, words, skip_bad_rows)
         return self.unlabelled([o.words for o in sentences])
     name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad_rows), []
     rows = rows or read_table(path, [name], skip_bad_rows)
@@ -716,11 +717,12 @@ def read(self:TagTask, path, skip_bad_rows=False, rows=None)->list:
     bad.report()
     return [o._replace(eid=i) for i,o in enumerate(examples)]
 
-def _refuse_text(path, skip_bad_rows):
-    "Of lines of text each would be a word with further columns"
+def _refuse_text(path, n, skip_bad_rows):
+    "Of lines of text each would be a word with further columns, and of a sentence of `n` words these are no tags"
     lines = text_lines(path, BadRows(path, skip_bad_rows))
-    i, line = next((i, o) for i,o in lines if o.strip() and not o.startswith('-DOCSTART-'))
+    (i, line), *others = [(i, o) for i,o in lines if o.strip() and not o.startswith('-DOCSTART-')]
     if '\t' in line or len(line.split())<3: return
+    if n>1 and not any(w.isalpha() and w.islower() for _,o in others for w in o.split()[1:]): return
     words = counted(len(line.split()), 'word')
     raise InputError(f"{path} line {i} has {words}; each word has a line of its own, further columns after tabs, and a "
                      "blank line ends a sentence; for texts give a .jsonl with the text in `words` of each row")

@@ -310,7 +310,8 @@ class PreparedTrials:
         self.tasks = {t.name: t.settled(self.hp) for t in tasks}
         check_tasks(self.tasks, self.hp)
         task_groups(TaskNetwork(encoder, self.tasks), self.hp)
-        self.facts = recipe_facts(encoder, self.hp, self.tasks)
+        asked = {} if precision in (None, 'auto') else dict(precision=precision)
+        self.facts = recipe_facts(encoder, self.hp, self.tasks) | asked
         check_facts(out, trial_records(out), self.facts)
         self.compiled = compile_callbacks(compile, self.device, dynamic=True) # every batch has its own length
         self.examples = read_examples(self.tasks, self.hp)
