@@ -56,7 +56,7 @@ def test_places_in_the_file(home, model, wrapped):
     letters = {i for i,o in enumerate(whole) if o.isalnum()}
     assert letters<={i for a,b in zip(found.start, found.end) for i in range(a, b)}
     assert found.p.dropna().between(0, 1).all() and found.start.is_monotonic_increasing
-    assert found.sentence.nunique()==6+(model=='tuned' and not wrapped) # where a space of no width is a token
+    assert found.sentence.nunique()==6
 
 def test_lines_and_columns(home):
     job = CheckRequest(home/'odd.txt', model=home/'run').settle()
@@ -439,6 +439,12 @@ def test_an_accent_of_its_own_belongs_to_its_word():
     assert 'cafe\u0301' in [*check_text('The cafe\u0301 was open.', 'tiny', device='cpu').token]
     with warnings.catch_warnings(action='ignore'): # it has learnt English
         assert [*check_text('गुरु हैं', 'tiny', device='cpu').token]==['गुरु', 'हैं']
+
+def test_what_is_not_seen_is_no_word():
+    "Zero-width spaces, marks of direction, a byte order mark in the middle of a file"
+    want = {'ca\u200bptain \u200b met': ['ca\u200bptain', 'met'], '\u200f': [], '\ufeffHe said': ['\ufeffHe', 'said'],
+            '\u2764\ufe0f!': ['\u2764\ufe0f', '!'], 'x \u200e(y)': ['x', '(', 'y', ')']}
+    assert {t: [t[a:b] for a,b in word_spans(t)] for t in want}==want
 
 def test_spaces_are_no_words():
     "In byte-level BPE a word begins with a space, and more of them are a piece of their own"

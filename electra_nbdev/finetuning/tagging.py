@@ -630,16 +630,14 @@ class TagPrediction(NamedTuple):
     phrases:tuple|None # (type, words) of each phrase; None where a tag belongs to its word alone
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #ba94373b
-_WORD = re.compile(r"\w+(?:[-.'’]\w+)*|[^\w\s]")
+_WORD = re.compile(r"\0*\w[\w\0]*(?:[-.'’]\w[\w\0]*)*|[^\w\s\0]\0*") # \0: an accent, or what is not seen
 
 def word_spans(
     text:str, # A sentence
 )->list: # (start, end) of each
-    "Where words and marks are; an accent or vowel sign that is a character of its own belongs to its word"
-    letters = text if text.isascii() else ''.join('x' if _is_part(o) else o for o in text)
+    "Where words and marks are; accents, vowel signs and invisible characters belong to them, and are none alone"
+    letters = text if text.isascii() else ''.join('\0' if category(o) in ('Mn', 'Mc', 'Me', 'Cf') else o for o in text)
     return [o.span() for o in _WORD.finditer(letters)]
-
-def _is_part(o): return category(o)[0]=='M' or o in '\u00ad\u200c\u200d' # soft hyphen, joiners
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #2734b7f3
 @patch
