@@ -130,6 +130,10 @@ def test_what_is_learnt_by_heart_needs_rows():
     assert found['confusion']['t']['counts']==[[4, 0], [4, 0]]
     found = tr.meaning_of(learn, dict(train=dict(t=rows), dev=dict(t=rows)), np.linspace(.7, .65, 40))
     assert 'UNDERTRAINED' in found['meaning'][-1]
+    both = SimpleNamespace(tasks=dict(t=task, u=TextTask('u', ('a', 'b'))), hp=FinetuneHParams(),
+                           dev_outputs=dict(t=guess, u=guess), scores=dict(t=dict(accuracy=50.), u=dict(accuracy=50.)))
+    found = tr.meaning_of(both, dict(train=dict(t=rows, u=rows), dev=dict(t=rows, u=rows)), np.linspace(.7, .01, 40))
+    assert 'more rows help' not in ' '.join(found['meaning']) # their one loss does not tell which of them is learnt
 
 # The picture of one trial
 

@@ -105,7 +105,7 @@ def meaning_of(
     blind = [even(t, train[n]) if learn.hp.class_weights else t.blind_loss(train[n]) for n,t in tasks.items()]
     blind = None if None in blind else np.average(blind, weights=[*map(len, train.values())])
     if short := undertrained(losses, blind): meaning.append(short)
-    elif blind and any(o and not o.better for o in found.values()):
+    elif blind and not several and any(o and not o.better for o in found.values()): # one loss tells of one task
         meaning.append("The training rows are learnt, as their loss shows; more rows help rather than more epochs")
     grids = {n: dict(labels=t.labels, counts=t.confusion(rows['dev'][n], learn.dev_outputs[n]))
              for n,t in tasks.items() if getattr(t, 'has_classes', False) and len(t.labels)<=MOST_CLASSES}
