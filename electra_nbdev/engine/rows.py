@@ -429,8 +429,14 @@ def table_rows(
         how = fields_of(kind, (o for _,o in text_lines(path, BadRows(path, True))))
         lines = text_lines(path, bad, whole=True) # a quoted field keeps the ends of its lines
         return delimited((o.removeprefix('\ufeff'*(i==1)) for i,o in lines), path, bad, names, **how)
-    with suppress(OSError): check_line_ends(path, next(file_blocks(path), b'')) # `text_lines` tells of no file
-    return ((i, dict(text=o)) for i,o in text_lines(path, bad))
+    return _lines_as_rows(path, bad)
+
+def _lines_as_rows(path, bad):
+    "Lines of a text, which is read once"
+    lines = text_lines(path, bad, whole=True)
+    first = list(islice(lines, 2))
+    if len(first)==1: check_line_ends(path, first[0][1].encode())
+    for i,o in chain(first, lines): yield i, dict(text=o.removesuffix('\r').removeprefix('\ufeff'*(i==1)))
 
 # %% ../../nbs/engine/90_rows.ipynb #8b21e6c4
 def text_rows(
