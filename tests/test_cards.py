@@ -527,6 +527,23 @@ def test_pages_on_a_bert_that_finds_wrong_words():
     assert f'from 500 sentences {b5}, {e5} and {m5}; from 2,000 {b2}, {e2} and {m2}' in evidence
     assert f'{e}, {e5} and {e2}; the masked language model {m}, {m5} and {m2}; without either {b}, {b5} and {b2}' in log
 
+def test_muon_after_ten_times_the_operations():
+    "A masked language model: rates after half of the operations, the end, and the same seed of both with Adam"
+    runs = json.loads((RESULTS/'ladder_1e14.json').read_text())['runs']
+    log, evidence = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'evidence'))
+    row, = (o for o in log.split('\n') if '| Muon for the masked language model with' in o)
+    own = [r for r in runs if r['change']=='ModernBERT body, Muon']
+    half = sorted((r['rate'], r['scores']['chunk']) for r in own if r['share']==.5)
+    assert [o for o,_ in half]==[1e-3, 2e-3, 4e-3]
+    assert 'F1 {:.1f}, {:.1f} and {:.1f} with rates'.format(*(o for _,o in half)) in row
+    def of(base, change):
+        r, = (r for r in runs if (r['base'], r['change'], r['seed'], r['share'])==(base, change, 0, 1.))
+        return f"{r['scores']['chunk']:.1f}", f"{r['mean']:.1f}"
+    (f, m), (f0, m0), (e, em) = (of('MLM', 'ModernBERT body, Muon'), of('MLM', 'ModernBERT body'),
+                                 of('RTD', 'ModernBERT body, corrective'))
+    assert f'at the end {f} and the mean of five tasks {m}, with Adam {f0} and {m0} with that seed' in row
+    assert f'Adam has {e} and {em} with that seed' in row and f'has F1 {f} and the mean {m} (one seed)' in evidence
+
 def test_fine_tuning_a_real_bert():
     "Medians and extremes of three seeds of five tasks, seconds, and the first two seeds without a bias correction"
     runs = json.loads((RESULTS/'real_weights.json').read_text())['runs']

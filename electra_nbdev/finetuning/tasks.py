@@ -764,7 +764,7 @@ def _diagnostic(folder):
 
 def _names(file):
     "Names of the columns"
-    with file.open(encoding='utf-8-sig') as f: return f.readline().rstrip().split('\t')
+    return next((o for _,o in text_lines(file)), '').split('\t')
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #4168dfd8
 def _of_hub(name, layout, split, hp):
