@@ -537,12 +537,14 @@ def test_muon_after_ten_times_the_operations():
     assert [o for o,_ in half]==[1e-3, 2e-3, 4e-3]
     assert 'F1 {:.1f}, {:.1f} and {:.1f} with rates'.format(*(o for _,o in half)) in row
     def of(base, change):
-        r, = (r for r in runs if (r['base'], r['change'], r['seed'], r['share'])==(base, change, 0, 1.))
-        return f"{r['scores']['chunk']:.1f}", f"{r['mean']:.1f}"
-    (f, m), (f0, m0), (e, em) = (of('MLM', 'ModernBERT body, Muon'), of('MLM', 'ModernBERT body'),
-                                 of('RTD', 'ModernBERT body, corrective'))
-    assert f'at the end {f} and the mean of five tasks {m}, with Adam {f0} and {m0} with that seed' in row
-    assert f'Adam has {e} and {em} with that seed' in row and f'has F1 {f} and the mean {m} (one seed)' in evidence
+        found = {r['seed']: r for r in runs if (r['base'], r['change'], r['share'])==(base, change, 1.)}
+        return [o for s in (0, 1) for o in (f"{found[s]['scores']['chunk']:.1f}", f"{found[s]['mean']:.1f}")]
+    f, m, f1, m1 = of('MLM', 'ModernBERT body, Muon')
+    a, am, a1, am1 = of('MLM', 'ModernBERT body')
+    assert f'at the end {f} and the mean of five tasks {m}, with Adam {a} and {am} with that seed' in row
+    assert f'with a second seed {f1} and {m1}, with Adam {a1} and {am1}:' in row
+    assert 'Adam has {} and {}, and {} and {}, with these seeds'.format(*of('RTD', 'ModernBERT body, corrective')) in row
+    assert f'has F1 {f} and {f1} and the mean {m} and {m1} (two seeds)' in evidence
 
 def test_fine_tuning_a_real_bert():
     "Medians and extremes of three seeds of five tasks, seconds, and the first two seeds without a bias correction"
