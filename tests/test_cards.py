@@ -543,7 +543,8 @@ def test_muon_after_ten_times_the_operations():
     a, am, a1, am1 = of('MLM', 'ModernBERT body')
     assert f'at the end {f} and the mean of five tasks {m}, with Adam {a} and {am} with that seed' in row
     assert f'with a second seed {f1} and {m1}, with Adam {a1} and {am1}:' in row
-    assert 'Adam has {} and {}, and {} and {}, with these seeds'.format(*of('RTD', 'ModernBERT body, corrective')) in row
+    ahead = of('RTD', 'ModernBERT body, corrective')
+    assert 'Adam has {} and {}, and {} and {}, with these seeds'.format(*ahead) in row
     assert f'has F1 {f} and {f1} and the mean {m} and {m1} (two seeds)' in evidence
 
 def test_fine_tuning_a_real_bert():
