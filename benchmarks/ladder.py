@@ -38,6 +38,7 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
     'loss at masked positions': dict(learner=lambda hp: dict(objective=MaskedAlone)),
     'masking 15 %': dict(mask_prob=.15),
     'masking 40 %': dict(mask_prob=.4),
+    'whole words': dict(whole_words=True),
     'weight falls': dict(learner=lambda hp: dict(cbs=[FallingWeight()])),
     'batch grows': dict(learner=lambda hp: dict(cbs=[GrowingBatch()])),
     'average': dict(learner=lambda hp: dict(cbs=[AverageWeights()])),
@@ -56,7 +57,7 @@ CHANGES = { # Hyper-parameters of a row, and under `learner` what its learner ha
         (.75, dict(learner=lambda hp: dict(objective=FixedGenerator)))])}
 ROWS = [*(f'RTD {o}' for o in CHANGES), *(f'MLM {o}' for o in
         ('base', 'Muon', 'ModernBERT body', 'ModernBERT body, Muon', 'ModernBERT body, rates', 'DeBERTa body',
-         'masking 15 %', 'batch grows', 'average'))]
+         'masking 15 %', 'whole words', 'batch grows', 'average'))]
 LEAST = 78, 45 # Left ends of the figure's panels
 RATES = {'Muon': (1e-3, 2e-3, 4e-3, 8e-3), 'ModernBERT body, Muon': (1e-3, 2e-3, 4e-3),
          'ModernBERT body, corrective, Muon': (1e-3, 2e-3, 4e-3),
