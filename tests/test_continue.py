@@ -336,10 +336,14 @@ def domain(run):
     for o in read_history(run/'history.jsonl'): found |= o.get('domain', {})
     return found
 
-def test_another_vocabulary(spanish):
-    said = worked(f'{OTHER} --out otro', spanish)
+@pytest.fixture(scope='module')
+def otro(spanish):
+    "What a run on that vocabulary says, in the folder of that name"
+    return worked(f'{OTHER} --out otro', spanish)
+
+def test_another_vocabulary(spanish, otro):
     bits = 'Held-out text under the generator, bits per byte: '
-    for o in ('pieces keep their rows', 'composed', bits): assert o in said.out
+    for o in ('pieces keep their rows', 'composed', bits): assert o in otro.out
     found = domain(spanish/'otro')
     measured = [(o['step'], *o['domain']) for o in read_history(spanish/'otro/history.jsonl') if 'domain' in o]
     assert measured==[(0, 'before', 'start'), (12, 'after')]
@@ -362,7 +366,7 @@ def test_a_run_that_was_stopped_lends_its_weights(spanish):
     assert all(torch.equal(v, began[k]) for k,v in halted.items() if k.startswith('model/'))
     assert open_origin(spanish/'shorter').tokenizer.get_vocab()==open_origin(spanish/'run').tokenizer.get_vocab()
 
-def test_killed_while_only_embeddings_learn(spanish):
+def test_killed_while_only_embeddings_learn(spanish, otro):
     assert typed(f'{OTHER} --out roto', spanish, at(3, signal.SIGTERM)).code==143
     frozen = load_checkpoint(latest_checkpoint(spanish/'roto'))[0]
     moments = {k.split('/')[1] for k in frozen if k.startswith('optimizer/')}

@@ -303,6 +303,7 @@ tales.txt => 'tales.txt' stands without a flag; put one before it, such as --src
 --private => name it with --push
 [electra_score]
 tales.txt => 'tales.txt' stands without a flag; put one before it, such as --show or --text
+- => '-' stands without a flag; put one before it, such as --show or --text
 --model tiny 'a good day' => A sentence is given with --show.
 'a good day' => such as --show;
 --frob => there is no flag --frob. --help-all lists all flags

@@ -204,7 +204,7 @@ def _unknown(f, arg, hyper):
     "What is wrong with an argument that no flag takes, neither the command's own nor a hyper-parameter"
     own = _own(f)
     flags, for_text = [o.replace('_', '-') for o in (*own, *hyper)], _with_help(f, 'A sentence')
-    if not arg.startswith('-'):
+    if not arg.startswith('-') or arg=='-':
         if (many := _with_help(f, 'glob')) and os.path.exists(arg):
             return f"{arg!r} stands without a flag; {_SEVERAL}, such as {_flag(many)} '*.txt'"
         such = ' or '.join(map(_flag, [for_text] if for_text and ' ' in arg else own[:2]))
