@@ -13,5 +13,5 @@ FILES = { # name: lines
                               prefix_acceptable='a robin', property_phrase='can fly.', prefix_unacceptable='a cat',
                               negative_sample_type='taxonomic', similarity=.5)],
     'regular.jsonl': [dict(sample_id=1, numops=4, input_prefix='Box 0 contains the egg. Box 0 contains ',
-                           options=['the egg.', 'a cat.', 'a hat.', 'a ring.', 'nothing.'], example_id=0)],
+                           options=['the egg.', 'a cat.', 'a hat.', 'a ring.', 'a key.'], example_id=0)],
     'wug_adj.jsonl': [dict(sentences='the daxity\tthe daxness', ratio='0.25')]}

@@ -22,6 +22,7 @@ from electra_nbdev.engine.models import shipped
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.pretraining.monitor import read_history
 from electra_nbdev.networks.build import body_config, build_networks
+from electra_nbdev.networks.folder import ModelFolder
 from electra_nbdev.networks.recipe import preset
 from electra_nbdev.method.optimizer import warmup_decay
 from electra_nbdev.data.tokenizer import SPECIALS, special_token_ids
@@ -365,6 +366,17 @@ def test_a_run_that_was_stopped_lends_its_weights(spanish):
     began = weights(spanish/'shorter')
     assert all(torch.equal(v, began[k]) for k,v in halted.items() if k.startswith('model/'))
     assert open_origin(spanish/'shorter').tokenizer.get_vocab()==open_origin(spanish/'run').tokenizer.get_vocab()
+
+def test_one_checkpoint_is_opened_in_a_folder_of_its_own(spanish):
+    "As the refusal of its folder says"
+    one = sorted((spanish/'run/checkpoints').iterdir())[0]
+    with pytest.raises(InputError, match='is one checkpoint of a run') as e: ModelFolder(one)
+    assert str(spanish/'run/hparams.json') in str(e.value)
+    shutil.copytree(one, spanish/f'earlier/checkpoints/{one.name}')
+    shutil.copy(spanish/'run/hparams.json', spanish/'earlier')
+    found, last = ModelFolder(spanish/'earlier').open('discriminator'), load_checkpoint(one)[0]
+    for k,v in found.state_dict().items():
+        if f'model/discriminator.{k}' in last: assert torch.equal(v, last[f'model/discriminator.{k}']), k
 
 def test_killed_while_only_embeddings_learn(spanish, otro):
     assert typed(f'{OTHER} --out roto', spanish, at(3, signal.SIGTERM)).code==143

@@ -10,11 +10,11 @@ from transformers import PreTrainedTokenizerFast
 
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, surprisal
+from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, pseudo_log_likelihood, surprisal
 from electra_nbdev.scoring.ranking import accuracies, score_pairs
 from electra_nbdev.scoring.score_files import (EYE_TRACKING, OF_WORD, OF_WORD_BEFORE, SELF_PACED, read_pairs,
                                                read_suite)
-from electra_nbdev.scoring.suite import next_surprisals, reading_gain
+from electra_nbdev.scoring.suite import next_surprisals, reading_gain, write_predictions
 from published import FILES
 
 PLACES = {'blimp_filtered': ['irregular_past.jsonl'], 'supplement_filtered': ['hypernym.jsonl'],
@@ -50,6 +50,9 @@ def full(tmp_path):
     (tmp_path/'full'/'glue_filtered'/'boolq.train.jsonl').write_text(lines([dict(question='Is it?', label=1)]))
     (tmp_path/'full'/'cdi').mkdir()
     reading(tmp_path/'full'/'reading'/'reading_data.csv')
+    one, = FILES['social-properties.jsonl'] # the pipeline's file has a row for each target
+    other = one | {f'{k}{i}': one[f'{k}{3-i}'] for k in ('Context', 'Target') for i in (1, 2)}
+    (tmp_path/'full'/'ewok_filtered'/'social-properties.jsonl').write_text(lines([one, other]))
     return tmp_path/'full'
 
 @pytest.fixture(scope='module')
@@ -61,7 +64,8 @@ def test_every_folder_is_a_test(full, capsys):
         blimp_filtered='BLiMP', comps='COMPS', entity_tracking='entity tracking', ewok_filtered='EWoK', reading='times',
         supplement_filtered='BLiMP', wug_adj_nominalization='WUG', zorro='Zorro')
     assert 'not read, without pairs or reading times: cdi, glue_filtered' in capsys.readouterr().out
-    for folder in PLACES: assert suite[folder.split('/')[0]]==read_pairs(full/folder)
+    def texts(pairs): return [o | dict(line=0) for o in pairs] # of EWoK a file alone numbers items, a suite rows
+    for folder in PLACES: assert texts(suite[folder.split('/')[0]])==texts(read_pairs(full/folder))
 
 def test_the_command_gives_what_each_test_gives_alone(full, tiny, tmp_path):
     "And keeps a row of each pair and word, and the table"
@@ -78,6 +82,82 @@ def test_the_command_gives_what_each_test_gives_alone(full, tiny, tmp_path):
     close(table.loc['reading, eye tracking'].score, eye, .0051)
     assert table.loc['reading, eye tracking']['items']==52 # the rows that are used
     assert [*pd.read_csv(tmp_path/'scored.csv').test]==[*table.index]
+
+def test_a_suite_counts_as_the_pipeline_of_2026(full, capsys):
+    "A row of EWoK is an item, and items with an option of nothing are left out"
+    (full/'ewok_filtered').rename(full/'ewok_fast')
+    (full/'ewok_fast'/'social-properties.jsonl').write_text(lines(FILES['social-properties.jsonl']))
+    boxes, = FILES['regular.jsonl']
+    empty = boxes | dict(options=['nothing.', *boxes['options'][:4]])
+    (full/'entity_tracking'/'regular'/'regular.jsonl').write_text(lines([empty, boxes, empty]))
+    suite = read_suite(full)
+    assert [o['good'] for o in suite['ewok_fast']]==['Ann is kind. She helps.']
+    assert [o['line'] for o in suite['entity_tracking']]==[2]
+    assert '2 of 3 items have `nothing` as an option and are left out' in capsys.readouterr().out
+    assert len(read_pairs(full/'ewok_fast'))==2 and len(read_pairs(full/'entity_tracking'/'regular'))==3
+
+PIQA = dict(prompt='To open a jar,', solution0='sing to the lid.', solution1='turn the lid to the left.', label=1,
+            example_id='en_7')
+
+def test_global_piqa_is_a_mean_over_tokens(full, tiny):
+    (full/'global_piqa_nonparallel').mkdir()
+    (full/'global_piqa_nonparallel'/'eng_latn.jsonl').write_text(lines([PIQA]))
+    pair, = read_suite(full)['global_piqa_nonparallel']
+    assert pair['good']=='To open a jar, turn the lid to the left.' and pair['bad']=='To open a jar, sing to the lid.'
+    row, = score_pairs(tiny, [pair])
+    (_,good), (_,bad) = surprisal_of_end(tiny, pair)
+    close(row['good_score'], good, 1e-4)
+    close(row['bad_score'], bad, 1e-4)
+    wrong = PIQA | dict(label=None)
+    (full/'global_piqa_nonparallel'/'eng_latn.jsonl').write_text(lines([wrong]))
+    with pytest.raises(InputError, match='line 1 has the fields of Global PIQA, but not its texts and numbers'):
+        read_suite(full)
+
+def surprisal_of_end(model, pair):
+    "Of each text: how many tokens stand after the prompt, and their mean log-probability"
+    found = []
+    for text in (pair['good'], pair['bad']):
+        n = len(model.tokenizer.tokenize(PIQA['prompt']))
+        own = pseudo_log_likelihood(model, [text])[0]['scores'][n:]
+        found.append((len(own), sum(own)/len(own)))
+    return found
+
+def test_long_texts_are_told(full, tiny, capsys):
+    boxes, = FILES['regular.jsonl']
+    long = boxes | dict(input_prefix='Box 1 contains the hat. '*40 + boxes['input_prefix'])
+    (full/'entity_tracking'/'regular'/'regular.jsonl').write_text(lines([boxes, long]))
+    score_pairs(tiny, read_pairs(full/'entity_tracking'/'regular'))
+    room = tiny.max_length-2
+    assert f'NOTE: 5 of 10 texts are longer than the {room} tokens that electric' in capsys.readouterr().out
+
+def test_what_the_leaderboard_collects(full, tmp_path):
+    "Names of files and sets, numbers and texts as `collate_preds.py` of babylm-org/babylm-eval has them"
+    (full/'global_piqa_nonparallel').mkdir()
+    (full/'global_piqa_nonparallel'/'eng_latn.jsonl').write_text(lines([PIQA]))
+    out, to = tmp_path/'scored.jsonl', tmp_path/'mlm'
+    cli.electra_score(pairs=str(full), model='electric', out=str(out), device='cpu')
+    paths = write_predictions(out, to)
+    found = {o.relative_to(to).as_posix(): json.loads(o.read_text()) for o in paths}
+    assert {k.removesuffix('/predictions.json'): [*o] for k,o in found.items()}=={
+        'blimp/blimp_filtered': ['irregular_past'], 'blimp/supplement_filtered': ['hypernym'],
+        'comps/comps': ['base'], 'entity_tracking/entity_tracking': ['regular_4_ops'],
+        'ewok/ewok_filtered': ['social-properties'], 'global_piqa_nonparallel/global_piqa_nonparallel': ['en_7'],
+        'reading': ['reading']}
+    rows = {(o['folder'], o['line']): o for o in map(json.loads, out.read_text().splitlines()) if 'word' not in o}
+    def chosen(folder, line=1):
+        row = rows[folder, line]
+        return row['good'] if row['right'] else row['bad']
+    piqa, = found['global_piqa_nonparallel/global_piqa_nonparallel/predictions.json']['en_7']['predictions']
+    assert piqa==dict(id='en_7_0', pred=chosen('global_piqa_nonparallel').removeprefix(PIQA['prompt']))
+    both = found['ewok/ewok_filtered/predictions.json']['social-properties']['predictions']
+    assert both==[dict(id=f'social-properties_{i}', pred=chosen('ewok_filtered', i+1)) for i in range(2)]
+    box, = found['entity_tracking/entity_tracking/predictions.json']['regular_4_ops']['predictions']
+    assert box['pred'] in FILES['regular.jsonl'][0]['options']
+    words = found['reading/predictions.json']['reading']['predictions']
+    assert [o['id'] for o in words]==[*range(60)] and np.isnan(words[8]['pred']) and words[9]['pred']>0
+    with pytest.raises(InputError, match='has scores of 2'):
+        out.write_text(out.read_text() + lines([rows['comps', 1] | dict(by='energies')]))
+        write_predictions(out, to)
 
 def test_words_are_surprising_after_the_text_before_them(full, tiny, tmp_path):
     "A row for each word; none where nothing stands before it, and the word before has that of its own row"

@@ -70,6 +70,9 @@ def what_it_is(self:ModelFolder)->str: # `run`, `network`, `networks`, `task`, `
     if (path/'config.json').is_file(): return 'network'
     if self.networks: return 'networks'
     if self.task: return 'task'
+    if path.parent.name=='checkpoints':
+        raise InputError(f"{path} is one checkpoint of a run, which is opened at its newest one; copy this folder as "
+                         f"NEW/checkpoints/{path.name}, {path.parents[1]/'hparams.json'} into NEW, and give NEW")
     raise InputError(f"{path} holds no model; give a run, a Hugging Face folder, or a TensorFlow checkpoint")
 
 # %% ../../nbs/networks/19_folder.ipynb #050e8090

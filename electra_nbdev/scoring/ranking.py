@@ -48,12 +48,26 @@ def score_pairs(
     _check_fields(pairs, 'good', 'bad')
     texts, rows = [t for p in pairs for t in texts_of(p)], []
     given = [n for p in pairs for n in p.get('given') or [0]*len(texts_of(p))]
-    scores = iter([o['score'] for o in pseudo_log_likelihood(model, texts, given=given)])
+    _tell_long(model, texts)
+    found = iter(pseudo_log_likelihood(model, texts, given=given))
     for p in pairs:
-        good, *others = islice(scores, len(texts_of(p)))
+        good, *others = (_score(o, p) for o in islice(found, len(texts_of(p))))
         bad = others if isinstance(p['bad'], list) else others[0]
         rows.append(p | dict(model=model.name, by=model.by, good_score=good, bad_score=bad) | _judged(good, others))
     return rows
+
+# %% ../../nbs/scoring/44_ranking.ipynb #eadbec0a
+def _score(found, pair):
+    "The sum over the tokens of a text, or their mean where the test asks for it; None without tokens"
+    return fmean(found['scores']) if pair.get('mean') and found['scores'] else found['score']
+
+def _tell_long(model, texts):
+    "Say how many texts are longer than what the model reads at a time"
+    room = model.max_length-sum(map(len, model.frame))
+    sizes = [len(o.ids) for o in text_backend(model.tokenizer).encode_batch(texts, add_special_tokens=False)]
+    if n := sum(o>room for o in sizes):
+        print(f"NOTE: {n:,} of {counted(len(texts), 'text')} are longer than the {room} tokens that {model.name} reads "
+              "at a time, so what stands far from a token is not seen where that token is scored", flush=True)
 
 # %% ../../nbs/scoring/44_ranking.ipynb #5a2c50cb
 TIE = 1e-4 # Nats between scores that count as the same

@@ -30,7 +30,8 @@ def read_pairs(
 )->list: # dicts: `good`, `bad` (a text or a list), `phenomenon`, `set`, `test`, `line`, some `given` and `ratio`
     """Minimal pairs of any of the forms above
 
-    `given` has how many characters at the beginning of each text are not scored, `ratio` the share of WUG."""
+    `given` has how many characters at the beginning of each text are not scored, `ratio` the share of WUG, `mean` says
+    that the mean over tokens is the score."""
     pairs = list(_hub_pairs(path) if str(path).startswith('hf:') else _file_pairs(Path(path)))
     if not pairs: raise InputError(f"{path} is empty: it has no pairs")
     return pairs
@@ -62,6 +63,11 @@ def _comps(o, name):
 def _entities(o, name):
     return _given([o['input_prefix']]*len(o['options']), o['options'], name, f"{name}_{o['numops']}_ops")
 
+def _piqa(o, name):
+    numbers = [i for i in range(len(o)) if f'solution{i}' in o]
+    ends = [o[f'solution{i}'] for i in sorted(numbers, key=lambda i: i!=int(o.get('label')))]
+    return _given([_spaced(o['prompt'])]*len(ends), ends, name, name) | dict(mean=True)
+
 # %% ../../nbs/scoring/41_score_files.ipynb #acb069f2
 def _wug(o, name):
     good, bad = o['sentences'].split('\t')
@@ -73,9 +79,10 @@ def _wug(o, name):
 FORMS = {'BLiMP': ('sentence_good sentence_bad', _whole), 'EWoK': ('Context1 Context2 Target1 Target2 Domain', _ewok),
          'COMPS': ('prefix_acceptable prefix_unacceptable property_phrase', _comps),
          'entity tracking': ('input_prefix options numops', _entities),
-         'WUG': ('sentences ratio', _wug),
+         'Global PIQA': ('prompt solution0 solution1', _piqa), 'WUG': ('sentences ratio', _wug),
          'pairs': ('good bad', _own)} # Fields by which a line is recognised, and what reads it
-_RESULTS = {*'good bad phenomenon set test line given ratio model by good_score bad_score right ties folder'.split()}
+_RESULTS = {*('good bad phenomenon set test line given ratio mean model by good_score bad_score right ties '
+              'folder').split()}
 
 def texts_of(
     pair:dict, # From `read_pairs`
@@ -188,14 +195,15 @@ def _file_pairs(path):
         raise InputError(f"there are no pairs in {path}; give {what}{inner and f'; it has the folders {inner}'}")
     for f in files: yield from _pairs_of(f)
 
-def _pairs_of(file, name=None):
-    "Pairs of one file, and the name of their set where they do not tell it"
+def _pairs_of(file, name=None, both=True):
+    "Pairs of one file, and the name of their set where they do not tell it; of EWoK in `both` directions"
     ending, name = ending_of(file), name or file.name.split('.')[0]
     if ending not in ENDINGS:
         raise InputError(f"{file} ends in {ending or 'nothing'}; give pairs as .csv or .tsv with the columns good and "
                          'bad, or as .jsonl, a line such as {"good": "The cats sit.", "bad": "The cats sits."}')
     if ending=='.txt': return _line_pairs(file)
-    rows = _both_directions(table_rows(file, BadRows(file, None)))
+    rows = table_rows(file, BadRows(file, None))
+    if both: rows = _both_directions(rows)
     return (_pair(o, name, f'{file}, line {n}') | dict(line=n) for n,o in rows)
 
 # %% ../../nbs/scoring/41_score_files.ipynb #6407857f
@@ -268,6 +276,16 @@ def _all_files(folder):
         if o.is_dir(): yield from _all_files(o)
         else: yield o
 
+# %% ../../nbs/scoring/41_score_files.ipynb #febf7ea1
+def _with_contents(pairs, path):
+    "Pairs without those of entity tracking that have `nothing` as an option; their number is told"
+    kept = [o for o in pairs if o['test']!='entity tracking' or 'nothing' not in ' '.join(
+        t[n:] for t,n in zip(texts_of(o), o['given']))]
+    if n := len(pairs)-len(kept):
+        print(f"{path}: {n:,} of {counted(len(pairs), 'item')} have `nothing` as an option and are left out, as in "
+              "BabyLM's pipeline of 2026", flush=True)
+    return kept
+
 # %% ../../nbs/scoring/41_score_files.ipynb #febf7ea2
 def _check_times(rows, where):
     "Refuse reading times of which no regression can be made"
@@ -295,9 +313,9 @@ def _test(path):
     pairs = [pair for o in lines for pair in _pairs_of(o)]
     for o in tables:
         name = o.name.split('.')[0]
-        pairs += _pairs_of(o, name if names[name]==1 else f'{o.parent.name}/{name}')
+        pairs += _pairs_of(o, name if names[name]==1 else f'{o.parent.name}/{name}', both=False)
     if pairs: check_one_test(pairs, path)
-    return pairs, others
+    return _with_contents(pairs, path), others
 
 # %% ../../nbs/scoring/41_score_files.ipynb #341fd564
 def read_suite(
