@@ -21,13 +21,12 @@ from .data.text import Corpus
 from .data.tokenizer import train_vocab
 from .engine.command import (CONTINUES, SHORT_NAMES, Required, Several, SomeNames, as_flags, command,
                                           known_hparams, list_fields, umbrella)
-from .engine.files import InputError, check_new
-from .engine.models import check_missing
+from .engine.files import InputError, check_choice, check_new
 from .finetuning.recipe import FinetuneHParams, finetune_preset, task_name
 from .finetuning.request import FinetuneRequest, PredictRequest
 from .networks.folder import ModelFolder
 from .networks.hparams import ELSEWHERE, PretrainHParams
-from .networks.recipe import given_hparams, load_hparams, shorter_than_examples, with_flags
+from .networks.recipe import MISSING, given_hparams, load_hparams, shorter_than_examples, with_flags
 from .pretraining.plan import facts_of
 from .pretraining.request import PretrainRequest, evaluate_run, read_run
 from .scoring.request import JOBS, ScoreRequest, goes_with
@@ -198,13 +197,13 @@ def electra_evaluate(
         print(f'Evaluating on {held}', flush=True)
         data = held
     found = evaluate_run(run, data, device, objective)
-    for o in _told(found, run, data, device, objective): print(o, flush=True)
+    for o in _told(found, run, data, objective): print(o, flush=True)
     if (Path(run)/'discriminator').is_dir() and not objective: _measure_right_sentences(run, data, device)
     if not objective: print(_after_run(run, ModelFolder(run).kept))
     return found
 
 # %% ../nbs/59_cli.ipynb #c8ef1f9a
-def _told(found, run, data, device, objective):
+def _told(found, run, data, objective):
     "A line for each metric, then what was learnt"
     from electra_nbdev.method.metrics import MEANINGS
     from electra_nbdev.pretraining.monitor import outcome
@@ -404,7 +403,7 @@ def electra_convert(
 def _check_sources(src, out, hparams, missing):
     "What weights do not tell, as a dict; names of weights and of values are checked"
     check_new(out)
-    check_missing(missing)
+    check_choice('missing', missing, MISSING)
     known_hparams(PretrainHParams, given := given_hparams(hparams), ELSEWHERE)
     sources = [src] if isinstance(src, str|Path) else src
     if len(sources)>2:

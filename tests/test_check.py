@@ -11,7 +11,7 @@ from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.ged import GEDTask, dev_counts, ged_task, read_ged
 from electra_nbdev.finetuning.request import run_trials
 from electra_nbdev.finetuning.tagging import TagTask, word_spans
-from electra_nbdev.scoring.score import word_groups
+from electra_nbdev.scoring.score import load_scorer, word_groups
 from electra_nbdev.sharing.convert import write_onnx
 from make import PIECES, bpe, electra_folder, pieces, run_folder, sentence, untrained, write
 from terminal import SCRIPTS, bad, no_color, terminal, typed, worked
@@ -371,6 +371,13 @@ def test_a_network_that_gives_no_numbers(home):
 def test_an_onnx_file_of_an_english_model_knows_english(tmp_path):
     facts = write_onnx('tiny', tmp_path/'out')
     assert facts['english'] and load_checker(tmp_path/'out').english
+    assert worked('electra_convert --src tiny --onnx --out typed', tmp_path)
+    assert json.loads((tmp_path/'typed'/'onnx.json').read_text())['english']
+
+def test_a_folder_that_has_the_name_of_a_shipped_model_may_be_of_any_language(home, tmp_path, monkeypatch):
+    shutil.copytree(home/'run', tmp_path/'tiny')
+    monkeypatch.chdir(tmp_path)
+    assert not load_scorer('tiny', device='cpu').english
 
 def test_a_checker_that_is_open_has_what_its_model_keeps(home):
     checker = load_checker(home/'tuned', 'cpu')

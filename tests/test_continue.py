@@ -427,7 +427,7 @@ def test_nothing_in_common_is_a_warning(home):
     old, new = vocabulary(*SPECIALS, 'a', '##b'), vocabulary(*SPECIALS, 'ж', '##щ')
     rows = old_rows(old, new)
     with pytest.warns(UserWarning, match='nothing in common'):
-        assert '2 are made new' in vocabulary_report(rows, old, new)
+        assert '2 are made new' in vocabulary_report(rows, new)
 
 def test_vocabularies_compare(home):
     "A network that knows nothing pays in proportion to the pieces of a word; what [UNK] hides is paid byte by byte"
@@ -557,7 +557,7 @@ def test_rows_of_trained_networks(tiny):
     assert now[7].abs().max()>0 and not (was==now[7]).all(1).any()
     of_pieces = of_vocabulary(cut)
     for (n,a),b in zip(cut.named_parameters(), tiny.model.parameters()): assert n in of_pieces or torch.equal(a, b), n
-    report = vocabulary_report(rows, tiny.tokenizer, piece)
+    report = vocabulary_report(rows, piece)
     for o in ('of 8: 6 pieces keep', '1 are composed', '1 are made new', 'cannot spell them (¿)'): assert o in report
 
 def test_untied_embeddings_get_their_own_rows(tiny):

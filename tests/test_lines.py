@@ -1,5 +1,5 @@
 "A line of any length: work and memory of scoring, display and likelihoods grow with the line, not its square"
-import tracemalloc
+import gzip, tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import electra_nbdev.scoring.likelihood as likelihood
 import electra_nbdev.scoring.score as score
+from electra_nbdev.engine.files import InputError
 from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, pseudo_log_likelihood, score_text
 from electra_nbdev.scoring.score_files import TextFile
 from make import ELECTRIC, PIECES, pieces, run_folder
@@ -83,6 +84,16 @@ def test_pieces_of_a_text_are_read_once(monkeypatch):
         return SimpleNamespace(encode=lambda *args, **kwargs: Encoding(real(tok).encode(*args, **kwargs)))
     monkeypatch.setattr(score, 'text_backend', backend)
     assert len(score.words_of(tok, LINE*50)[1])==600 and len(reads)<=4
+
+def test_bytes_of_a_compressed_file_are_not_its_text(tmp_path):
+    "Some have a carriage return and no line feed, as texts of old Macs have"
+    packed = (gzip.compress(f'{LINE}{i}'.encode(), mtime=0) for i in range(1000))
+    data = next(o for o in packed if b'\r' in o and b'\n' not in o)
+    (tmp_path/'t.txt.gz').write_bytes(data)
+    (_,text,_), = TextFile(tmp_path/'t.txt.gz')
+    assert text.startswith(LINE.strip())
+    (tmp_path/'e.txt.gz').write_bytes(gzip.compress(b' \n'))
+    with pytest.raises(InputError, match='e.txt.gz is empty: it has no text'): TextFile(tmp_path/'e.txt.gz')
 
 def test_long_lines_are_scored_a_few_at_a_time(ways, tmp_path, monkeypatch):
     "A file of books, one a line, is never in memory as a whole"

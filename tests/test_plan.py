@@ -164,6 +164,9 @@ def test_a_gpu_that_is_too_small():
     found = plan.plan_run(hp, device)
     assert found.parts>1 and hp.train_batch_size%found.parts==0 and f'grad_accumulation {found.parts}' in found.report()
     assert plan.plan_run(hp, device._replace(memory=6e8)).parts==0
+    thirds = replace(hp, train_batch_size=48) # its divisors are not all powers of two
+    room = plan.plan_run(replace(thirds, grad_accumulation=3), device).memory/.9
+    assert plan.plan_run(thirds, device._replace(memory=1.01*room)).parts==3
     assert 'lower train_batch_size' in plan.plan_run(hp, device._replace(memory=6e8)).report()
 
 def test_this_machine_without_a_measurement(capsys):

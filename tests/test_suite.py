@@ -122,6 +122,13 @@ def surprisal_of_end(model, pair):
         found.append((len(own), sum(own)/len(own)))
     return found
 
+def test_pairs_may_have_a_column_called_word(full):
+    "It is kept, as other columns are, and makes no reading times of them"
+    pair = FILES['irregular_past.jsonl'][0]
+    (full/'blimp_filtered'/'irregular_past.jsonl').write_text(lines([pair | dict(word='broke')]))
+    table = cli.electra_score(pairs=str(full), model='electric', device='cpu')
+    assert table.loc['blimp_filtered']['items']==1
+
 def test_long_texts_are_told(full, tiny, capsys):
     boxes, = FILES['regular.jsonl']
     long = boxes | dict(input_prefix='Box 1 contains the hat. '*40 + boxes['input_prefix'])

@@ -154,10 +154,15 @@ def test_own_files_of_glue_are_predicted(home, tmp_path, name):
     write(tmp_path/'new.csv', new)
     assert len(rq.predict_file(tmp_path/'task', tmp_path/'new.csv', device='cpu'))==1, "the names of the hub"
 
-def test_a_row_is_left_out_where_that_is_asked_for(home, tmp_path):
+def test_a_row_is_left_out_where_that_is_asked_for(home, tmp_path, capsys):
     untrained(tk.TextTask('kinds', ('a', 'b')), home/'model', tmp_path/'task')
     write(tmp_path/'a.csv', 'text\nred\n"dog')
     assert len(rq.predict_file(tmp_path/'task', tmp_path/'a.csv', skip_bad_rows=True))==1
+    write(tmp_path/'b.csv', 'text,label\n"",x\n,y\n')
+    capsys.readouterr()
+    with pytest.raises(InputError, match='b.csv has no row that can be read'):
+        rq.predict_file(tmp_path/'task', tmp_path/'b.csv', skip_bad_rows=True)
+    assert capsys.readouterr().out.count('2 unreadable rows left out')==1
 
 def test_classes_of_a_datasets_object_keep_their_names():
     from datasets import ClassLabel, Dataset, Features, Value

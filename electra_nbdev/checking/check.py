@@ -141,7 +141,8 @@ def check(self:PlainText):
         raise InputError(f"{self.name} looks like {what}, and a text is to be checked; take the text out of it")
     check_line_ends(self.name, head)
     if self.text is not None: there = _has_words(self.text)
-    elif self.src!='-': there = any([_has_words(o) for *_,o in self.lines()])
+    elif self.src!='-':
+        for *_,line in self.lines(): there |= _has_words(line) # all of them, so that one that is no text is refused
     if not there: raise InputError(f"{self.name} is empty: it has no words; give a text")
 
 def _has_words(text):
@@ -336,19 +337,16 @@ def rows(self:ReplacedChecker,
     groups:list, # For each word the positions of its pieces
 )->list: # `Row`s
     "Windows over a sentence, mostly one"
+    from electra_nbdev.scoring.score import windows
     size = self.max_length-2
     word_of = {k: i for i,g in enumerate(groups) for k in g if self.unknown not in [ids[j] for j in g]}
     if not ids: return []
-    starts, best = ([0], [0]*len(ids)) if len(ids)<=size else _windows(len(ids), size)
+    starts, best = windows(len(ids), size)
     def row(w, s):
         own = [k for k in range(s, min(s+size, len(ids))) if best[k]==w and k in word_of]
         whole = [self.special.cls, *ids[s:s+size], self.special.sep]
         return Row(whole, [word_of[k] for k in own], [k-s+1 for k in own])
     return [row(w, s) for w,s in enumerate(starts)]
-
-def _windows(n, size):
-    from electra_nbdev.scoring.score import windows # which few sentences need
-    return windows(n, size)
 
 # %% ../../nbs/checking/48_check.ipynb #9d438c58
 class TunedChecker(Checker):
@@ -364,8 +362,8 @@ class TunedChecker(Checker):
         return _sigmoid(logits if logits.ndim==2 else logits[...,1]-logits[...,0])
 
 def _sigmoid(x):
-    import numpy as np
-    return 1/(1+np.exp(-x))
+    from scipy.special import expit
+    return expit(x)
 
 # %% ../../nbs/checking/48_check.ipynb #1a9516b5
 @patch

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -32,8 +32,8 @@ from .tokenizer import (be_a_worker, encode_lines, fingerprint, in_processes, lo
                                           write_tokenizer)
 from ..engine.command import fits
 from ..engine.files import (InputError, atomic_file, atomic_folder, atomic_write, build_lock,
-                                        changed_repr, check_free, check_number, check_type, counted, digest, one_line,
-                                        read_json)
+                                        changed_repr, check_choice, check_free, check_number, check_type, counted,
+                                        digest, one_line, read_json)
 from ..engine.models import check_packed
 
 # %% ../../nbs/data/13_examples.ipynb #28e71f32
@@ -134,7 +134,7 @@ def _write_tables(path, features, tables, fingerprint):
 
 def _write_arrow(path, features, examples, fingerprint):
     "Write examples to an Arrow file, and count them"
-    groups = iter(lambda rows=iter(examples): list(islice(rows, _GROUP)), [])
+    groups = chunked(examples, _GROUP)
     tables = (pa.table(dict(zip(features, zip(*o))), schema=features.arrow_schema) for o in groups)
     return _write_tables(path, features, tables, fingerprint)
 
@@ -310,8 +310,7 @@ def check(self:DataRequest):
         if (n := getattr(self, name)) is not None: check_number(name, n, low, whole=True)
     if not (fits(self.held_out, (float,)) and 0<=self.held_out<1):
         raise InputError(f"`held_out` is {self.held_out!r}; it is a fraction of the documents, at least 0 and below 1")
-    if self.long_lines not in WHY_DROPPED:
-        raise InputError(f"long_lines is {self.long_lines!r}, not split or official")
+    check_choice('long_lines', self.long_lines, WHY_DROPPED)
     if self.tasks and not find_spec('datatrove'):
         raise InputError("tasks need datatrove: pip install 'electra_nbdev[cluster]'")
 

@@ -21,8 +21,8 @@ from fastcore.basics import patch
 from ..engine.files import (InputError, atomic_folder, cache_dir, check_choice, check_number, check_type,
                                         digest, digest_of, known_facts, one_line, suggest)
 from ..engine.rows import (FORMATS, TABLES, BadRows, byte_lines, check_prose, column_texts, decoded,
-                                       delimited, fields_of, file_blocks, file_kind, format_of, json_row, lacking,
-                                       text_lines, value_of)
+                                       delimited, fields_of, file_blocks, file_kind, format_of, head_of, json_row,
+                                       lacking, text_lines, value_of)
 
 # %% ../../nbs/data/11_text.ipynb #3314cfd5
 def _folder_files(path):
@@ -264,18 +264,12 @@ def _source_chunks(path, corpus, chunk_bytes, blank):
         path = _spec(path, field)
         return [TextChunk(path, 'hf', i, i+1, blank) for i in range(_dataset(path)[1].num_shards)]
     kind, form = file_kind(path), corpus.format or format_of(path)
-    if form=='text' and not corpus.format: _check_head(path, kind)
+    if form=='text' and not corpus.format: check_prose(path, head_of(path)) # damage is told where it is read
     if form in ('text', 'jsonl') and kind=='plain':
         cuts = _cuts(path, Path(path).stat().st_size, chunk_bytes, blank and form=='text')
     elif form=='parquet': cuts = range(_row_groups(path)+1)
     else: cuts = 0, None
     return [TextChunk(path, kind, a, b, blank, form, field) for a,b in zip(cuts, cuts[1:])]
-
-def _check_head(path, kind):
-    "Refuse a file that looks like something else than prose; whether it is damaged is told where it is read"
-    try: head = next(file_blocks(path, kind, block=2**16), b'')
-    except OSError: return
-    check_prose(path, head)
 
 # %% ../../nbs/data/11_text.ipynb #d141c933
 def _row_groups(path):

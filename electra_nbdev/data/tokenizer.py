@@ -7,9 +7,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/tokenizer.html.md"""
 # %% auto #0
 __all__ = ['SPECIALS', 'PROCESS_START', 'UNREAD', 'COVERED', 'SMALLEST', 'LARGEST', 'wordpiece', 'check_vocab', 'read_vocab',
            'special_token_ids', 'word_starts', 'lower_cases', 'vocab_list', 'tokenizer_kind', 'open_tokenizer',
-           'check_pieces', 'vocab_place', 'vocab_pieces', 'load_tokenizer', 'text_backend', 'encode_lines',
-           'be_a_worker', 'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown', 'write_tokenizer',
-           'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'train_vocab']
+           'check_pieces', 'vocab_place', 'vocab_pieces', 'load_tokenizer', 'text_backend', 'after_marks',
+           'encode_lines', 'be_a_worker', 'in_processes', 'unknown_id', 'warn_unknown_share', 'warn_unknown',
+           'write_tokenizer', 'fingerprint', 'save_tokenizer', 'watched', 'no_bars', 'vocab_size_for', 'train_vocab']
 
 # %% ../../nbs/data/12_tokenizer.ipynb #31e2a030
 import json, math, os, re, sys, time, warnings
@@ -252,6 +252,16 @@ def text_backend(
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+# %% ../../nbs/data/12_tokenizer.ipynb #a0f7e501
+def after_marks(
+    text:str, # Any text
+    end:int, # Of a word
+    most:int, # Where the next one begins
+)->int:
+    "The end of a word with the accents and vowel signs after it, which a tokenizer may leave out"
+    while end<most and category(text[end])[0]=='M': end += 1
+    return end
 
 # %% ../../nbs/data/12_tokenizer.ipynb #acbee7b3
 _BATCH = 2_000_000 # Characters that are tokenized at once

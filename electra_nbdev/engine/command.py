@@ -347,11 +347,6 @@ def _share_cores():
     if not {'GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'} & os.environ.keys(): os.environ['GOMP_SPINCOUNT'] = str(SPINS)
 
 # %% ../../nbs/engine/98_command.ipynb #7c1f0a02
-def _no_command(name, word, commands):
-    "Say so; the exit code"
-    print(f'{name}: there is no command {word!r}.{suggest(word, commands)} {name} --help lists them', file=sys.stderr)
-    return 2
-
 def umbrella(
     name:str, # Of the command
     commands:dict, # {word: function made by `command`}, in the order of the help
@@ -366,7 +361,9 @@ def umbrella(
         print(about, *lines, cure, sep='\n')
     elif word=='--version': print(f"electra_nbdev {resolve_name('electra_nbdev:__version__')}")
     elif word not in commands:
-        raise SystemExit(_no_command(name, word, commands))
+        told = f'{name}: there is no command {word!r}.{suggest(word, commands)} {name} --help lists them'
+        print(told, file=sys.stderr)
+        raise SystemExit(2)
     else:
         sys.argv = [f'{name} {word}', *rest]
         commands[word].typed()

@@ -333,10 +333,6 @@ class WorkingWeights(DeviceMixedPrecision):
     def before_step(self): pass # gradients are in float32 already
     def after_step(self): pass
 
-    def after_fit(self):
-        self.learn.around = tuple(o for o in self.learn.around if o!=self.forward)
-        super().after_fit()
-
 # %% ../../nbs/engine/96_fast.ipynb #04037235
 class CudaGraph:
     "What a function does on a GPU, to be repeated"

@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/engine/models.html.md"""
 
 # %% auto #0
 __all__ = ['HUB_FILES', 'PACKED_BODIES', 'ONE_WIDTH', 'DEVICES', 'PRECISIONS', 'shipped', 'hub_folder', 'model_path',
-           'check_packed', 'tensorflow_prefix', 'check_missing', 'devices', 'check_device', 'device_of',
-           'check_precision', 'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'check_finite',
-           'refuse_code', 'load_pretrained', 'complete_network', 'max_input', 'length_read', 'reads_padding',
-           'with_own_lengths', 'has_own_lengths', 'check_body', 'body_of', 'SpecialTokenIds']
+           'check_packed', 'tensorflow_prefix', 'devices', 'check_device', 'device_of', 'check_precision',
+           'quiet_loading', 'weight_files', 'check_sizes', 'check_folder', 'check_finite', 'refuse_code',
+           'load_pretrained', 'complete_network', 'max_input', 'length_read', 'reads_padding', 'with_own_lengths',
+           'has_own_lengths', 'check_body', 'body_of', 'SpecialTokenIds']
 
 # %% ../../nbs/engine/91_models.ipynb #d2fc9e4a
 import os, re, sys
@@ -90,15 +90,6 @@ def tensorflow_prefix(
     def number(o): return int((re.findall(r'\d+', o.stem) or [-1])[-1]), o.name
     newest = max(path.glob('*.index'), key=number, default=None)
     return str(newest.with_suffix('')) if newest else None
-
-# %% ../../nbs/engine/91_models.ipynb #3a8d72da
-def check_missing(
-    missing:str, # What a network that has to be made shares
-):
-    "Refuse another choice than `embeddings` and `fresh`"
-    if missing in ('embeddings', 'fresh'): return
-    raise InputError(f"missing is {missing!r}; allowed: embeddings (a network that is not there shares those "
-                     "of the other), fresh (it shares nothing)")
 
 # %% ../../nbs/engine/91_models.ipynb #b200dd98
 def devices()->list: # Names

@@ -830,5 +830,6 @@ def predict_rows(self:FinetuneLearner,
     where, # What they were read from, for notes
 )->list: # A dict for each
     "Predictions as rows of a table"
+    if not examples: raise InputError(f"{where} has no row that can be read; correct them")
     features = features_of(task, examples, self.tok, self.hp, where)
     return [task.answer(*o) for o in task.predicted(features, self.outputs(task.name, features))]

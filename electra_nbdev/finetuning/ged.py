@@ -30,7 +30,7 @@ from ..engine.files import InputError, atomic_write, counted
 from ..engine.rows import BadRows, ending_of, text_lines
 from .recipe import task_folder
 from .tables import COLUMN_FORMS
-from .tagging import Tagged, TagExample, TagHead, TagTask, read_tagged, split_of
+from .tagging import Tagged, TagExample, TagHead, TagTask, good_sentences, read_tagged, split_of
 from .tasks import completed, dense
 
 # %% ../../nbs/finetuning/39_ged.ipynb #f60d0c7a
@@ -100,14 +100,12 @@ def read_ged(
     if isinstance(src, (str, Path)) and ending_of(src)=='.m2': sentences = read_m2(src, skip_bad_rows)
     else: sentences, _ = read_tagged(src, 0, 1 if labelled else None, None, skip_bad_rows=skip_bad_rows)
     bad = BadRows(src if isinstance(src, (str, Path)) else 'the rows,', skip_bad_rows)
-    def fault(s):
-        "Where a label is not one, and why"
-        return next(((i, f"the label {t!r} of {w!r} is neither c (correct) nor i (incorrect)")
-                     for i,w,t in zip(s.lines, s.words, s.tags) if t not in LABELS), None)
-    good = [s for s in sentences if not labelled or not (found := fault(s)) or bad(*found)]
-    bad.report()
-    if not good: raise InputError(f"{bad.path} is empty: it has no sentences")
-    return good
+    return good_sentences(sentences, bad, _fault)
+
+def _fault(s):
+    "Where a label is not one, and why; None if all are"
+    for i,w,t in zip(s.lines, s.words, s.tags or ()):
+        if t not in LABELS: return i, f"the label {t!r} of {w!r} is neither c (correct) nor i (incorrect)"
 
 # %% ../../nbs/finetuning/39_ged.ipynb #5ad75652
 def ged_scores(

@@ -453,7 +453,8 @@ def unlabelled(self:QATask, texts)->list:
 def read(self:QATask, path, skip_bad_rows=False, rows=None):
     "Questions of a `.json` as SQuAD's, of a `.jsonl` as MRQA's, or of a table with `question` and `context`"
     if not is_question_table(path): return read_questions(path, None, self.v2, skip_bad_rows)
-    rows = [r for _,r in rows or read_table(path, QUESTIONS, skip_bad_rows, QUESTIONS)]
+    if rows is None: rows = read_table(path, QUESTIONS, skip_bad_rows, QUESTIONS)
+    rows = [r for _,r in rows]
     refuse_columns(path, rows, ('answer', 'score', 'start', 'end', 'null'))
     examples = self.unlabelled([(r['question'], r['context']) for r in rows])
     return [replace(o, id=r.get('id', o.id), row=r) for o,r in zip(examples, rows)]

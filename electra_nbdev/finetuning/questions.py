@@ -20,13 +20,12 @@ from functools import partial
 from itertools import groupby
 from math import inf
 from pathlib import Path
-from unicodedata import category
 
 import numpy as np
 from fastcore.basics import chunked, noop, patch
 
 from ..data.text import is_held_out
-from ..data.tokenizer import text_backend
+from ..data.tokenizer import after_marks, text_backend
 from ..engine.files import InputError, counted, few_of
 from ..engine.rows import check_columns, text_lines, whole_text
 from .recipe import FinetuneHParams
@@ -592,11 +591,6 @@ def final_text(
     return words[a_at[b_at.index(at)]:a_at[b_at.index(end)]+1]
 
 # %% ../../nbs/finetuning/36_questions.ipynb #8057920a
-def _after_marks(text, end, limit):
-    "The end of a span with the marks of its last character, which a tokenizer may drop"
-    while end<limit and category(text[end]).startswith('M'): end += 1
-    return end
-
 @patch
 def place(self:Windows,
     e:int, # Number of the question
@@ -605,7 +599,7 @@ def place(self:Windows,
 )->tuple[int,int]:
     "First character of some tokens, and the one after the last"
     context, at = self.examples[e].context, self.located(e)
-    return at[i][0], _after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
+    return at[i][0], after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
 
 # %% ../../nbs/finetuning/36_questions.ipynb #7b5ccfb8
 @patch

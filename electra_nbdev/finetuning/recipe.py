@@ -21,7 +21,7 @@ from ..engine.command import check_fields, known_hparams, ranged
 from ..engine.files import InputError, check_choice, read_json, suggest
 from ..engine.models import length_read, max_input, with_own_lengths
 from ..networks.folder import ModelFolder
-from ..networks.hparams import ELSEWHERE, SIZES
+from ..networks.hparams import OF_TPU, SIZES
 
 # %% ../../nbs/finetuning/30_recipe.ipynb #bc3355ae
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _FinetuneRows:
 def _refuse(names, default, cure): return dict.fromkeys(names.split(), (default, cure))
 
 _OUT, _ANEW = 'give the folder as `out`', 'data are read anew each time'
-REFUSED = {**{k: v for k,v in ELSEWHERE.items() if 'TPU' in v[1]}, 'use_tfrecords_if_existing': (True, _ANEW),
+REFUSED = {**OF_TPU, 'use_tfrecords_if_existing': (True, _ANEW),
            'save_checkpoints_steps': (1000000, 'a trial is saved when it is finished'),
            'iterations_per_loop': (1000, 'there is a line for every epoch'),
            **_refuse('data_dir raw_data_dir', None, 'give the folder as `data_dir`'),

@@ -6,10 +6,10 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tagging.html.md""
 
 # %% auto #0
 __all__ = ['LETTERS', 'SAME_AS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans', 'tag_problem', 'read_columns', 'Tagged',
-           'kinds_of', 'is_conllu', 'read_tagged', 'marked', 'conll_text', 'span_scores', 'both_scores',
-           'frequent_tags', 'baseline_scores', 'TagExample', 'TagTask', 'word_pieces', 'row_cuts', 'whole_rows',
-           'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'split_of', 'chunk_task', 'TagPrediction',
-           'word_spans']
+           'kinds_of', 'is_conllu', 'good_sentences', 'read_tagged', 'marked', 'conll_text', 'span_scores',
+           'both_scores', 'frequent_tags', 'baseline_scores', 'TagExample', 'TagTask', 'word_pieces', 'row_cuts',
+           'whole_rows', 'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'split_of', 'chunk_task',
+           'TagPrediction', 'word_spans']
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #39bcc533
 import re, reprlib
@@ -250,6 +250,21 @@ def is_conllu(
 
 def _in_bioes(tags): return tuple(_IN_BIOES.get(t[:1], t[:1])+t[1:] if t[1:2]=='-' else t for t in tags)
 
+# %% ../../nbs/finetuning/38_tagging.ipynb #90d5e7e0
+def good_sentences(
+    sentences:list, # `Tagged` sentences
+    bad:BadRows, # For the others
+    fault, # From a sentence to (line, why) of its first error, or None
+)->list:
+    "Sentences without an error; the others are refused, or left out and counted"
+    good = []
+    for s in sentences:
+        if found := fault(s): bad(*found)
+        else: good.append(s)
+    bad.report()
+    if not good: raise InputError(f"{bad.path} is empty: it has no sentences")
+    return good
+
 # %% ../../nbs/finetuning/38_tagging.ipynb #2cebcd7d
 def read_tagged(
     src, # A file in columns, a .jsonl file, or rows with lists
@@ -271,10 +286,7 @@ def read_tagged(
     if is_file and ending_of(src)!='.jsonl': sentences, closed = _of_columns(src, bad, word, tag, comment)
     else: sentences = _of_rows(src, bad, word, tag)
     if scheme=='BIOES' and tag is not None: sentences = [s._replace(tags=_in_bioes(s.tags)) for s in sentences]
-    good = [s for s in sentences if not (fault := _fault(s, scheme, known)) or bad(*fault)]
-    bad.report()
-    if not good: raise InputError(f"{bad.path} is empty: it has no sentences")
-    return good, closed
+    return good_sentences(sentences, bad, partial(_fault, scheme=scheme, known=known)), closed
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #c42ba70c
 def marked(
@@ -706,7 +718,7 @@ def read(self:TagTask, path, skip_bad_rows=False, rows=None)->list:
         if plain and (words==1 or len(sentences)==1): _refuse_text(path, words, skip_bad_rows)
         return self.unlabelled([o.words for o in sentences])
     name, bad, examples = self.word if isinstance(self.word, str) else 'words', BadRows(path, skip_bad_rows), []
-    rows = rows or read_table(path, [name], skip_bad_rows)
+    if rows is None: rows = read_table(path, [name], skip_bad_rows)
     refuse_columns(path, [r for _,r in rows], {'words', 'gold'}-{name})
     for i,r in rows:
         others = {'gold' if k=='tags' else k: v for k,v in r.items() if k!=name}

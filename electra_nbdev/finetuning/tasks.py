@@ -57,7 +57,7 @@ class Task(ABC):
     dev, test = ('dev',), ('test',) # Splits to evaluate on, of which the first counts; splits to predict
     headline = 1 # How many of its measures a table shows
     writes_dev = False # Whether a trial writes its predictions of the dev set too
-    forms = {} # {ending: function from a list of `answer`s to text}, beyond .jsonl, .tsv and .csv
+    forms = {} # {ending: function from a list of `answer`s to text}, of this package's kinds, beyond .jsonl, .tsv, .csv
     def __init_subclass__(cls): Task.kinds[cls.__name__] = cls
     def __getstate__(self): return self.settings() | dict(source=None) # an exported learner holds no data
     def __getattr__(self, name): # Python asks here for what is nowhere else
@@ -351,8 +351,8 @@ def dev_score(
     scores:dict, # {task: {measure: number}}, the first measure counts
 )->float: # The higher, the better
     "What counts, as one number over all tasks"
-    def counted(measure, value, *_): return -value if lower_is_better(measure) else value
-    return mean(counted(*next(iter(o.items()))) for o in scores.values())
+    first = [next(iter(o.items())) for o in scores.values()]
+    return mean(-value if lower_is_better(measure) else value for measure,value in first)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #1e7b1ef6
 class Baseline(NamedTuple):
@@ -487,7 +487,7 @@ def write_indexed(
     predicted:list, # A prediction for each
 ):
     "A TSV with index and prediction, the format of GLUE's leaderboard"
-    lines = [f'{f.example.eid}\t{p}' for f,p in zip(features, predicted)]
+    lines = [f'{f.example.eid}\t{_cell(p)}' for f,p in zip(features, predicted)]
     atomic_write(path, '\n'.join(['index\tprediction', *lines, '']))
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #7ade6103
@@ -512,7 +512,8 @@ def read(self:TextTask, path, skip_bad_rows=False,
     columns = columns or self.columns
     plain = ending_of(path)=='.txt' and not columns[1]
     used = ['text'] if plain else [o for o in columns if o]
-    rows = _with_texts(path, rows or read_table(path, used, skip_bad_rows, used[:1], names), used, skip_bad_rows)
+    if rows is None: rows = read_table(path, used, skip_bad_rows, used[:1], names)
+    rows = _with_texts(path, rows, used, skip_bad_rows)
     refuse_columns(path, rows, ['prediction', *(f'p_{o}' for o in self.labels or ())])
     texts = [tuple(str(r[o]) for o in used) for r in rows]
     examples = self.unlabelled([o if len(o)==2 else o[0] for o in texts])
@@ -536,8 +537,9 @@ def comparison(self:TextTask, example, pred)->dict:
 # %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0012
 def _lists_as_json(answers, write):
     "Predictions as text, in which a list is JSON"
-    def cell(o): return json.dumps(o, ensure_ascii=False) if isinstance(o, (list, tuple)) else o
-    return write([{k: cell(v) for k,v in o.items()} for o in answers])
+    return write([{k: _cell(v) for k,v in o.items()} for o in answers])
+
+def _cell(o): return json.dumps(o, ensure_ascii=False) if isinstance(o, (list, tuple)) else o
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0003
 @dataclass
@@ -595,13 +597,6 @@ def comparison(self:MultiLabelTask, example, pred)->dict:
     label, said = ', '.join(example.label), ', '.join(pred.label)
     prob = ', '.join(f'{pred.probs[o]:.2f}' for o in pred.label)
     return dict(text=example.text_a, pair=example.text_b or '', label=label, predicted=said, probability=prob)
-
-# %% ../../nbs/finetuning/32_tasks.ipynb #5e7e0009
-@patch
-def write(self:MultiLabelTask, folder, split, features, outs):
-    "A TSV with index and prediction, a list as JSON"
-    said = [json.dumps(o, ensure_ascii=False) for o in self.decode(outs)]
-    write_indexed(Path(folder)/f'{self.name}-{split}.tsv', features, said)
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #6d66e219
 def _measures_of(labels, measures, several):

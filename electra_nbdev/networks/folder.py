@@ -52,6 +52,12 @@ class ModelFolder:
 
 _NETWORKS = 'discriminator', 'electric', 'generator'
 
+# %% ../../nbs/networks/19_folder.ipynb #bfbdf23b
+@patch(as_prop=True)
+def is_shipped(self:ModelFolder)->bool:
+    "Whether it is a model of the package, all of which have learnt English alone"
+    return self.src in (*SHIPPED, *SHIPPED.values()) and not Path(self.src).exists()
+
 # %% ../../nbs/networks/19_folder.ipynb #1666d65c
 @patch
 def what_it_is(self:ModelFolder)->str: # `run`, `network`, `networks`, `task`, `tensorflow`, `npz`
@@ -117,13 +123,11 @@ def in_training(self:ModelFolder)->bool:
 
 # %% ../../nbs/networks/19_folder.ipynb #2ae8351a
 @patch
-def newest(self:ModelFolder,
-    objective=None, # Class of another objective than the recipe's
-): # `Objective`
+def newest(self:ModelFolder): # `Objective`
     "What a run has trained until its newest checkpoint"
     from electra_nbdev.networks.build import has_idle_generator, load_newest
-    model, self.step, _ = load_newest(self.run, self.recipe, objective)
-    if objective is None and has_idle_generator(model, self.recipe): model.generator = None # it has nothing to say
+    model, self.step, _ = load_newest(self.run, self.recipe)
+    if has_idle_generator(model, self.recipe): model.generator = None # it has nothing to say
     self.note('checkpoint', [n for n,_ in model.named_parameters()])
     return model.eval()
 
@@ -369,15 +373,13 @@ def discriminator_head(self:ModelFolder)->dict|None: # {name in its two layers: 
 
 # %% ../../nbs/networks/19_folder.ipynb #470a4978
 @patch
-def objective(self:ModelFolder,
-    objective=None, # Class of another objective than the recipe's
-): # `Objective`
+def objective(self:ModelFolder): # `Objective`
     "Both networks, trained, and tied as in training"
     self.check_trained('generator', 'discriminator')
     if self.recipe is None: return open_pretrained(self).model
-    if self.in_training: return self.newest(objective)
+    if self.in_training: return self.newest()
     from electra_nbdev.networks.build import load_networks
-    model = load_networks(self.run, self.recipe, objective).eval()
+    model = load_networks(self.run, self.recipe).eval()
     self.note('objective', [n for n,_ in model.named_parameters()])
     return model
 

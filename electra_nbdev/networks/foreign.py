@@ -29,12 +29,12 @@ from transformers import (AutoModelForMaskedLM, AutoModelForTokenClassification,
 
 from ..data.tokenizer import check_pieces, load_tokenizer
 from ..engine.checkpoint import newest_state, read_tensors, saved_networks, tensors_of
-from ..engine.files import InputError, few_of, file_name
-from ..engine.models import (check_finite, check_missing, check_sizes, complete_network, length_read,
+from ..engine.files import InputError, check_choice, few_of, file_name
+from ..engine.models import (check_finite, check_sizes, complete_network, length_read,
                                          load_pretrained)
 from ..method.objective import Objective
 from .build import body_config, build_networks
-from .recipe import SIZES, PretrainHParams, given_hparams, longest_read, preset
+from .recipe import MISSING, SIZES, PretrainHParams, given_hparams, longest_read, preset
 
 # %% ../../nbs/networks/18_foreign.ipynb #c440ab9d
 @dataclass
@@ -269,7 +269,7 @@ def prepare_missing(
     missing:str, # `embeddings` or `fresh`
 ):
     "Prepare for a network that is not there"
-    check_missing(missing)
+    check_choice('missing', missing, MISSING)
     disc = has_encoder(w.tensors, 'discriminator.electra')
     gen = has_encoder(w.tensors, 'generator.electra') or has_encoder(w.tensors, 'generator.ltr')
     if disc and gen or w.recipe: return

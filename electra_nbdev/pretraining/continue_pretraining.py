@@ -319,7 +319,6 @@ def graft(
 # %% ../../nbs/pretraining/27_continue_pretraining.ipynb #b7d98f04
 def vocabulary_report(
     rows:list, # From `old_rows`
-    old, # Tokenizer of the weights
     new, # Tokenizer of the new run
 )->str:
     "How many pieces were kept, composed and made new"
@@ -570,7 +569,7 @@ def begin_with(
     if carry_optimizer: cbs.append(CarryMoments(carried(origin, tok)))
     if origin.report: print_line(origin.report)
     same = vocab_list(tok)==vocab_list(origin.tokenizer)
-    vocabulary = 'their vocabulary' if same else f'another vocabulary. {vocabulary_report(rows, origin.tokenizer, tok)}'
+    vocabulary = 'their vocabulary' if same else f'another vocabulary. {vocabulary_report(rows, tok)}'
     print_line(f"Beginning with the weights of {origin.folder}, "
                f"at a learning rate of at most {hp.learning_rate:g}, with {vocabulary}")
     model = graft(origin, hp, rows, objective)

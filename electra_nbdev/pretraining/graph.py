@@ -55,12 +55,6 @@ class CompileStep(Callback):
 
 # %% ../../nbs/pretraining/22_graph.ipynb #f1449ecb
 @patch
-def after_fit(self:CompileStep):
-    "The forward pass is bare again"
-    self.learn.around = tuple(o for o in self.learn.around if o!=self.forward)
-    self.learn.captured, self.learn.masks_in_step = None, False
-
-@patch
 def compile(self:CompileStep):
     "A step that masks, or the network in its place"
     if self.network is not self.model: self.network, self.masked_step = self.model, None

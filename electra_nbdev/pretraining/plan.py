@@ -380,7 +380,7 @@ def _parts(hp, device, memory, libraries, how):
     "The smallest `grad_accumulation` with which a batch fits into nine tenths of the memory"
     parts = hp.grad_accumulation
     while memory>.9*device.memory:
-        parts = next((o for o in range(2*parts, hp.train_batch_size+1) if hp.train_batch_size%(o*how['gpus'])==0), 0)
+        parts = next((o for o in range(parts+1, hp.train_batch_size+1) if hp.train_batch_size%(o*how['gpus'])==0), 0)
         if not parts: return 0
         memory = process_memory(step_cost(replace(hp, grad_accumulation=parts), **how), libraries)
     return parts

@@ -22,7 +22,6 @@ from fastcore.basics import patch
 from fastcore.script import is_cli
 
 # %% ../../nbs/pretraining/23_runs.ipynb #03358d8c
-from ..data.examples import load_examples
 from ..data.tokenizer import special_token_ids
 from ..engine.checkpoint import (check_files, latest_checkpoint, load_checkpoint, load_states, only_writer,
                                              rng_state, save_checkpoint, saved_networks, set_rng_state,
@@ -43,7 +42,7 @@ from .learner import (ElectraLearner, choose_precision, electra_learner, open_ex
 from .monitor import JSONLLogger, loggers, plot_history, require_folder
 from ..networks.build import (arguments_of_recipe, body_config, build_networks, load_networks,
                                           load_weights, save_networks)
-from ..networks.recipe import (PretrainHParams, evaluation_batches, kept_steps, save_hparams, shortened,
+from ..networks.recipe import (evaluation_batches, kept_steps, save_hparams, shortened,
                                            restarted, with_special_ids, with_steps)
 
 # %% ../../nbs/pretraining/23_runs.ipynb #a9345335

@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from unicodedata import category, name
+from unicodedata import name
 
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, word_starts
-from ..engine.files import (SHIPPED, InputError, atomic_write, check_number, check_type, check_utf8,
+from ..data.tokenizer import UNREAD, after_marks, special_token_ids, text_backend, warn_unknown, word_starts
+from ..engine.files import (InputError, atomic_write, check_number, check_type, check_utf8,
                                         read_json)
 from ..engine.models import device_of, length_read, max_input, with_own_lengths
 from ..networks.recipe import SCORE_MASK_PROB, prior_step
@@ -185,12 +185,7 @@ def word_groups(
     there = [i for i,(a,b) in enumerate(spans) if a<b] # or is one
     spans = [spans[i] for i in there]
     nexts = [*(a for a,_ in spans[1:]), len(text)]
-    return ids, [groups[i] for i in there], [(a, _end(text, b, n)) for (a,b),n in zip(spans, nexts)]
-
-def _end(text, b, most):
-    "The end of a word with the accents and vowel signs after it, which a tokenizer may leave out"
-    while b<most and category(text[b])[0]=='M': b += 1
-    return b
+    return ids, [groups[i] for i in there], [(a, after_marks(text, b, n)) for (a,b),n in zip(spans, nexts)]
 
 # %% ../../nbs/scoring/42_score.ipynb #9d610764
 def words_of(
@@ -210,8 +205,8 @@ def windows(
     size:int, # Of a window
 )->tuple[list,list]: # Where each window starts; for each token its window
     "Windows that overlap by half; a token belongs to the one in which it is nearest to the middle"
-    last = max(0, n-size)
-    starts = torch.tensor([*range(0, last, max(1, size//2)), last])
+    if n<=size: return [0], [0]*n
+    starts = torch.tensor([*range(0, n-size, max(1, size//2)), n-size])
     borders = starts[1:] + starts[:-1] + size-1 # twice the place halfway between two middles
     return starts.tolist(), torch.searchsorted(borders, 2*torch.arange(n)).tolist()
 
@@ -344,8 +339,7 @@ def load_scorer(
     d, g = with_own_lengths(source.open('discriminator').eval()), _generator_beside(source)
     length, rate, where = source.length or max_tokens(d), source.mask_prob, source.where('discriminator')
     right = read_right_sentences(where) if where and rate else None # it is of corrected probabilities
-    english = str(path) in (*SHIPPED, *SHIPPED.values())
-    return Scorer(d, g, source.tokenizer(vocab), length, rate or SCORE_MASK_PROB, device, right, english)
+    return Scorer(d, g, source.tokenizer(vocab), length, rate or SCORE_MASK_PROB, device, right, source.is_shipped)
 
 def _generator_beside(source):
     "The masked language model of a run, which proposes words"
@@ -363,10 +357,10 @@ def right_sentences(
     texts:list, # Right sentences, a few hundred or more
 )->RightSentences:
     "The highest P(replaced) of right sentences"
-    bare, tops = replace(scorer, generator=None, right=None), dict(common=[], rare=[])
+    tops = dict(common=[], rare=[])
     for text in texts:
-        ids, groups, spans = words_of(bare.tokenizer, text)
-        probs = replaced_probs(bare, ids)
+        ids, groups, spans = words_of(scorer.tokenizer, text)
+        probs = replaced_probs(scorer, ids)
         kinds = [kind_of(text[a:b], len(g)) for (a,b),g in zip(spans, groups)]
         for k,found in tops.items():
             own = [probs[g].max().item() for g,o in zip(groups, kinds) if o==k]

@@ -21,7 +21,7 @@ from pathlib import Path
 from ..data.text import hub_parts
 from ..engine.command import fits
 from ..engine.files import InputError, check_choice, counted, few_of, one_line, read_json
-from ..engine.rows import (TABLES, BadRows, check_columns, check_line_ends, ending_of, format_of,
+from ..engine.rows import (TABLES, BadRows, check_columns, check_line_ends, ending_of, format_of, head_of,
                                        json_lines, looks_like, table_rows, text_lines, text_rows, whole_text)
 
 # %% ../../nbs/scoring/41_score_files.ipynb #52b81645
@@ -368,16 +368,14 @@ def _check_texts(path):
     "Refuse an empty file, and one that looks like something else than texts or a table of them"
     if Path(path).is_dir(): raise InputError(f"{path} is a folder; give a file of texts, one a line")
     if not Path(path).is_file(): raise InputError(f"there is no file {path}; give a file of texts, one a line")
-    with open(path, 'rb') as f:
-        if not any(o.strip() for o in f): raise InputError(f"{path} is empty: it has no text")
-        f.seek(0)
-        head = f.read(2**16)
+    head = head_of(path)
     what = looks_like(head)
     prose = what in ('', 'CSV', 'TSV') # sentences may have as many commas
     if not prose and format_of(path) not in ('jsonl', *TABLES):
         raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
                          "with a column `text`")
     check_line_ends(path, head)
+    if not any(o.strip() for _,o in text_lines(path)): raise InputError(f"{path} is empty: it has no text")
 
 # %% ../../nbs/scoring/41_score_files.ipynb #4b40d4ca
 def line_contexts(
@@ -422,8 +420,7 @@ def read_choices(
 # %% ../../nbs/scoring/41_score_files.ipynb #ecc777fb
 def _check_json_lines(path):
     "Refuse a file of choices in another form"
-    with open(path, 'rb') as f:
-        if looks_like(f.read(2**16))=='JSON lines': return
+    if looks_like(head_of(path))=='JSON lines': return
     raise InputError(f"{path} holds no JSON lines; give choices as .jsonl, a line such as "
                      '{"text": "the ___ sat.", "choices": ["cat", "mat"], "answer": "cat"}')
 

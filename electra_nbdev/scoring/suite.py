@@ -113,7 +113,7 @@ def _scored(model, suite, write):
     "A row for each test, and how many ties there were"
     table, ties = {}, 0
     for name,test in suite.items():
-        rows, found = (_of_times if 'word' in test[0] else _of_pairs)(model, test)
+        rows, found = (_of_pairs if 'test' in test[0] else _of_times)(model, test)
         for r in rows: write(r | dict(folder=name))
         ties += sum(r.get('ties', 0)>0 and 'ratio' not in r for r in rows)
         table |= {f'{name}, {k}' if k else name: o for k,o in found.items()}
@@ -131,7 +131,7 @@ def score_suite(
           "100, or gain of surprisal in per cent; 95 % intervals", flush=True)
     with jsonl_rows(out) as write:
         for model in [models] if isinstance(models, Likelihood) else models:
-            tests = suite if model.by!='p-replaced' else {k: o for k,o in suite.items() if 'word' not in o[0]}
+            tests = suite if model.by!='p-replaced' else {k: o for k,o in suite.items() if 'test' in o[0]}
             if not tests:
                 raise InputError(f"{model.name} by {model.by} gives no surprisal; give a model with likelihoods")
             if left := suite.keys()-tests.keys():
@@ -151,7 +151,7 @@ _ENDS = {'entity tracking': 0, 'Global PIQA': -1} # Answers that begin where sco
 
 def _place(row):
     "Where the answer to a row belongs: a folder, and what the pipeline calls a set"
-    if 'word' in row: return 'reading', 'reading'
+    if 'test' not in row: return 'reading', 'reading'
     test, own = row['test'], row['set']
     if test=='COMPS': own = own.removeprefix('comps_').replace('-', '_')
     if test=='Global PIQA': own = row['example_id']
@@ -176,10 +176,10 @@ def write_predictions(
     if len(who := {(o['model'], o['by']) for o in rows})>1:
         raise InputError(f"{scored} has scores of {counted(len(who), 'model or way')}; give those of one")
     for o in rows:
-        if 'word' not in o and o['test'] not in _TASKS: continue # such as WUG, which that pipeline lacks
+        if o.get('test', 'reading') not in (*_TASKS, 'reading'): continue # such as WUG, which that pipeline lacks
         folder, own = _place(o)
         answers = found.setdefault(folder, {}).setdefault(own, dict(predictions=[]))['predictions']
-        if 'word' not in o: answers.append(dict(id=f'{own}_{len(answers)}', pred=_answer(o, draw)))
+        if 'test' in o: answers.append(dict(id=f'{own}_{len(answers)}', pred=_answer(o, draw)))
         else:
             now, before = (math.nan if o[k] is None else o[k] for k in ('surprisal', 'prev_surprisal'))
             answers.append(dict(id=len(answers), pred=now, prev_pred=before))

@@ -28,7 +28,7 @@ from transformers.models.auto import modeling_auto
 # %% ../../nbs/sharing/47_convert.ipynb #10a16cf6
 from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
-from ..engine.files import (SHIPPED, InputError, atomic_file, atomic_folder, build_lock, check_new, few_of,
+from ..engine.files import (InputError, atomic_file, atomic_folder, build_lock, check_new, few_of,
                                         one_line, read_json)
 from ..engine.models import has_own_lengths, max_input, quiet_loading
 from ..networks.foreign import (SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of_recipe,
@@ -518,7 +518,7 @@ def write_onnx(
         with atomic_folder(out) as tmp:
             if any(o.kind=='task' for o in sources): facts = _write_tuned(sources, tmp, int8, hparams)
             else: facts = _write_pretrained(open_pretrained(sources, hparams), tmp, int8)
-            if str(src) in (*SHIPPED, *SHIPPED.values()): facts['english'] = True
+            if any(o.is_shipped for o in sources): facts['english'] = True
             (tmp/'onnx.json').write_text(json.dumps(facts, indent=1), encoding='utf-8')
     return facts
 
