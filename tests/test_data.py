@@ -457,3 +457,18 @@ def test_a_copy_of_a_loader_has_its_order(corpus, tmp_path):
     "As fastai makes one for predictions"
     dl = PretrainDL(load_examples(build_examples(corpus, VOCAB, tmp_path/'rows', max_length=16)), bs=2, seed=5)
     assert torch.equal(dl.new().one_batch()[0], dl.one_batch()[0])
+
+def test_a_share_that_first_lines_decide_is_told(tmp_path):
+    "Documents that begin alike are held out together"
+    letters = [f"{'Dear all,' if i%2 else f'Letter {i}.'}\nwe write again {i}." for i in range(300)]
+    (tmp_path/'letters.txt').write_text('\n\n'.join(letters))
+    train_vocab(tmp_path/'letters.txt', tmp_path/'v', 100)
+    with pytest.warns(UserWarning, match='documents are held out, .* the same first line') as told:
+        build_examples(tmp_path/'letters.txt', tmp_path/'v', tmp_path/'e', 16, held_out=.5)
+    n = load_examples(tmp_path/'e'/'held_out').counts['documents']
+    assert not 120<n<180 and f'{n:,} of 300 documents' in str(told[-1].message)
+
+def test_unreadable_lines_are_told_where_nothing_is_left(tmp_path):
+    (tmp_path/'t.txt').write_bytes(b'\xff\xfe\xff\n\xfe\xff\n')
+    with pytest.raises(InputError, match='0 documents, and 2 unreadable lines left out'):
+        build_examples(tmp_path/'t.txt', VOCAB, tmp_path/'e', skip_bad_rows=True)

@@ -636,6 +636,20 @@ def test_an_evaluation_needs_no_batch_of_training(made, tmp_path):
     run(made, tmp_path/'run', num_train_steps=2, train_batch_size=64)
     assert evaluate_run(tmp_path/'run', held_out, 'cpu')['below_unigram']!=0
 
+def test_the_baseline_gives_no_probability_to_what_is_never_predicted(made):
+    "Where rows are short, [CLS] and [SEP] are a large part of the counts"
+    learn = learner(made)
+    probs = learn.held_out_metrics.unigram.neg().exp()
+    special = [*learn.held_out_metrics.special_ids]
+    assert probs[special].sum()<1e-6 and abs(float(probs.sum())-1)<1e-4
+
+def test_a_part_of_the_held_out_batches_is_told(made, tmp_path, capsys):
+    run(made, tmp_path/'run', num_train_steps=2, num_eval_steps=1, eval_batch_size=1)
+    capsys.readouterr()
+    evaluate_run(tmp_path/'run', made[0]/'examples/held_out', 'cpu')
+    n = len(load_examples(made[0]/'examples/held_out'))
+    assert f'Metrics are of the first 1 of {n} held-out batches' in capsys.readouterr().out
+
 def test_the_last_evaluation_takes_all_that_is_asked_for(made):
     learn, read = learner(made, num_train_steps=9, save_checkpoints_steps=8, num_eval_steps=3, eval_batch_size=1), []
     class Count(Callback):

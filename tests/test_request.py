@@ -10,13 +10,15 @@ import pytest
 from electra_nbdev import cli
 from electra_nbdev.data.examples import DataRequest
 from electra_nbdev.engine import command
+from electra_nbdev.engine.files import InputError
 from electra_nbdev.finetuning.request import FinetuneRequest, PredictRequest
 from electra_nbdev.networks.hparams import PretrainHParams
+from electra_nbdev.networks.recipe import preset
 from electra_nbdev.pretraining import runs
 from electra_nbdev.pretraining.request import PretrainRequest
 from electra_nbdev.scoring.request import ScoreRequest
 from make import NARROW, examples_of_tales
-from terminal import files_read
+from terminal import bad, files_read, typed
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
@@ -63,3 +65,24 @@ def test_commands_load_what_a_refusal_needs():
     "Arrays, tables, bars and networks are loaded where they are needed"
     code = "import electra_nbdev.cli, sys; print({'numpy', 'pyarrow', 'fasthtml', 'torch'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, '-c', code], text=True)=='set()\n'
+
+@pytest.mark.parametrize('flags', ['--steps 12', '--minutes 0.02', '--passes 1'])
+def test_steps_that_are_given_twice_are_refused(made, flags):
+    for other in ('--num-train-steps 500', "--hparams '{\"num_train_steps\": 500}'"):
+        line = f'electra_pretrain --data examples --out twice --device cpu {flags} {other}'
+        bad(made, line, f'{flags.split()[0]} and', 'were both given')
+    assert not (made/'twice').exists()
+
+def test_a_whole_recipe_says_its_steps_itself(made):
+    whole = preset('tiny', num_train_steps=30)
+    for given in (dict(steps=10), dict(seed=5), dict(preset='modern'), dict(body='some')):
+        with pytest.raises(InputError, match='was given beside a whole recipe'):
+            PretrainRequest(made/'examples', made/'whole', hparams=whole, **given).settle()
+
+def test_examples_of_another_kind_are_refused_with_a_cure(made):
+    for line in ('electra_vocab --corpus tales.txt --out other --vocab-size 110',
+                 'electra_data --corpus tales.txt --vocab other --out others --max-length 32',
+                 'electra_data --corpus tales.txt --vocab vocab --out short --max-length 32'):
+        assert typed(line, made).code==0, line
+    bad(made, 'electra_evaluate --run run --data others', 'another vocabulary', 'electra_data --vocab run')
+    bad(made, 'electra_evaluate --run run --data short', 'have up to 32 tokens', '--vocab run --max-length')

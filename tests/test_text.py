@@ -219,3 +219,15 @@ def test_no_chapter_is_in_both_parts():
 def test_the_sample_is_small():
     path = Path(text_module.__file__).parents[1]/'sample'/'novels.txt.xz'
     assert path.stat().st_size<1.5e6
+
+def test_linked_folders_are_read_and_each_place_once(tmp_path):
+    (tmp_path/'big').mkdir()
+    (tmp_path/'big'/'a.txt').write_text('Far away.')
+    (tmp_path/'here').mkdir()
+    (tmp_path/'here'/'b.txt').write_text('Near.')
+    (tmp_path/'here'/'link').symlink_to(tmp_path/'big')
+    (tmp_path/'here'/'round').symlink_to(tmp_path/'here')
+    (tmp_path/'here'/'.hidden').write_text('no')
+    assert lines(tmp_path/'here')==['Near.', 'Far away.']
+    (tmp_path/'here'/'lost.txt').symlink_to(tmp_path/'nowhere')
+    with pytest.raises(InputError, match='lost.txt is a link to nothing'): lines(tmp_path/'here')

@@ -203,3 +203,8 @@ def test_capitals_in_a_vocabulary_decide(tmp_path, capsys):
     assert load_tokenizer(tmp_path/'vocab.txt').tokenize('Dezembro')==['Dezembro'] and capsys.readouterr().out
     (tmp_path/'vocab.txt').write_text('\n'.join([*SPECIALS, '[unused1]', *small, 'dezembro']))
     assert load_tokenizer(tmp_path/'vocab.txt').tokenize('Dezembro')==['dezembro'] and not capsys.readouterr().out
+
+def test_accents_are_removed_only_where_text_is_lower_cased(tmp_path):
+    (tmp_path/'t.txt').write_text('Äpfel und Birnen')
+    with pytest.raises(InputError, match='`strip_accents` is done only where text is lower-cased'):
+        train_vocab(tmp_path/'t.txt', tmp_path/'v', 100, lower_case=False, strip_accents=True)

@@ -10,7 +10,7 @@ __all__ = ['WHY_DROPPED', 'ExampleBuilder', 'examples_of', 'build_shard', 'fit_r
            'load_examples', 'ExampleTasks', 'build_in_tasks']
 
 # %% ../../nbs/data/13_examples.ipynb #69d400c3
-import errno, glob, json, os, random, reprlib, shutil, warnings
+import errno, glob, json, math, os, random, reprlib, shutil, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -471,19 +471,29 @@ def shards_kept(self:DataJob):
                                "free some space, then run the same command again") from e
 
 # %% ../../nbs/data/13_examples.ipynb #652befcc
-def _check_counts(corpus, train, held_out=None):
+def _check_counts(corpus, share, train, held_out=None):
     "Refuse a build without examples, report what was left out or is missing"
-    whole = 'a document is held out as a whole, by its hash, and a blank line ends it'
+    whole = 'a document is held out as a whole, by the hash of its first line, and a blank line ends it'
     if not train['examples']:
         n = held_out['documents'] if held_out else 0
         why = f"it has {counted(train['documents'], 'document')}"
         if n: why = f"all its documents ({n}) are held out; {whole}"
+        if bad := train['skipped_lines']: why += f", and {counted(bad, 'unreadable line')} left out"
         raise InputError(f"no examples came out of {corpus}: {why}; give text, one sentence a line")
     if train['skipped_lines']:
         warnings.warn(f"{counted(train['skipped_lines'], 'unreadable line')} left out, {train['lines']:,} used")
     if held_out and not held_out['examples']:
-        few = "put blank lines between the parts of the text" if train['documents']<20 else "give a larger `held_out`"
+        few = "put blank lines between the parts of the text" if train['documents']<20 else \
+            "give a larger `held_out`, or documents whose first lines differ"
         warnings.warn(f"nothing is held out to evaluate on: {whole}, and here are {train['documents']}; {few}")
+    elif held_out: _tell_share(share, train['documents'], held_out['documents'])
+
+def _tell_share(share, train, held_out):
+    "Say that another share is held out than was asked for, beyond what chance does"
+    n = train+held_out
+    if abs(held_out-share*n)<=5*math.sqrt(share*(1-share)*n)+1: return
+    warnings.warn(f"{held_out:,} of {n:,} documents are held out, {held_out/n:.1%} and not {share:.1%}: those with the "
+                  "same first line, by which they are chosen, go together")
 
 # %% ../../nbs/data/13_examples.ipynb #c5bebfac
 @patch
@@ -496,7 +506,7 @@ def build(self:DataJob,
         work, recipe = self.work, self.recipe
         counts = _build_shards(self.chunks, work, recipe, num_proc)
         if not counts['train']['examples']: shutil.rmtree(work) # shards of nothing
-        _check_counts(', '.join(s['name'] for s in self.sources[:3]), **counts)
+        _check_counts(', '.join(s['name'] for s in self.sources[:3]), recipe['held_out'], **counts)
         with atomic_folder(self.out) as tmp:
             for o in counts:
                 if counts[o]['examples']: _fill_folder(tmp if o=='train' else tmp/o, work, o, recipe, counts[o])

@@ -26,10 +26,20 @@ from ..engine.rows import (FORMATS, TABLES, BadRows, byte_lines, check_prose, co
 
 # %% ../../nbs/data/11_text.ipynb #3314cfd5
 def _folder_files(path):
-    "All files below a folder in the order of their names, hidden ones left out"
-    names = {p: p.relative_to(path).parts for p in path.rglob('*')}
-    return [p for p in sorted(names, key=names.get) if not any(o.startswith('.') for o in names[p])]
+    "All files below a folder in the order of their names, hidden ones left out; links are followed, each place once"
+    seen, found = set(), []
+    for folder,folders,names in os.walk(path, followlinks=True):
+        place = os.path.realpath(folder)
+        if place in seen: folders.clear()
+        else:
+            folders[:] = sorted(o for o in folders if not o.startswith('.'))
+            found += [Path(folder, o) for o in names if not o.startswith('.')]
+        seen.add(place)
+    lost = next((o for o in found if not o.exists()), None)
+    if lost: raise InputError(f"{lost} is a link to nothing; remove it, or put back what it leads to")
+    return sorted(found, key=lambda o: o.relative_to(path).parts)
 
+# %% ../../nbs/data/11_text.ipynb #3314cfd6
 @dataclass(frozen=True)
 class Corpus:
     "A corpus, and how to read it"

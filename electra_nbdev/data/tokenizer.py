@@ -468,7 +468,8 @@ def _report_unknown(tok, corpus):
     rows, unk = [o for o in encode_lines(tok, first) if o], unknown_id(tok)
     unknown, total = sum(o.count(unk) for o in rows), sum(map(len, rows))
     print(f"{unknown/max(1, total):.2%} of the tokens of the text are {tok.unk_token}", flush=True)
-    warn_unknown_share(tok, unknown, total, 'the text', 'Train a larger vocabulary')
+    cure = 'Put spaces into words of over 1,000 characters, or train a larger vocabulary'
+    warn_unknown_share(tok, unknown, total, 'the text', cure)
 
 # %% ../../nbs/data/12_tokenizer.ipynb #0adaca10
 def _seen_in(corpus, lower_case, strip_accents):
@@ -535,11 +536,12 @@ def train_vocab(
     "Train a WordPiece vocabulary and save its tokenizer"
     check_free(out, 'a vocabulary', *_FILES)
     if vocab_size is not None: check_number('vocab_size', vocab_size, 100, whole=True)
+    if strip_accents and not lower_case:
+        raise InputError("`strip_accents` is done only where text is lower-cased; leave it out, or set `lower_case`")
     corpus = as_corpus(corpus, field, format)
     raw, strips, longest = _seen_in(corpus, lower_case, strip_accents)
     specials = {o:i for i,o in enumerate(SPECIALS)}
-    bare = wordpiece(specials, lower_case, strips)
-    chars = _alphabet(bare, raw, vocab_size)
+    chars = _alphabet(bare := wordpiece(specials, lower_case, strips), raw, vocab_size)
     size = vocab_size or _vocab_size_of(raw.total(), len(_first_pieces(bare, chars)))
     compose = any(normalize('NFD', c)!=c for c in chars) # there are two forms
     how = lower_case, strips, compose, longest

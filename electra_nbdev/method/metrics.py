@@ -164,7 +164,8 @@ class HeldOutMetrics(Callback):
         count_padding:bool=False, # The official area under the curve
     ):
         self.special_ids, self.count_padding = special_ids, count_padding
-        self.unigram, self.probs = unigram_nll(counts), unigram_nll(counts, special_ids).neg().exp()
+        self.unigram = unigram_nll(counts, special_ids)
+        self.probs = self.unigram.neg().exp()
 
     def before_validate(self):
         self.g, self.d, self.u, self.rows, self.losses = [], [], [], [], []

@@ -179,8 +179,10 @@ def _option_rules(hp):
 
 # %% ../../nbs/networks/15_hparams.ipynb #66d82e06
 def _schedule_rules(hp):
-    "Lengths divide the examples, fractions add up to 1"
+    "Lengths divide the examples, fractions add up to 1, the layers learn at last"
     schedule, n = hp.length_schedule, hp.max_seq_length
+    yield (hp.embeddings_only_steps>=hp.num_train_steps>0, f"hparam `embeddings_only_steps` is "
+           f"{hp.embeddings_only_steps} of {hp.num_train_steps} steps, so no layer would ever learn; set it lower")
     what = f"hparam `length_schedule` is {schedule!r}; "
     for o in schedule:
         yield (not isinstance(o, tuple) or len(o)!=2 or not fits(o[0], (int,)) or not fits(o[1], (float,)),

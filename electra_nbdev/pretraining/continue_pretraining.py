@@ -517,7 +517,9 @@ def newest_metrics(
     model, step, counts = load_newest(run, hp, load_objective(objective))
     held = load_examples(facts.path, hp, facts) if facts else open_examples(None, hp)[1]
     learn = electra_learner(pretrain_dls(held, held, hp, device), hp, model, counts=counts)
-    learn.dls.valid.n_batches = min(learn.dls.valid.per_epoch, hp.num_eval_steps)
+    whole, n = learn.dls.valid.per_epoch, hp.num_eval_steps
+    learn.dls.valid.n_batches = min(whole, n)
+    if n<whole: print(f"Metrics are of the first {n} of {whole} held-out batches, as in training", flush=True)
     with progress_bars(learn, watched()): learn.validate()
     if not isinstance(model.generator, PreTrainedModel): return learn.held_out
     texts, tok = held_out_texts(held), held.tokenizer

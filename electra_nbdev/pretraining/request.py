@@ -67,6 +67,7 @@ def check(self:PretrainRequest):
         why = "; with `minutes` the run would be lengthened again whenever the command is repeated" if minutes else ""
         raise InputError(f"`extend` needs the new number of steps; give it with `steps`{why}")
     if self.passes is not None: self._check_passes()
+    if self.is_complete: self._check_recipe()
     if self.carry_optimizer and not self.init:
         raise InputError("`carry_optimizer` takes over the optimizer of a run; name that run with `init`")
     if self.body and self.init:
@@ -82,6 +83,20 @@ def _check_passes(self:PretrainRequest):
     "Refuse passes that cannot be counted in steps"
     if not self.data: raise InputError("`passes` counts examples; name their folder with `data`, or give `steps`")
     if self.is_complete: raise InputError("`passes` is about a recipe without its steps; give `num_train_steps` in it")
+
+@patch
+def _check_recipe(self:PretrainRequest):
+    "Refuse what a whole recipe says itself"
+    for o,name in dict(steps='num_train_steps', seed='seed', preset='model_size', body='body').items():
+        if getattr(self, o) is None or o=='steps' and self.extend: continue
+        raise InputError(f"`{o}` was given beside a whole recipe, which has its own `{name}`; set it there")
+
+@patch
+def _check_steps(self:PretrainRequest, said):
+    "Refuse a number of steps that was given twice; a run's own recipe may be shortened"
+    other = next((o for o in ('steps', 'minutes', 'passes') if getattr(self, o) is not None), None)
+    if not other or 'run' in said or said.get('num_train_steps') in (None, self.steps): return
+    raise InputError(f"`{other}` and `num_train_steps` were both given; give one of them")
 
 @patch
 def _steps_of(self:PretrainRequest, values, examples):
@@ -179,6 +194,18 @@ def check_vocabulary(self:RunFacts,
     if examples.recipe.get('tokenizer')!=self.data['tokenizer']:
         raise InputError(f"the examples in {examples.path} were built with another vocabulary than {self.folder} was "
                          f"trained with; build others with electra_data --vocab {self.folder}")
+
+# %% ../../nbs/pretraining/28_request.ipynb #a71e9d42
+@patch
+def check_length(self:RunFacts,
+    examples, # `ExampleFacts` of those to evaluate on
+):
+    "Refuse to evaluate a run on examples of another length, or in rows that it cannot read"
+    there, own = examples.recipe.get('max_length'), self.values['max_seq_length']
+    if there not in (None, own):
+        raise InputError(f"the examples in {examples.path} have up to {there} tokens, and {self.folder} was trained "
+                         f"with {own}; build others with electra_data --vocab {self.folder} --max-length {own}")
+    examples.check(self.values)
 
 # %% ../../nbs/pretraining/28_request.ipynb #e8fc9493
 @patch
@@ -338,6 +365,7 @@ def settle(self:PretrainRequest)->PretrainJob:
         from electra_nbdev.pretraining.runs import load_objective # loads torch
         return replace(self, objective=load_objective(self.objective)).settle()
     said = {} if self.is_complete else read_hparams(self.hparams)
+    self._check_steps(said)
     out = run_folder(self.out, self.hparams.model_name if self.is_complete else said.get('model_name', 'electra'))
     check_free(out, 'a run', 'hparams.json')
     there, name = read_run(out), name_of(self.objective)
@@ -414,8 +442,8 @@ def evaluate_run(
         raise InputError(f"{run} holds no run; give the folder that electra_pretrain wrote")
     there.check_objective(name_of(objective))
     examples = facts_of(data)
-    if examples: examples.check(there.values)
     there.check_vocabulary(examples)
+    if examples: there.check_length(examples)
     if examples and examples.path.name!='held_out' and there.data and not examples.differences(there.data):
         print(f"{data} is what the run was trained on, which flatters it: nothing here is held out", flush=True)
     hp = PretrainHParams(**there.values | dict(train_batch_size=1, grad_accumulation=1)) # held-out text may be short
