@@ -108,10 +108,10 @@ def test_global_piqa_is_a_mean_over_tokens(full, tiny):
     (_,good), (_,bad) = surprisal_of_end(tiny, pair)
     close(row['good_score'], good, 1e-4)
     close(row['bad_score'], bad, 1e-4)
-    wrong = PIQA | dict(label=None)
-    (full/'global_piqa_nonparallel'/'eng_latn.jsonl').write_text(lines([wrong]))
-    with pytest.raises(InputError, match='line 1 has the fields of Global PIQA, but not its texts and numbers'):
-        read_suite(full)
+    for label in (None, 2, 'first'):
+        (full/'global_piqa_nonparallel'/'eng_latn.jsonl').write_text(lines([PIQA | dict(label=label)]))
+        with pytest.raises(InputError, match='line 1 has the fields of Global PIQA, but not its texts and numbers'):
+            read_suite(full)
 
 def surprisal_of_end(model, pair):
     "Of each text: how many tokens stand after the prompt, and their mean log-probability"

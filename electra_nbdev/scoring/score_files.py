@@ -65,7 +65,8 @@ def _entities(o, name):
 
 def _piqa(o, name):
     numbers = [i for i in range(len(o)) if f'solution{i}' in o]
-    ends = [o[f'solution{i}'] for i in sorted(numbers, key=lambda i: i!=int(o.get('label')))]
+    right = numbers.pop(numbers.index(int(o.get('label'))))
+    ends = [o[f'solution{i}'] for i in (right, *numbers)]
     return _given([_spaced(o['prompt'])]*len(ends), ends, name, name) | dict(mean=True)
 
 # %% ../../nbs/scoring/41_score_files.ipynb #acb069f2
