@@ -199,7 +199,7 @@ def test_a_vocabulary_tells_what_it_does_not_know(tmp_path, capsys):
     said = warned(lambda: train_vocab(write(tmp_path/'t.txt', line), tmp_path/'v', 110))
     share = 1 - sum('\u4e00'<=o[-1] for o in load_tokenizer(tmp_path/'v').get_vocab())/400
     assert f'{share:.2%} of the tokens of the text are [UNK]' in capsys.readouterr().out and share>.7
-    assert any('Train a larger vocabulary' in o for o in said)
+    assert any('train a larger vocabulary' in o for o in said)
 
 # Text without spaces
 
