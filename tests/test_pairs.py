@@ -37,7 +37,7 @@ PAIRS = {
                              set='comps_base'),
     'regular.jsonl': dict(good='Box 0 contains the egg. Box 0 contains the egg.',
                           bad=[f'Box 0 contains the egg. Box 0 contains {o}'
-                               for o in ('a cat.', 'a hat.', 'a ring.', 'nothing.')],
+                               for o in ('a cat.', 'a hat.', 'a ring.', 'a key.')],
                           given=[39]*5, phenomenon='regular', set='regular_4_ops'),
     'wug_adj.jsonl': dict(good='the daxity', bad='the daxness', ratio=.25, phenomenon='wug_adj', set='wug_adj')}
 TESTS = dict(zip(PAIRS, ('BLiMP', 'BLiMP', 'Zorro', 'EWoK', 'COMPS', 'entity tracking', 'WUG')))

@@ -376,7 +376,8 @@ def _check_texts(path):
         raise InputError(f"{path} looks like {what}; give texts, one a line, or a .csv, .tsv or .jsonl "
                          "with a column `text`")
     check_line_ends(path, head)
-    if not any(o.strip() for _,o in text_lines(path)): raise InputError(f"{path} is empty: it has no text")
+    if not head.strip() and not any(o.strip() for _,o in text_lines(path)):
+        raise InputError(f"{path} is empty: it has no text")
 
 # %% ../../nbs/scoring/41_score_files.ipynb #4b40d4ca
 def line_contexts(
