@@ -63,13 +63,13 @@ def _comps(o, name):
 def _entities(o, name):
     return _given([o['input_prefix']]*len(o['options']), o['options'], name, f"{name}_{o['numops']}_ops")
 
+# %% ../../nbs/scoring/41_score_files.ipynb #acb069f2
 def _piqa(o, name):
     numbers = [i for i in range(len(o)) if f'solution{i}' in o]
     right = numbers.pop(numbers.index(int(o.get('label'))))
     ends = [o[f'solution{i}'] for i in (right, *numbers)]
     return _given([_spaced(o['prompt'])]*len(ends), ends, name, name) | dict(mean=True)
 
-# %% ../../nbs/scoring/41_score_files.ipynb #acb069f2
 def _wug(o, name):
     good, bad = o['sentences'].split('\t')
     ratio = float(o['ratio'])
