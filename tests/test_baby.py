@@ -1,6 +1,5 @@
 "What `tools/baby.py` selects: whole sentences, ten million words, ten passes at most"
 import json
-from dataclasses import replace
 
 import pytest, torch
 from safetensors.torch import load_file
@@ -8,10 +7,7 @@ from safetensors.torch import load_file
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.networks.build import build_networks, load_networks
 from electra_nbdev.networks.recipe import load_hparams, preset
-from electra_nbdev.pretrain import electra_learner, open_examples, pretrain_dls
-from electra_nbdev.pretraining.runs import load_objective
-from learners import moved, quiet, weights
-from make import made, save_run
+from make import save_run
 
 import baby
 
@@ -110,32 +106,3 @@ def test_a_new_discriminator_leaves_the_generator_as_it_is(name, tmp_path, capfd
     else: assert matrix(old).std()<.02 and .05<matrix(new).std()<.07
 
 def matrix(model): return model.discriminator.electra.encoder.layer[0].intermediate.dense.weight
-
-def test_the_towers_are_trained_further_alone(made, tmp_path, monkeypatch):
-    "On sentences, and on what is said and answered; no weight that only energies have moves"
-    (tmp_path/'rows').mkdir()
-    novel = 'He came in.\n"Where is he?" she asked.\nShe said: "Where is he?"\n"In the garden," was the answer.\n'
-    (tmp_path/'rows'/'novel.txt').write_text(novel)
-    (tmp_path/'mixed').mkdir()
-    monkeypatch.setattr(baby, 'HELD_OUT', 0.)
-    baby.mixed(tmp_path/'rows', tmp_path/'mixed')
-    found = (tmp_path/'mixed'/'novel.txt').read_text().split('\n\n')
-    assert len(found)==6 and sum(o.strip().endswith(': In the garden.') for o in found)==2
-    typed = []
-    monkeypatch.setattr(baby, 'load_examples', lambda path: range(48_000))
-    monkeypatch.setattr(baby, 'run', lambda line, **hparams: typed.append((line, hparams)))
-    monkeypatch.setattr(baby, 'ship', lambda *o: typed.append(o))
-    baby.train_further(tmp_path)
-    (data, _), (line, hparams), (out, name, _) = typed
-    assert '--init electric-baby' in line and '--steps 1500 ' in line and name=='electric-towers'
-    objective = load_objective(line.split('--objective ')[1].split()[0])
-    folder, hp = made
-    hp = replace(hp, num_train_steps=2, num_warmup_steps=1, unigram_noise=0., two_tower_generator=True,
-                 **baby.OBJECTIVES['electric'])
-    dls = pretrain_dls(*open_examples(folder/'examples', hp), hp, 'cpu')
-    learn = quiet(electra_learner(dls, hp, objective=objective))
-    before, towers = weights(learn), {id(p) for p in learn.model.generator.parameters()}
-    learn.fit_steps()
-    named = dict(learn.model.named_parameters())
-    found = moved(learn, before)
-    assert found and all(id(named[o]) in towers for o in found)

@@ -6,14 +6,13 @@ finished is not repeated, and a training that was stopped goes on. What a finish
 stages before may then be deleted (their histories stay as NAME.jsonl). Electric and the masked language model have the
 same examples and FLOPs in the stages that they share. Then Electric goes on for one more, and the masked model goes on
 as an ELECTRA that has one network in both parts. These two go into the package; `benchmarks/pairs.py` scores the masked
-language model, whose weights git brings back (it says how). `--further` trains the towers of the shipped Electric once
-more, without energies, on sentences and on what is said and answered in the novels.
+language model, whose weights git brings back (it says how).
 
 The rules are those of BabyLM's strict-small track: at most ten million words, those of the vocabulary included, and at
 most ten passes. The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them,
 the addresses of presidents of the United States (a work of the government), and English novels published before 1929,
 the newest first, until there are ten million words."""
-import argparse, html, json, random, re, shutil
+import argparse, html, json, re, shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +33,6 @@ OTHERS = 'babylm/simple_wiki.train', 'babylm/gutenberg.train', 'text/speeches.tx
 NOVELS, LAST = 'text/novels', 1928 # Names end with the year of publication
 HEADING = re.compile('(= ){2,}[^=]{1,80}( =){2,}')
 DOCUMENT = 40 # Sentences
-SAID, ANSWERED = re.compile(r'(?:^|["“])([^"“”]+)["”]$'), re.compile(r'["“]([^"“”]+)')
-SPEAKERS = [('A', 'B'), ('Q', 'A'), ('Mary', 'John'), ('Helen', 'George')]
 VOCAB, HELD_OUT = 8192, .02
 
 BODY = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, intermediate_size=768, hidden_dropout_prob=0.,
@@ -62,8 +59,6 @@ STAGES = [('rows', 'rows', .8, ROWS),
 MODEL_STAGES = {'electric': [*STAGES, ('sentences-more', 'alone', 1., LAST_PASS)],
                 'masked': STAGES,
                 'electra': [('shared', 'alone', .7814, LAST_PASS)]} # After those of `masked`; ten passes in all
-FURTHER = 1.5, ALONE | dict(learning_rate=1e-3, residual_energies=True) # Passes over `mixed`, recipe
-OBJECTIVE = Path(__file__).with_name('towers.py') # Of the further stage
 FRESH, RANGE = 'discriminator', .07 # The stage that begins with a new discriminator, its weights' standard deviation
 PASSES = 10 # At most, of any model
 
@@ -103,29 +98,6 @@ def alone(source, target):
     for path in sorted(source.glob('*.txt')):
         lines = (o for c in chunks(path) for o in part_lines(c.lines(), 'train', HELD_OUT, dict(lines=0, documents=0)))
         (target/path.name).write_text('\n\n'.join(filter(None, lines))+'\n', encoding='utf-8')
-
-def exchanges(lines, draw):
-    """What one person says and another answers, as in a script: `A: Where is he? B: In the garden.`
-
-    Where a quotation ends a sentence and the next begins with one, the speaker changes."""
-    for one,next_one in zip(lines, lines[1:]):
-        said, answer = SAID.search(one), ANSWERED.match(next_one)
-        if not (said and answer): continue
-        answer = answer[1].rstrip(' ,')
-        if answer[-1:].isalpha(): answer += '.'
-        for first,second in draw.sample(SPEAKERS, 2): yield f'{first}: {said[1].strip()} {second}: {answer}'
-
-def mixed(source, target):
-    "Write the sentences of `alone` again, and what is said and answered twice more"
-    draw = random.Random(0)
-    for path in sorted(source.glob('*.txt')):
-        found = []
-        for c in chunks(path):
-            lines = part_lines(c.lines(), 'train', HELD_OUT, dict(lines=0, documents=0))
-            for document in '\n'.join(lines).strip('\n').split('\n\n'):
-                document = document.split('\n')
-                found += [*document, *exchanges(document, draw)]
-        (target/path.name).write_text('\n\n'.join(filter(None, found))+'\n', encoding='utf-8')
 
 def prepare(text, work):
     "Text, vocabulary and examples: documents in rows, and their sentences alone"
@@ -202,25 +174,12 @@ def train(name, work):
             **recipe(name, hparams))
         ship(out, kept[i].name, kept[i].parent)
 
-def train_further(work):
-    "The towers of the shipped Electric alone, on sentences and exchanges"
-    if not (work/'mixed').is_dir():
-        with atomic_folder(work/'mixed') as tmp: mixed(work/'rows', tmp)
-    data, out = work/'mixed-64', work/'electric-towers'
-    run(f'electra_data --corpus {work}/mixed --out {data} --vocab {work}/vocab --max-length 64 --held-out {HELD_OUT}')
-    share, hparams = FURTHER
-    steps = round(share*len(load_examples(data))/hparams['train_batch_size'])
-    run(f'electra_pretrain --init electric-baby --objective {OBJECTIVE}:TowersAlone --data {data} --out {out} '
-        f'--steps {steps} --device cpu --precision auto', **recipe('electric', hparams))
-    ship(out, 'electric-towers', PROGRESS)
-
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument('--text', type=Path, required=True, help='folder with babylm/ and text/')
     p.add_argument('--work', type=Path, default=Path('runs/baby'), help='folder for text, examples and runs')
     p.add_argument('--models', nargs='+', choices=OBJECTIVES, default=[*OBJECTIVES], metavar='MODEL',
                    help=f'some of {", ".join(OBJECTIVES)}, in this order')
-    p.add_argument('--further', action='store_true', help='then train the towers of the shipped Electric once more')
     args = p.parse_args()
     for o in (NOVELS, *OTHERS):
         if not (args.text/o).exists(): p.error(f'there is no {args.text/o}')
@@ -231,6 +190,5 @@ def main():
         if sum(read)>PASSES: raise SystemExit(f'{o} would read its examples {sum(read):.1f} times')
         print(f'{o}: {" and ".join(f"{n:.1f}" for n in read)} passes', flush=True)
         train(o, args.work)
-    if args.further: train_further(args.work)
 
 if __name__=='__main__': main()
