@@ -162,6 +162,13 @@ def test_what_the_leaderboard_collects(full, tmp_path):
     assert box['pred'] in FILES['regular.jsonl'][0]['options']
     words = found['reading/predictions.json']['reading']['predictions']
     assert [o['id'] for o in words]==[*range(60)] and np.isnan(words[8]['pred']) and words[9]['pred']>0
+    was = {o: o.read_bytes() for o in paths}
+    assert write_predictions(out, to)==paths and {o: o.read_bytes() for o in paths}==was
+    one = rows['global_piqa_nonparallel', 1]
+    for lost in ('folder', 'model', 'example_id'):
+        (tmp_path/'other.jsonl').write_text(lines([{k: v for k,v in one.items() if k!=lost}]))
+        with pytest.raises(InputError, match=f'line 1 has no `{lost}`; give what `electra_score` has written'):
+            write_predictions(tmp_path/'other.jsonl', to)
     with pytest.raises(InputError, match='has scores of 2'):
         out.write_text(out.read_text() + lines([rows['comps', 1] | dict(by='energies')]))
         write_predictions(out, to)

@@ -149,6 +149,14 @@ _TASKS = {'BLiMP': 'blimp', 'EWoK': 'ewok', 'COMPS': 'comps', 'entity tracking':
           'Global PIQA': None} # Their folders; None: that of the test
 _ENDS = {'entity tracking': 0, 'Global PIQA': -1} # Answers that begin where scoring does, or at the blank before it
 
+def _scored_row(row, where):
+    "A row of a result, which says all that a file of answers needs"
+    needed = 'folder', 'model', 'by', *['example_id']*(row.get('test')=='Global PIQA')
+    lacking = [o for o in needed if o not in row]
+    if not lacking: return row
+    raise InputError(f"{where} has no `{lacking[0]}`; give what `electra_score` has written as `out`, with a folder of "
+                     "tests as `pairs`")
+
 def _place(row):
     "Where the answer to a row belongs: a folder, and what the pipeline calls a set"
     if 'test' not in row: return 'reading', 'reading'
@@ -172,7 +180,8 @@ def write_predictions(
     seed:int=0, # Of the draw between texts of the same score
 )->list: # Their paths
     "The answers to a suite, as BabyLM's pipeline of 2026 collects them"
-    rows, draw, found = [o for _,o in json_lines(scored)], Random(seed), {}
+    rows = [_scored_row(o, f'{scored}, line {n}') for n,o in json_lines(scored)]
+    draw, found = Random(seed), {}
     if len(who := {(o['model'], o['by']) for o in rows})>1:
         raise InputError(f"{scored} has scores of {counted(len(who), 'model or way')}; give those of one")
     for o in rows:
