@@ -118,16 +118,24 @@ def test_eight_bits_find_the_odd_word(tiny, tmp_path):
     sizes = [(o/'discriminator.onnx').stat().st_size for o in (tmp_path/'out', tiny)]
     assert sizes[0]<.4*sizes[1]
 
+def quantized_sums(weight, folder):
+    "Sums of the columns of a weight by a graph of 8-bit integers"
+    x, y = (helper.make_tensor_value_info(o, TensorProto.FLOAT, [1, n]) for o,n in zip('xy', weight.shape))
+    kept = numpy_helper.from_array(weight.astype(np.float32), 'w')
+    graph = helper.make_graph([helper.make_node('MatMul', ['x', 'w'], ['y'])], 'g', [x], [y], [kept])
+    opset = helper.make_opsetid('', OPSET)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), folder/'sum.onnx')
+    _quantize(folder/'sum.onnx')
+    return session(folder, 'sum').run(None, dict(x=np.ones((1, len(weight)), np.float32)))[0]
+
 def test_eight_bits_do_not_overflow(tmp_path):
     "Products of large weights and inputs are added in 16 bits on a CPU without VNNI"
-    x, w = (helper.make_tensor_value_info(o, TensorProto.FLOAT, [1, n]) for o,n in (('x', 64), ('y', 4)))
-    weight = numpy_helper.from_array(np.ones((64, 4), np.float32), 'w')
-    graph = helper.make_graph([helper.make_node('MatMul', ['x', 'w'], ['y'])], 'g', [x], [w], [weight])
-    opset = helper.make_opsetid('', OPSET)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path/'sum.onnx')
-    _quantize(tmp_path/'sum.onnx')
-    found = session(tmp_path, 'sum').run(None, dict(x=np.ones((1, 64), np.float32)))[0]
-    assert found==pytest.approx(np.full((1, 4), 64.), rel=.02)
+    assert quantized_sums(np.ones((64, 4)), tmp_path)==pytest.approx(np.full((1, 4), 64.), rel=.02)
+
+def test_a_small_column_keeps_its_values_beside_a_large_one(tmp_path):
+    "With one scale for the whole matrix it would be zero"
+    weight = np.ones((64, 2))*[1., .001]
+    assert quantized_sums(weight, tmp_path)==pytest.approx(np.array([[64., .064]]), rel=.02)
 
 def test_what_is_refused(tiny, tmp_path):
     with pytest.raises(InputError, match='exists already'): write_onnx('tiny', tiny)
