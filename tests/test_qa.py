@@ -1,10 +1,12 @@
 "Question answering as a user does it: commands right and wrong, files of every form, predictions counted again"
 import json, subprocess, sys, warnings
 from dataclasses import replace
+from unicodedata import normalize
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import electra_nbdev.finetuning.finetune as ft
 import electra_nbdev.finetuning.request as rq
@@ -261,6 +263,39 @@ def test_an_answer_whose_place_is_off_by_some_characters(name, answer_text, tmp_
     a, b = windows.place(0, first-passage, last-passage)
     assert context[a:b]==answer, context[a:b]
     assert ('1 answer not where the file says' in capsys.readouterr().out)==(answer_text=='own')
+
+LOOK_ALIKES = {'inside a word': ('He is man/superman now', 'man', 15), 'no blanks': ('駅と海の駅', '駅', 4)}
+
+@pytest.mark.parametrize('name', LOOK_ALIKES)
+def test_an_answer_that_begins_within_a_word_is_not_another_mention(name):
+    context, answer, start = LOOK_ALIKES[name]
+    letters = sorted({*context.lower(), *'q'} - {' '})
+    tok = pieces(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'man', '##man', 'super', *letters,
+                  *(f'##{o}' for o in letters)])
+    asked = questions.QAExample(0, 'a', 'q', context, [answer], answer, start)
+    windows = questions.build_windows([asked], tok, FinetuneHParams())
+    assert windows.place(0, *windows.facts[0,3:])==(start, start+len(answer))
+
+def test_an_answer_of_composed_letters_has_its_token():
+    "A composed letter is a token's only in its first character, and a blank may belong to a token"
+    fast = Tokenizer(models.Unigram([('<unk>', 0.), ('▁mèo', -1.), ('▁nhà', -1.), ('▁đẹp', -1.)], unk_id=0))
+    fast.normalizer, fast.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    context, answer = (normalize('NFD', o) for o in ('mèo nhà đẹp', 'nhà'))
+    enc, start = fast.encode(context), context.index(answer)
+    asked = questions.QAExample(0, 'a', 'q', context, [answer], answer, start)
+    assert enc.tokens==['▁mèo', '▁nhà', '▁đẹp']
+    assert questions.answer_tokens(asked, enc, enc.ids, questions.word_spans(context), fast)==(1, 1)
+
+@pytest.mark.parametrize('context, answer, start, at', [('😀แมวกินข้าว แมว นอน', 'แมว', 2, 1),
+    ('😀東京は都。「東京」と書く。', '東京', 2, 1), ('A season by the sea', 'sea', 3, 16)])
+def test_the_nearest_place_where_no_blanks_are_written(context, answer, start, at):
+    assert questions.nearest_place(context, answer, start)==at
+
+def test_the_text_of_a_token_is_its_own_characters():
+    context = 'The Apple/APPLE logo'
+    windows = questions.build_windows([questions.QAExample(0, 'a', 'q', context, ['x'])], load_tokenizer('tiny'),
+                                      FinetuneHParams())
+    for i in range(len(windows.located(0))): assert windows.text_of(0, i, i)==context[slice(*windows.place(0, i, i))]
 
 def test_an_answer_elsewhere_is_taken_at_the_nearest_place(home, tmp_path, capsys):
     page = 'Seas. The sea is near the house; no SEA is near the sea, the season or the south sea.'

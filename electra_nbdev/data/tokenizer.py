@@ -254,13 +254,15 @@ def text_backend(
     return backend
 
 # %% ../../nbs/data/12_tokenizer.ipynb #a0f7e501
+_PART = re.compile('[\u1160-\u11ff\ud7b0-\ud7ff\uff9e\uff9f]') # Vowels and finals of Korean, voicing of narrow kana
+
 def after_marks(
     text:str, # Any text
     end:int, # Of a word
     most:int, # Where the next one begins
 )->int:
-    "The end of a word with the accents and vowel signs after it, which a tokenizer may leave out"
-    while end<most and category(text[end])[0]=='M': end += 1
+    "The end of a word with the accents and vowel signs after it, which a tokenizer may leave out or compose"
+    while end<most and (category(text[end])[0]=='M' or _PART.match(text[end])): end += 1
     return end
 
 # %% ../../nbs/data/12_tokenizer.ipynb #acbee7b3

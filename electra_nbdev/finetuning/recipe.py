@@ -65,7 +65,7 @@ class _FinetuneRows:
     similar_lengths:bool = True # Batches of sequences of similar lengths; False: drawn without regard to length
     double_unordered:bool = True # Train on both orders of a pair whose order has no meaning (MRPC, STS)
     tag_rows:str = 'whole' # Of sentences to tag: `whole` keeps every word; `official` loses some
-    answer_text:str = 'own' # Where no words are the answer: `own` takes its characters; `official` the words around it
+    answer_text:str = 'own' # Of an answer's tokens: `own`: their characters; `official`: looked for in the words
     write_test_outputs:bool = False # Predict the test set
     n_writes_test:int = ranged(5, 1) # Trials that do
     max_query_length:int = ranged(64, 1) # Tokens of a question
