@@ -39,7 +39,9 @@ def home(tmp_path_factory):
     ('He sat. She ran! Why? …', 4), ('Mr. Smith met Dr. A. Weiß, e.g. in the U.S. on the 3. May.', 1),
     ('Am 3. Mai kam Prof. Weiß. Er ging.', 2), ('"Stop!" he said. (Really?) Yes.', 3), ('no end and no mark', 1),
     ('我来了。他走了！「好。」是吗？', 4), ('क्या हुआ? वह आया। वह गया।', 3), ('It was 3.5 or 10.000. So.', 2), (' \t ', 0),
-    ('¿Qué? ¡No! Sí.', 3), ('www.a.b is a.b. c.', 1)])
+    ('¿Qué? ¡No! Sí.', 3), ('www.a.b is a.b. c.', 1), ('Er sagt: „Ja.“ Dann ging er.', 2), ('»Ja.« Dann ging er.', 2),
+    ('Il dit : « Oui. » Puis il part.', 2), ('Er ging. »Ja«, sagte er.', 2),
+    ('ខ្ញុំទៅ។ គាត់មក។', 2), ('Ես գնացի։ Նա եկավ։', 2)])
 def test_sentences(text, n):
     spans = sentence_spans(text)
     assert len(spans)==n
@@ -461,6 +463,11 @@ def test_spaces_are_no_words():
     ids, groups, spans = word_groups(enc, text)
     assert ''.join(text[a:b] for a,b in spans)=='heisathome' and all(a<b for a,b in spans)
     assert len(groups)==len(spans)<len({*enc.word_ids})
+
+def test_a_word_that_is_longer_than_the_model_reads_is_told(home):
+    checker = load_checker(home/'tuned')
+    checker.max_length = 16
+    with pytest.warns(UserWarning, match='more than the 14 pieces'): rows(checker, ['the mathematics '+'é'*40])
 
 # Terminals
 

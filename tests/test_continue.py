@@ -543,6 +543,13 @@ def test_rows_of_a_vocabulary_without_a_piece_for_the_unknown(tiny):
     rows = old_rows(bpe, tiny.tokenizer)
     assert rows[tiny.tokenizer.unk_token_id]==[] and rows[tiny.tokenizer.mask_token_id]==[bpe.mask_token_id]
 
+def test_bytes_of_no_whole_character_are_spelled_by_bytes():
+    "Such a piece cannot be read as text"
+    old, new = roberta_tokenizer(['a']), roberta_tokenizer(['ほんの ほんと ほか'])
+    had, rows = old.get_vocab(), old_rows(old, new)
+    cut = {o: i for o,i in new.get_vocab().items() if '\ufffd' in new.convert_tokens_to_string([o]) and len(o)==2}
+    assert cut and all(rows[i]==[had[c] for c in o] for o,i in cut.items())
+
 def test_rows_of_trained_networks(tiny):
     "Kept rows are copies, a composed one is a mean, a new one is neither zero nor a copy; all else is unchanged"
     piece, ids = vocabulary('[MASK]', *SPECIALS[:4], 'sea', '##shore', '¿'), tiny.tokenizer.get_vocab()

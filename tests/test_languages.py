@@ -12,12 +12,17 @@ from electra_nbdev.data.examples import ExampleBuilder, build_examples, examples
 from electra_nbdev.finetuning.recipe import finetune_preset
 from electra_nbdev.finetuning.tables import read_table
 from electra_nbdev.scoring.likelihood import Likelihood, pass_scores, pseudo_log_likelihood
-from electra_nbdev.scoring.score_files import read_nbest, read_pairs
-from electra_nbdev.scoring.score import Scorer, score_tokens
+from electra_nbdev.engine.files import InputError, file_name
+from electra_nbdev.engine.rows import text_lines
+from electra_nbdev.finetuning.ged import ged_text
+from electra_nbdev.finetuning.tagging import conll_text
+from electra_nbdev.scoring.ranking import _list_errors
+from electra_nbdev.scoring.score import Scorer, score_tokens, whole_words, word_groups
+from electra_nbdev.scoring.score_files import NBest, TextFile, line_contexts, read_nbest, read_pairs
 from electra_nbdev.finetuning.finetune import read_split
 from electra_nbdev.finetuning.tasks import TextTask
 from electra_nbdev.data.tokenizer import SPECIALS, load_tokenizer, save_tokenizer, train_vocab, wordpiece
-from make import pieces
+from make import bpe, pieces
 
 WORDS = 'the dog saw a cat near old trees and went on'.split()
 
@@ -269,3 +274,49 @@ def test_unknown_tokens_are_reported(name, tok, networks, tmp_path, monkeypatch)
     assert 'of the tokens are [UNK]' in said and 'longer than 100 characters' in said
     assert not warned(lambda: read('the dog '*99 + 'собака'))
     assert 'are [UNK]' in warned(lambda: read('ทุกคนมีสิทธิ'*20))[0]
+
+# Words, files and tables of many scripts
+
+@pytest.mark.parametrize('text', ['हिन्दी किताब', 'ที่ นี่', 'كِتَابٌ جَدِيدٌ', nfd('Tiếng Việt'), 'می\u200cخواهم تو'])
+def test_vowel_signs_and_accents_are_no_words(text):
+    "The split of byte-level BPE, that of GPT-2, cuts words there"
+    enc = bpe(['a']).backend_tokenizer.encode(text, add_special_tokens=False)
+    ids, groups, spans = word_groups(enc, text)
+    assert [text[a:b] for a,b in spans]==text.split() and [i for g in groups for i in g]==[*range(len(ids))]
+
+def test_no_blank_is_proposed():
+    tok = bpe(['the cat sat'])
+    assert tok.convert_tokens_to_ids('Ġ') not in whole_words(tok)
+
+@pytest.mark.parametrize('code, cure', [('utf-16', 'iconv -f utf-16'), ('iso2022_jp', 'iconv -f iso-2022-jp'),
+                                        ('shift_jis', 'from its encoding'), ('gb18030', 'from its encoding')])
+def test_files_in_other_encodings_name_theirs(code, cure, tmp_path):
+    (tmp_path/'a.txt').write_bytes('東京は日本の都市です\n'.encode(code))
+    with pytest.raises(InputError, match=cure): [*text_lines(tmp_path/'a.txt')]
+
+def test_a_column_in_another_form_of_unicode(tmp_path):
+    write(tmp_path/'a.csv', nfd('text,çé\na,b\n'))
+    with pytest.raises(InputError, match='in another form of Unicode'): read_table(tmp_path/'a.csv', ['text', 'çé'])
+
+def test_a_name_with_a_joiner_is_a_file_name():
+    assert file_name('می\u200cخواهم', 'the name')
+
+def test_words_that_columns_cannot_hold():
+    cure = dict(match='write a .jsonl file')
+    for o in ('a\nb', 'x\ty'):
+        with pytest.raises(InputError, **cure): conll_text([dict(words=['one', o], tags=['A', 'B'])])
+        with pytest.raises(InputError, **cure): ged_text([dict(words=[o], tags=['c'], probs=[.1])])
+
+def test_pairs_without_blanks_are_compared_by_characters(tmp_path):
+    write(tmp_path/'pairs-zorro.txt', '駅をかなまで食べる。\n駅がかなまで食べる。\n')
+    pair, = read_pairs(tmp_path/'pairs-zorro.txt')
+    assert (pair['good'], pair['bad'])==('駅がかなまで食べる。', '駅をかなまで食べる。')
+
+def test_error_rates_of_sentences_are_told():
+    pytest.importorskip('jiwer')
+    assert any('rates of sentences' in o for o in warned(lambda: _list_errors([NBest('駅で会う', ['駅で会う', '駅が会う'])])))
+    assert not warned(lambda: _list_errors([NBest('at the sea', ['at a sea'])]))
+
+def test_a_context_that_is_no_utf_8(tmp_path):
+    file = TextFile(write(tmp_path/'a.txt', 'a\n'))
+    with pytest.raises(InputError, match='the context is not UTF-8'): line_contexts(file, 'caf\udce9')

@@ -83,7 +83,7 @@ def test_the_best_by_score_is_what_re_ranking_is_held_against(tmp_path, capsys):
 LATIN = [dict(reference='il a mangé', hypotheses=['il a mangé', 'il a mange'])]
 
 @pytest.mark.parametrize('encoding,why', {'latin-1': 'is not UTF-8', 'cp1251': 'is not UTF-8', 'shift_jis':
-    'is not UTF-8', 'utf-16': 'has a zero byte', 'utf-16-le': 'has a zero byte'}.items())
+    'is not UTF-8', 'utf-16': 'is UTF-16', 'utf-16-le': 'has a zero byte'}.items())
 @pytest.mark.parametrize('ending', ['.json', '.jsonl', '.tsv', '.json.gz', '.tsv.gz'])
 def test_bytes_that_are_no_utf_8_are_refused(encoding, why, ending, tmp_path):
     word = {'cp1251': 'съел', 'shift_jis': '食べた'}.get(encoding, 'mangé')
@@ -282,6 +282,7 @@ def test_numbers_are_classes_by_value():
     "'Pos' and 'pos'", ('not  good', 'not good', 'bad'): "'not  good' and 'not good'",
     ('ÄRGER', 'Ärger', 'x'): "'ÄRGER' and 'Ärger'",
     ('pos', '\u00a0pos', 'POS'): "'POS' and 'pos' and", ('né', 'ne\u0301', 'x'): "'ne\u0301' and 'né'",
+    ('1２', '12', '3'): "'12' and '1２'",
     ('po\u200bs', 'pos', 'x'): "'pos' and 'po\\u200bs'", ('pos', 'neg'): '', ('pos', 'post'): ''}.items())
 def test_classes_that_differ_by_space_or_case_are_told(train, told, capsys):
     labels_of(train)

@@ -10,7 +10,7 @@ __all__ = ['WINDOW', 'sentence_spans', 'Sentence', 'sentences_of', 'PlainText', 
            'CheckJob', 'CheckCounts', 'check_text']
 
 # %% ../../nbs/checking/48_check.ipynb #22d386b7
-import json, math, os, re, sys
+import json, math, os, re, sys, warnings
 from bisect import bisect_right
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,7 +27,8 @@ from ..engine.rows import check_line_ends, ending_of, file_blocks, looks_like, t
 from ..networks.folder import ModelFolder
 
 # %% ../../nbs/checking/48_check.ipynb #a5e9c228
-_MARK = re.compile(r'(?<![.!?…؟।॥۔])[.!?…؟।॥۔]+[)\]}»”’"\'›]*(?=\s)|[。！？｡]+[」』”’）】]*')
+_FULL = '.!?…؟।॥۔។။።։'
+_MARK = re.compile(rf'(?<![{_FULL}])[{_FULL}]+(?:[)\]}}»«”“’"\'›‹]*|\s»)(?=\s)|[。！？｡]+[」』”’）】]*')
 _NEXT = re.compile(r'\s*["\'“”„«»‚‘’(\[¿¡–—-]*(\S?)')
 _BEFORE = re.compile(r'[\w.]*$')
 _SHORT = {*'''dr mr mrs ms prof st mt jr sr vs etc cf fig vol pp al ca no nr bzw usw vgl str tel hr fr frl hl bspw evtl
@@ -388,6 +389,10 @@ def encoded(self:TunedChecker,
     words = [[t[a:b] for a,b in own] for t,own in zip(texts, spans)]
     pieces, found = word_pieces(self.tokenizer, [w for o in words for w in o]), []
     if self.is_new: self.warn([i for o in words[:50] for w in o for i in pieces[w]])
+    room = self.max_length-len(head)-len(tail)
+    if any(len(o)>room for o in pieces.values()): warnings.warn(
+        f"a word has more than the {room} pieces that the model reads, and is judged by those; a language that is "
+        "written without blanks needs blanks between its words here")
     for own,now in zip(words, spans):
         rows, n = [], 0
         for ids,at in whole_rows([pieces[w] for w in own], head, tail, self.max_length):

@@ -148,7 +148,7 @@ def file_name(
     what:str, # It, as in `the name of a task`
 )->str: # The same
     "Refuse a name that leads out of the folder it is for, or that some system cannot write"
-    plain = isinstance(name, str) and name.isprintable() and 0<len(name)<=100
+    plain = isinstance(name, str) and 0<len(name)<=100 and re.sub('[\u200c\u200d]', '', name).isprintable()
     if plain and not _FORBIDDEN.search(name): return name
     raise InputError(f"{what} is {name!r}; it becomes a file name, so leave out / \\ : * ? \" < > |, a dot at "
                      "either end and names of devices, and keep it below 100 characters")

@@ -15,6 +15,7 @@ import csv, json, re
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
+from unicodedata import normalize
 
 from .files import InputError, counted, one_line, suggest
 
@@ -76,12 +77,15 @@ def decoded(
 )->str:
     "UTF-8 text of a line, or a `ValueError` that says what is wrong with it"
     if len(line)>longest: raise ValueError(f'is longer than {longest>>20} MB; put each sentence on a line of its own')
+    if line[:2] in (b'\xff\xfe', b'\xfe\xff'):
+        raise ValueError('is UTF-16, not UTF-8; convert the file with `iconv -f utf-16 -t utf-8`')
     if b'\0' in line:
         raise ValueError('has a zero byte: the file is binary, or UTF-16 (`iconv -f utf-16 -t utf-8` converts it)')
+    if b'\x1b$' in line: raise ValueError('is ISO-2022-JP; convert the file with `iconv -f iso-2022-jp -t utf-8`')
     try: return line.decode()
     except UnicodeDecodeError as e:
         raise ValueError(f'is not UTF-8 (byte {line[e.start]:#x} at column {e.start+1}); '
-            'convert the file, for example with `iconv -f latin1 -t utf-8`') from None
+            'convert the file from its encoding (latin1, shift_jis, gb18030): `iconv -f latin1 -t utf-8`') from None
 
 # %% ../../nbs/engine/90_rows.ipynb #4b57f9ad
 class BadRows:
@@ -420,6 +424,8 @@ def check_columns(
     known = [str(o) for o in known]
     for o in columns:
         if o in known: continue
+        twin = next((k for k in known if normalize('NFC', k)==normalize('NFC', o)), None)
+        if twin: cure = 'one of them looks the same, in another form of Unicode (NFC, NFD); write both in one form'
         raise InputError(f"{where} has no column `{o}`; its columns are {', '.join(known)}"
                          + (f'; {cure}' if cure else f'.{suggest(o, known)}'))
 

@@ -30,7 +30,8 @@ from ..engine.files import InputError, atomic_write, counted
 from ..engine.rows import BadRows, ending_of, text_lines
 from .recipe import task_folder
 from .tables import COLUMN_FORMS
-from .tagging import Tagged, TagExample, TagHead, TagTask, good_sentences, read_tagged, split_of
+from .tagging import (Tagged, TagExample, TagHead, TagTask, check_cells, good_sentences,
+                                              read_tagged, split_of)
 from .tasks import completed, dense
 
 # %% ../../nbs/finetuning/39_ged.ipynb #f60d0c7a
@@ -376,6 +377,7 @@ def ged_text(
     answers:list, # From `GEDTask.answer`
 )->str:
     "Sentences in MultiGED's form, with P(wrong)"
+    for o in answers: check_cells(o['words'])
     def lines(o): return ''.join(f'{w}\t{t}\t{p}\n' for w,t,p in zip(o['words'], o['tags'], o['probs']))
     return ''.join(lines(o)+'\n' for o in answers)
 

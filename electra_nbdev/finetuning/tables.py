@@ -181,7 +181,7 @@ def _is_number(text):
     try: return math.isfinite(float(text)) and '_' not in text
     except ValueError: return False
 
-_WHOLE = re.compile(r'\s*([+-]?(?:0|[1-9]\d{0,99}))(?:\.0*)?\s*') # Not 007, 1e3, 1.10: codes, versions
+_WHOLE = re.compile(r'\s*([+-]?(?:0|[1-9][0-9]{0,99}))(?:\.0*)?\s*') # Not 007, 1e3, 1.10: codes, versions
 
 def _value(label):
     "A label, or the whole number that it is: 1 and 1.0 are one"

@@ -6,9 +6,9 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/finetuning/tagging.html.md""
 
 # %% auto #0
 __all__ = ['LETTERS', 'SAME_AS', 'tags_of', 'spans_of', 'as_bio', 'conll_spans', 'tag_problem', 'read_columns', 'Tagged',
-           'kinds_of', 'is_conllu', 'good_sentences', 'read_tagged', 'marked', 'conll_text', 'span_scores',
-           'both_scores', 'frequent_tags', 'baseline_scores', 'TagExample', 'TagTask', 'word_pieces', 'row_cuts',
-           'whole_rows', 'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'split_of', 'chunk_task',
+           'kinds_of', 'is_conllu', 'good_sentences', 'read_tagged', 'marked', 'check_cells', 'conll_text',
+           'span_scores', 'both_scores', 'frequent_tags', 'baseline_scores', 'TagExample', 'TagTask', 'word_pieces',
+           'row_cuts', 'whole_rows', 'official_rows', 'TagHead', 'tag_labels', 'tag_task', 'split_of', 'chunk_task',
            'TagPrediction', 'word_spans']
 
 # %% ../../nbs/finetuning/38_tagging.ipynb #39bcc533
@@ -300,11 +300,21 @@ def marked(
     for a,b,kind in conll_spans(tags): text[a] = f'[{kind} {text[a]}'; text[b] += ']'
     return ' '.join(text)
 
+# %% ../../nbs/finetuning/38_tagging.ipynb #f8ad2ee3
+def check_cells(
+    words:list, # Of a sentence
+):
+    "Refuse words that would break the columns of a file"
+    for o in words:
+        if re.search('[\t\r\n]', o): raise InputError(f"the word {o!r} has a tab or a line end, which columns cannot "
+                                                       "hold; write a .jsonl file")
+
 # %% ../../nbs/finetuning/38_tagging.ipynb #6b15c29d
 def conll_text(
     sentences:list, # A dict of `words`, and `tags` and further lists, of each
 )->str: # Lines
     "Sentences in columns"
+    for o in sentences: check_cells(o['words'])
     columns = [[v for v in o.values() if v is not None] for o in sentences]
     sep = '\t' if any(' ' in w for c in columns for w in c[0]) else ' '
     return '\n'.join(''.join(sep.join(cells)+'\n' for cells in zip(*c)) for c in columns)

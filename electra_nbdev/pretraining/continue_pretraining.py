@@ -232,11 +232,14 @@ def old_rows(
     "Where every piece of a new vocabulary comes from"
     ids, marks, starts = old.get_vocab(), _marks(old), word_starts(new)
     special, alike, roles = {*new.all_special_ids}, marks==_marks(new), _roles(new, old)
+    of_bytes = _of_bytes(old) and _of_bytes(new)
     def rows(i, piece):
         if i in roles: return [roles[i]]
         if piece in ids and (alike or i in special): return [ids[piece]]
         if i in special: return []
-        text = _written(old, _read(new, piece))
+        text = _read(new, piece)
+        if '\ufffd' in text and of_bytes: text = piece.removeprefix('Ġ') # bytes of no whole character
+        else: text = _written(old, text)
         return spell(text, ids, starts[i], marks) or spell(text, ids, not starts[i], marks)
     return [rows(*o) for o in enumerate(vocab_list(new))]
 

@@ -11,7 +11,7 @@ __all__ = ['TIE', 'Z', 'FOLDS', 'score_pairs', 'wilson', 'accuracies', 'told_tie
            'model_digest', 'score_nbest', 'apply_weights', 'rerank_report']
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8dbf2c8b
-import json, math
+import json, math, warnings
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby, islice, product
@@ -435,6 +435,9 @@ def _errors(reference, hypothesis):
 
 def _list_errors(lists):
     "Errors of every hypothesis of every list"
+    if 2*sum(' ' not in o.reference.strip() for o in lists)>len(lists): warnings.warn(
+        "most references are one word, as is a sentence without blanks, so these are rates of sentences; put blanks "
+        "between words, or between characters, in references and hypotheses")
     return [[_errors(o.reference, h) for h in o.hypotheses] for o in lists]
 
 # %% ../../nbs/scoring/44_ranking.ipynb #1ee63790

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from unicodedata import name
+from unicodedata import category, name
 
 import torch
 from fastcore.basics import patch
@@ -173,13 +173,26 @@ def score_tokens(
 Scorer.__call__ = score_tokens
 
 # %% ../../nbs/scoring/42_score.ipynb #9d610763
+_JOINERS = '\u200c\u200d' # Zero-width, inside Persian and Indian words
+
+def _goes_on(text, end, start):
+    "Whether a word goes on where byte-level BPE splits: before an accent or a vowel sign, and after it"
+    if not 0<end==start<len(text): return False
+    before, after = text[end-1], text[start]
+    def mark(o): return category(o)[0]=='M' or o in _JOINERS
+    return mark(after) or mark(before) and after.isalpha()
+
 def word_groups(
     enc, # A text as the library `tokenizers` encodes it
     text:str, # The text
 )->tuple[list,list,list]: # As of `words_of`
     "Group the pieces of an encoding into words"
     ids, words, offsets = enc.ids, enc.word_ids, enc.offsets # read once: each access copies the whole list
-    groups = [list(g) for _,g in groupby(range(len(ids)), key=words.__getitem__)]
+    groups = []
+    for _,g in groupby(range(len(ids)), key=words.__getitem__):
+        own = list(g)
+        if groups and _goes_on(text, offsets[groups[-1][-1]][1], offsets[own[0]][0]): groups[-1] += own
+        else: groups.append(own)
     spans = [(offsets[g[0]][0], offsets[g[-1]][1]) for g in groups]
     spans = [(b-len(text[a:b].lstrip()), b) for a,b in spans] # in byte-level BPE a word begins with a space
     there = [i for i,(a,b) in enumerate(spans) if a<b] # or is one
@@ -228,9 +241,9 @@ def replaced_probs(
 def whole_words(
     tok, # Fast tokenizer of any kind
 )->list:
-    "Ids of the pieces that begin a word and are not special"
-    special = {*tok.all_special_ids}
-    return [i for i,begins in enumerate(word_starts(tok)) if begins and i not in special]
+    "Ids of the pieces that begin a word, are not special and no blank alone"
+    left_out = {*tok.all_special_ids, *tok.convert_tokens_to_ids(['▁', 'Ġ'])}
+    return [i for i,begins in enumerate(word_starts(tok)) if begins and i not in left_out]
 
 # %% ../../nbs/scoring/42_score.ipynb #b8c9150a
 @torch.no_grad()

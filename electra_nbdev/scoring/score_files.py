@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..data.text import hub_parts
 from ..engine.command import fits
-from ..engine.files import InputError, check_choice, counted, few_of, one_line, read_json
+from ..engine.files import InputError, check_choice, check_utf8, counted, few_of, one_line, read_json
 from ..engine.rows import (TABLES, BadRows, check_columns, check_line_ends, ending_of, format_of, head_of,
                                        json_lines, looks_like, table_rows, text_lines, text_rows, whole_text)
 
@@ -128,8 +128,9 @@ def _pair(o, name, where):
 
 # %% ../../nbs/scoring/41_score_files.ipynb #4af6af9e
 def _partners(*texts):
-    "Whether two texts share half of their words"
+    "Whether two texts share half of their words, or of their characters where they have no blanks"
     a, b = (o.lower().split() for o in texts)
+    if len(a)==len(b)==1: a, b = a[0], b[0]
     return 2*(Counter(a) & Counter(b)).total()>=max(len(a), len(b))
 
 def _line_pairs(path):
@@ -391,6 +392,7 @@ def line_contexts(
         if len(found)==texts.n: return found
         raise InputError(f"{context} has {counted(len(found), 'line')} and {texts.path} {counted(texts.n, 'text')}; "
                          "give a context for each, or one")
+    check_utf8(context, 'the context')
     if context.endswith(('.txt', '.tsv', '.csv', '.json', '.jsonl')) and len(context.split())==1:
         raise InputError(f"there is no file {context}; `context` is a text, or a file with a line for each")
     return context
