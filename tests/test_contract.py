@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fastai.callback.core import Callback
+from fastai.callback.core import Callback, CancelBatchException
 from fastai.callback.fp16 import MixedPrecision
 from fastai.callback.progress import CSVLogger
 from fastai.callback.schedule import ParamScheduler, SchedLin
@@ -17,12 +17,13 @@ from fastai.learner import Learner, load_learner
 from fastai.optimizer import Adam
 from fastai.torch_core import no_random
 from fastprogress import fastprogress
+from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.training import DeviceMixedPrecision
 from electra_nbdev.method.generator import generator_config
-from electra_nbdev.method.optimizer import clip_by_global_norm
+from electra_nbdev.method.optimizer import ElectraAdam, clip_by_global_norm
 from electra_nbdev.pretrain import (ClipNorm, ElectraLearner, LinearWarmupDecay, MaskedLanguageModel, MaskedLM,
                                     MaskTokens, NoiseContrast, NoiseContrastiveEstimation, PretrainDataLoaders,
                                     ReplacedTokenDetection, ReplaceTokens, TwoTowers, build_examples, electra_learner,
@@ -110,8 +111,67 @@ def as_an_interval_of_four_updates(learn):
     "Let `validate`, which reads all held-out text, read the batches that a recipe reads after so few updates"
     if isinstance(learn.dls, PretrainDataLoaders): learn.dls.valid.n_batches = 2
 
+class Skip(Callback):
+    "Leave out a training batch"
+    order = -5
+    def __init__(self, at): self.at, self.seen = at, -1
+    def before_batch(self):
+        if not self.training: return
+        self.seen += 1
+        if self.seen==self.at: raise CancelBatchException()
+
 KINDS = dict(stock=stock, ordinary=ordinary, recipe=of_recipe)
 OURS = dict(ordinary=ordinary, recipe=of_recipe)
+
+@pytest.mark.parametrize('at', [0, 3, 4])
+def test_a_batch_that_is_left_out_is_no_update(examples, at):
+    "It ended its interval, and the fit, too early"
+    learn = of_recipe(examples)
+    learn.fit_steps(12, cbs=Skip(at))
+    assert learn.n_updates==12 and [o['step'] for o in learn.history.rows if 'held_out' in o]==[4, 8, 12]
+
+def test_a_model_of_ones_own_is_told_from_the_recipe(examples, capsys):
+    "And the masking rate, by which P(replaced) is computed, is that of the masking"
+    model, _ = networks(examples, 'tied')
+    masks = MaskTokens(special_token_ids(examples[0].tokenizer), mask_prob=.25)
+    learn = of_recipe(examples, model=model, cbs=masks)
+    assert 'disc_weight is 50, as the model has it, and not 20.0 as in the recipe' in capsys.readouterr().out
+    assert learn.hp.mask_prob==.25 and recipe(examples).mask_prob==.15
+
+@pytest.mark.parametrize('warmup', ['2', None, 30., -1])
+def test_a_warmup_is_a_count_or_a_share(warmup):
+    with pytest.raises(InputError, match='`warmup`'): LinearWarmupDecay(warmup)
+
+def test_a_warmup_of_numpy_is_a_count(examples):
+    def rates(warmup):
+        learn = stock(examples, cbs=[LinearWarmupDecay(warmup)])
+        learn.remove_cb(next(o for o in learn.cbs if isinstance(o, LinearWarmupDecay)))
+        with learn.no_bar(), learn.no_logging(): learn.fit(2, 1e-3)
+        return learn.recorder.lrs
+    assert rates(2)==rates(np.int64(2))
+
+def test_parameter_groups_in_a_plain_loop(examples):
+    "Biases do not decay, lower layers have lower rates"
+    model, _ = networks(examples, 'tied')
+    opt = ElectraAdam(param_groups(model.discriminator, .5), lr=.1, weight_decay=.5)
+    for g in opt.param_groups:
+        assert g['lr']==pytest.approx(.1*g['lr_mult']) and g['weight_decay']==.5*g['wd_mult']
+    assert len({g['lr'] for g in opt.param_groups})>2
+
+@pytest.mark.parametrize('how, why', [(dict(temperature=0.), '`temperature`'), (dict(disc_weight=-1.), '`disc_weight`'),
+    (dict(unigram_noise=2.), '`unigram_noise`'),
+    (dict(unigram_noise=.5, token_counts=np.zeros(60)), 'with a sum of 0')])
+def test_arguments_out_of_range_are_refused(how, why):
+    cfg = ElectraConfig(vocab_size=60, **DIMS)
+    with pytest.raises(InputError, match=why):
+        ReplacedTokenDetection.of(ElectraForMaskedLM(cfg), ElectraForPreTraining(cfg), **how)
+
+def test_networks_that_cannot_be_an_objective_are_refused():
+    cfg = BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    of, generator = ReplacedTokenDetection.of, BertForMaskedLM(cfg)
+    with pytest.raises(InputError, match='give it num_labels=1'): of(generator, BertForTokenClassification(cfg))
+    with pytest.raises(InputError, match='needs a discriminator'): of(generator)
+    with pytest.raises(InputError, match='give a generator, a discriminator'): of()
 
 @pytest.mark.parametrize('kind', OURS)
 def test_one_callback_needs_no_list(examples, kind):

@@ -1,5 +1,6 @@
 "What a fastai user expects of a fine-tuning learner: weights move, updates are counted, nothing is silently ignored"
 import re
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
@@ -296,6 +297,21 @@ def test_get_preds(learn):
 def test_predict_refuses_what_is_no_unicode(learn):
     with pytest.raises(InputError, match=r'text 1 is not UTF-8 \(character 5\)'):
         learn.predict(['A cat.', 'bad \ud800'])
+
+def test_a_recipe_is_trained_at_the_rate_of_the_learner(dls):
+    learn = quiet(electra_classifier(dls, lr=.02))
+    learn.fit_recipe()
+    assert max(learn.recorder.lrs)==pytest.approx(.02, rel=.5) # it falls from the first update on
+
+def test_several_threads_may_predict(learn):
+    "A learner is a state machine; without a lock progress bars of two calls met"
+    texts = ['red', 'a blue dog']*30
+    want = [learn.predict(o).label for o in texts]
+    with ThreadPoolExecutor(8) as pool: assert [o.label for o in pool.map(learn.predict, texts)]==want
+
+def test_what_is_no_text_is_told_in_a_line(learn, table):
+    with pytest.raises(InputError) as e: learn.predict(table)
+    assert len(str(e.value))<200
 
 def test_predict_takes_a_list_for_a_batch(learn):
     pairs = TextTask('pairs', ('no', 'yes'), columns=('a', 'b'))

@@ -25,6 +25,28 @@ def rows(n=16, sl=16):
     ids[:,0] = 2
     return ids, torch.full((n,), 4)
 
+@pytest.mark.parametrize('further', [1, 2])
+def test_masks_and_segments_are_no_lengths(further):
+    "They would be read as lengths of documents, and all of a row as padding"
+    ids, _ = rows(8, 24)
+    batch = ids, (ids!=0).long(), torch.zeros_like(ids)
+    with pytest.raises(InputError, match='leave out attention masks'):
+        masking.mask_examples(ids, batch[1], SPECIAL_IDS, lengths=batch[2] if further==2 else None)
+
+@pytest.mark.parametrize('how, why', [(dict(mask_prob=15), '`mask_prob` is 15'),
+    (dict(mask_prob=-1), '`mask_prob` is -1'), (dict(special_ids='the tokenizer'), 'take special_token_ids')])
+@pytest.mark.parametrize('kind', [MaskCollator, masking.MaskTokens])
+def test_what_cannot_mask_is_refused(kind, how, why):
+    with pytest.raises(InputError, match=why): kind(**dict(special_ids=SPECIAL_IDS) | how)
+
+def test_a_collator_reads_segment_ids():
+    "As a tokenizer gives them for a pair"
+    examples = [dict(input_ids=[2, 7, 8, 3, 9, 3, 0], token_type_ids=[0, 0, 0, 0, 1, 1, 0], place=0),
+                dict(input_ids=[2, 7, 8, 9, 9, 9, 3], token_type_ids=[0]*7, place=1)]
+    found = MaskCollator(SPECIAL_IDS)(examples)['token_type_ids']
+    assert found.tolist()==[o['token_type_ids'] for o in examples]
+    with pytest.raises(InputError, match='`NumberedExamples`'): MaskCollator(SPECIAL_IDS)([dict(input_ids=[2, 7, 3])])
+
 def joined_field(parts):
     "A field of several masked batches, if they have it"
     return None if parts[0] is None else torch.cat(parts)

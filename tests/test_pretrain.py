@@ -1,14 +1,15 @@
 "Training as a whole: NaN, loggers, mixed precision, the variants, initial weights"
-import json, shutil, time
+import json, random, shutil, time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot as plt
 from fastai.callback.core import Callback
-from fastai.torch_core import no_random
+from fastai.torch_core import no_random, set_seed
 from transformers import PreTrainedTokenizerFast
 
 from electra_nbdev.pretraining import learner as pretrain, runs
@@ -684,15 +685,29 @@ def test_positions_of_longer_sequences_begin_as_copies(made):
 
 def test_only_the_smallest_networks_get_one_thread(monkeypatch):
     "And not where the user has said how many"
-    taken = []
-    monkeypatch.setattr(torch, 'set_num_threads', taken.append)
+    n = [2]
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: n[-1])
+    monkeypatch.setattr(torch, 'set_num_threads', n.append)
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    def threads(hp):
+        with pretrain.spare_threads(hp): return torch.get_num_threads()
     wide = preset('tiny').model_hparam_overrides | dict(hidden_size=256)
-    for hp in (preset('small'), preset('tiny', model_hparam_overrides=wide), preset('modern')):
-        pretrain.spare_threads(hp)
+    found = [threads(o) for o in (preset('small'), preset('tiny', model_hparam_overrides=wide), preset('modern'))]
     monkeypatch.setenv('OMP_NUM_THREADS', '2')
-    pretrain.spare_threads(preset('tiny'))
-    assert taken==[1]
+    assert (*found, threads(preset('tiny')))==(2, 2, 1, 2) and torch.get_num_threads()==2
+
+def test_a_run_leaves_threads_and_random_numbers_as_they_were(made, tmp_path, monkeypatch):
+    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    n = torch.get_num_threads()
+    def drawn(): return torch.rand(()).item(), np.random.rand(), random.random()
+    try:
+        torch.set_num_threads(2)
+        set_seed(6)
+        want = drawn()
+        set_seed(6)
+        run(made, tmp_path, num_train_steps=2)
+        assert drawn()==want and torch.get_num_threads()==2
+    finally: torch.set_num_threads(n)
 
 def test_a_run_from_python_has_what_one_by_command_has(made, tmp_path, monkeypatch):
     "One thread for the smallest networks, and bits per byte of held-out text"
@@ -701,7 +716,7 @@ def test_a_run_from_python_has_what_one_by_command_has(made, tmp_path, monkeypat
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
     run(made, tmp_path, num_train_steps=2)
     found = [o['domain'] for o in read_history(tmp_path/'history.jsonl') if 'domain' in o]
-    assert taken==[1] and found[-1]['after']['bits_per_byte']>0
+    assert taken[0]==1 and found[-1]['after']['bits_per_byte']>0
 
 def test_an_evaluation_reads_a_tenth_of_its_own_interval(made):
     "And not of all updates before it"

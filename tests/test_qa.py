@@ -218,6 +218,8 @@ def test_predict(home):
     assert found.score==pytest.approx(rows[0]['score'], abs=1e-4)
     assert '<mark' in found._repr_html_() and len(found.best)<=5 and found.best[0][0]==found.answer
     with pytest.raises(InputError, match='a question and its passage'): learn.predict('who walks ?')
+    asked = dict(question='who walks ?', context='one red dog walks in town')
+    with pytest.raises(InputError, match='a question and its passage'): learn.predict(asked) # not its keys
     with pytest.raises(InputError, match='question or its passage is empty'): learn.predict('who walks ?', ' ')
     with pytest.raises(InputError, match='no passage has a character'): learn.predict('who walks ?', '\x00')
 

@@ -822,6 +822,8 @@ WRONG = [
     ('`n` is -1', lambda o: likely_words(o.pll, 'a ___ day', -1)),
     ('`n` is 2.5', lambda o: o.scorer('The cat sat.', n=2.5)),
     ("`minutes` is '5'; allowed: a number of at least 0.01", lambda o: PretrainRequest(minutes='5').check()),
+    ('two tasks of one network are called a_b', lambda o: FinetuneRequest()._job(
+        dict(x=[TextTask('a.b', ('0', '1')), TextTask('a_b', ('0', '1'))]), 'x')),
     ('`task` has x twice', lambda o: FinetuneRequest([TextTask('x'), TextTask('x')])._networks()),
     ('corpus is a text of 25 characters; write it', lambda o: train_vocab('The cat sat.\nThe dog ran.', o.d/'v')),
     ('`pack` is of type str; give True or False', lambda o: build_examples(o.text, 'tiny', o.d/'e', pack='no')),

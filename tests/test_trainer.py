@@ -1,12 +1,15 @@
 "transformers' `Trainer` with examples that have places: every pass, every process, workers, and a resumed run"
 import os, signal
+from itertools import chain
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import ConcatDataset, Subset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
+from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.ranks import rank
 from electra_nbdev.pretrain import (MaskCollator, NumberedExamples, ReplacedTokenDetection, SetEpoch, build_networks,
                                     preset)
@@ -36,12 +39,12 @@ class Places(nn.Module):
 
 def only_places(rows): return dict(place=torch.tensor([o['place'] for o in rows]))
 
-def train(out, model, collate, resume=None, cbs=(), **how):
+def train(out, model, collate, resume=None, cbs=(), wrap=lambda o: o, **how):
     "Three passes of `Trainer`, or the rest of them"
     args = TrainingArguments(str(out), per_device_train_batch_size=4, num_train_epochs=PASSES, learning_rate=1e-3,
                              save_strategy='steps', save_steps=1, remove_unused_columns=False, use_cpu=True,
                              report_to='none', disable_tqdm=True, logging_strategy='no', **how)
-    trainer = Trainer(model, args, train_dataset=NumberedExamples(Rows()), data_collator=collate,
+    trainer = Trainer(model, args, train_dataset=wrap(NumberedExamples(Rows())), data_collator=collate,
                       callbacks=[SetEpoch(), *cbs])
     trainer.train(resume_from_checkpoint=resume and f'{out}/checkpoint-{resume}')
     return model
@@ -64,6 +67,16 @@ def test_every_pass_has_its_own_places(tmp_path, n, how):
     for at in (each, each+1, 2*each+1):
         finished(launch(n, lambda: places(tmp_path, 'rest', resume=at, **how)))
         for i in range(n): assert torch.load(tmp_path/f'rest.{i}')==whole[i][at:], (at, i)
+
+@pytest.mark.parametrize('wrap', [lambda o: Subset(o, range(8)), lambda o: ConcatDataset([Subset(o, range(8))])])
+def test_a_part_of_numbered_examples_has_places_of_its_own_too(wrap, tmp_path):
+    "They would be masked alike in every pass"
+    seen = [*chain(*train(tmp_path, Places(), only_places, wrap=wrap).seen)]
+    assert sorted(seen)==[k*N+i for k in range(PASSES) for i in range(8)]
+
+def test_a_pass_that_nothing_is_told_of_is_refused(tmp_path):
+    with pytest.raises(InputError, match='finds no `NumberedExamples`'):
+        train(tmp_path, Places(), only_places, wrap=lambda o: [o[i] for i in range(8)])
 
 def test_a_resumed_objective_is_the_one_that_was_not_stopped(tmp_path):
     "Masks and samples of the second and the third pass are drawn by their places"

@@ -448,6 +448,11 @@ class NumberedExamples(torch.utils.data.Dataset):
         return dict(input_ids=ids[0].long(), place=int(self._epoch)*self.n + i) | lengths
 
 # %% ../../nbs/data/14_batches.ipynb #ecc3884a
+def _wrapped(dataset):
+    "A dataset, and those that it is a part of or made of"
+    inner = [o for o in (getattr(dataset, 'dataset', None), *getattr(dataset, 'datasets', ())) if o is not None]
+    return [dataset, *(o for d in inner for o in _wrapped(d))]
+
 class SetEpoch(TrainerCallback):
     "Tell `NumberedExamples` and the sampler which pass transformers' `Trainer` begins: one of its `callbacks`"
     def on_epoch_begin(self,
@@ -460,5 +465,8 @@ class SetEpoch(TrainerCallback):
         "Begin a pass"
         epoch, sampler = int(state.epoch+1e-6), train_dataloader.batch_sampler
         while hasattr(sampler, 'batch_sampler'): sampler = sampler.batch_sampler # one process's share of another one
-        for o in (getattr(sampler, 'sampler', None), train_dataloader.dataset):
+        numbered = [o for o in _wrapped(train_dataloader.dataset) if hasattr(o, 'set_epoch')]
+        if not numbered: raise InputError("SetEpoch finds no `NumberedExamples` in the training data; take it as "
+                                          "`train_dataset`, or a `Subset` of it")
+        for o in (getattr(sampler, 'sampler', None), *numbered):
             if hasattr(o, 'set_epoch'): o.set_epoch(epoch)

@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import RLock
 
 import fastai.callback.hook # gives learners `summary`
 import fastai.text.learner # shows the texts with the highest losses
@@ -670,7 +671,7 @@ def electra_classifier(
 def fit_recipe(self:FinetuneLearner):
     "Train for the updates of the recipe"
     n = max(1, self.steps//batches_per_update(self))
-    with progress_bars(self, watched()): self.fit_steps(n, lr=self.hp.learning_rate)
+    with progress_bars(self, watched()): self.fit_steps(n)
     if not (lost := self.n_cancelled): return
     if not self.n_updates:
         raise InputError(f"all {lost} steps overflowed in half precision; use `precision` fp32 or bf16, "
@@ -678,6 +679,8 @@ def fit_recipe(self:FinetuneLearner):
     print_line(f"{lost} steps overflowed in half precision and were skipped, {self.n_updates} updates were made")
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #b57db44c
+_ONE = RLock() # A learner of fastai serves one thread at a time
+
 @patch
 def outputs(self:FinetuneLearner,
     name:str, # Task
@@ -687,7 +690,7 @@ def outputs(self:FinetuneLearner,
     "Run features through the network"
     gather, bs = GatherOutputs(), bs or self.hp.predict_batch_size
     dl = self.dls.valid.new(Rows({name: features}), labelled=False, bs=bs)
-    with self.no_bar(): self.validate(dl=dl, cbs=gather)
+    with _ONE, self.no_bar(): self.validate(dl=dl, cbs=gather)
     return [gather.outs[i] for i in range(len(features))]
 
 # %% ../../nbs/finetuning/33_finetune.ipynb #5f20872f

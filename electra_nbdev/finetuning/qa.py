@@ -441,7 +441,7 @@ def mean_spans(
 def unlabelled(self:QATask, texts)->list:
     "(question, passage) pairs as questions to answer"
     for o in texts:
-        if isinstance(o, str) or len(o)!=2:
+        if not isinstance(o, (tuple, list)) or len(o)!=2:
             raise InputError(f"a question and its passage are needed, {str(o)[:60]!r} came")
         if not all(isinstance(p, str) and p.strip() for p in o):
             raise InputError(f"a question or its passage is empty in {str(o)[:60]!r}")

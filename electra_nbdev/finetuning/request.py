@@ -108,12 +108,19 @@ def _networks(self:FinetuneRequest)->dict:
     return found
 
 # %% ../../nbs/finetuning/35_request.ipynb #144dea8d
+def _check_names(tasks):
+    "Refuse tasks of one network whose heads would have one name"
+    names = [getattr(o, 'name', o).replace('.', '_') for o in tasks]
+    double = next((o for o in names if names.count(o)>1), None)
+    if double: raise InputError(f"two tasks of one network are called {double}; give one of them another name")
+
 @patch
 def _job(self:FinetuneRequest, networks, together):
     "A job for {folder: tasks}, once recipe, model and folders were looked at; `together` is as in `FinetuneJob`"
     given = given_hparams(self.hparams, num_trials=self.trials, seed=self.seed,
                           write_test_outputs=self.predict_test or None, do_train=False if self.eval_only else None)
     check_one_kind([o for tasks in networks.values() for o in tasks], given)
+    for tasks in networks.values(): _check_names(tasks)
     given.pop('task_names', None) # of a recipe on disk
     training = given.get('do_train') is not False
     finetune_preset(self.recipe, **given)

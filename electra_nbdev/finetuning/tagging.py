@@ -667,9 +667,11 @@ def unlabelled(self:TagTask, texts)->list:
     "Texts, or lists of words, as sentences without tags"
     examples = []
     for i,text in enumerate(texts):
-        words = tuple([text[a:b] for a,b in word_spans(text)] if isinstance(text, str) else text)
+        if isinstance(text, str): words = tuple(text[a:b] for a,b in word_spans(text))
+        else: words = tuple(text) if isinstance(text, (list, tuple, np.ndarray)) else ()
         if not words or not all(isinstance(o, str) and o for o in words):
-            raise InputError(f"{text!r} is no sentence to tag; give a text, or a list of words without empty ones")
+            raise InputError(f"{repr(text)[:60]} is no sentence to tag; give a text, or a list of words that are not "
+                             "empty")
         check_utf8(' '.join(words), f'text {i}')
         examples.append(TagExample(i, words))
     return examples

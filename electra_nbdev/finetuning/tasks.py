@@ -458,7 +458,7 @@ def unlabelled(self:TextTask, texts)->list:
     for i,o in enumerate(texts):
         a, b = o if isinstance(o, (tuple, list)) and len(o)==2 else (o, None)
         if not isinstance(a, str) or not isinstance(b, (str, type(None))):
-            raise InputError(f"{self.name} cannot read {o}; give a text, a tuple of two, or a list of them")
+            raise InputError(f"{self.name} cannot read {str(o)[:60]!r}; give a text, a tuple of two, or a list of them")
         if (b is None)==bool(self.columns[1]):
             reads = f"two texts, {self.columns[0]} and {self.columns[1]}" if self.columns[1] else 'one text'
             raise InputError(f"{self.name} reads {reads}, and {'one' if b is None else 'two'} came: {str(o)[:60]!r}")

@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..engine.files import InputError
+from ..engine.files import InputError, check_number
 from .discriminator import IGNORE, corrupt, disc_labels, disc_nll
 from .discriminator import head_logits, is_replaced
 from .generator import Prediction, UniformGenerator
@@ -114,6 +114,11 @@ def of(cls:ReplacedTokenDetection,
 )->ReplacedTokenDetection:
     "An objective of networks that one has"
     self = super(ReplacedTokenDetection, cls).of(*networks, **how)
+    if self.discriminator is None:
+        raise InputError("replaced-token detection needs a discriminator; "
+                         "MaskedLanguageModel.of takes a generator alone")
+    check_number('temperature', self.config.arguments['temperature'], .01)
+    check_number('unigram_noise', self.config.arguments['unigram_noise'], 0, 1)
     if token_counts is not None: self.set_token_counts(token_counts)
     return self
 
@@ -124,6 +129,9 @@ def set_token_counts(self:ReplacedTokenDetection,
 ):
     "The unigram distribution that noise is drawn from"
     counts = torch.as_tensor(counts, dtype=torch.float32).to(self.unigram_probs.device)
+    if counts.shape!=self.unigram_probs.shape or not counts.sum()>0:
+        raise InputError(f"token_counts has {tuple(counts.shape)} numbers with a sum of "
+                         f"{counts.sum():g}; give one for each of the {self.vocab_size} tokens")
     self.unigram_probs.copy_(counts/counts.sum())
     self.has_token_counts = True
 

@@ -21,7 +21,7 @@ from fastai.callback.fp16 import MixedPrecision
 from fastcore.basics import patch, store_attr
 from torch import Tensor
 
-from ..engine.files import InputError, check_choice
+from ..engine.files import InputError, check_choice, check_number, check_type
 from ..engine.models import SpecialTokenIds
 from ..engine.ranks import KeyedRandom, n_processes, rank
 from ..engine.training import batches_per_update, count_updates
@@ -261,6 +261,25 @@ def mask_documents(
 # %% ../../nbs/method/01_masking.ipynb #0f688aa9
 EVAL_MASK_PROB = 0.15 # Masking rate of held-out text
 
+def _check_batch(ids, segment_a_length, lengths, pad):
+    "Refuse what is no ids with lengths, such as an attention mask"
+    if ids.ndim!=2:
+        raise InputError(f"token ids have shape {tuple(ids.shape)}, not (examples, length); "
+                         "let each example of the DataLoaders be a tuple, for example (ids,)")
+    if segment_a_length is None: return
+    known = ids.device.type=='cpu' and not torch.compiler.is_compiling()
+    if (lengths is None and segment_a_length.ndim!=1 or lengths is not None and known
+        and not lengths.sum(1).equal((ids!=pad).sum(1))):
+        raise InputError("token ids may stand alone, or before the length of their first segment; "
+                         "leave out attention masks and segment ids, which are derived")
+
+def _check_masking(special_ids, mask_prob):
+    "Refuse what cannot mask"
+    cure = 'take special_token_ids(tokenizer)'
+    check_type('special_ids', special_ids, SpecialTokenIds, cure)
+    check_number('mask_prob', mask_prob, 0, 1)
+
+# %% ../../nbs/method/01_masking.ipynb #fd9bd128
 def mask_examples(
     ids:Tensor, # Token ids, padded on the right, (bs, sl)
     segment_a_length:Tensor|None, # Tokens up to the first [SEP], included, (bs,); None: one segment
@@ -273,9 +292,7 @@ def mask_examples(
     full:bool=False, # Whether it is known that there is no padding
 )->MaskedBatch:
     "A masked batch of examples as they are stored"
-    if ids.ndim!=2:
-        raise InputError(f"token ids have shape {tuple(ids.shape)}, not (examples, length); "
-                         "let each example of the DataLoaders be a tuple, for example (ids,)")
+    _check_batch(ids, segment_a_length, lengths, special_ids.pad)
     begins = None if word_starts is None else word_starts[ids]
     if lengths is not None:
         if duplicates=='distinct':
@@ -296,7 +313,9 @@ class MaskTokens(Callback):
         duplicates:str='distinct', # As in `mask_batch`
         seed:int=0, # Of masks and samples
         word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
-    ): store_attr()
+    ):
+        _check_masking(special_ids, mask_prob)
+        store_attr()
 
     def before_fit(self): # a compiled step may mask by itself
         count_updates(self.learn)
@@ -361,17 +380,25 @@ class MaskCollator:
         mask_prob:float=0.15, # Masking rate
         duplicates:str='distinct', # As in `mask_batch`
         seed:int=0, # Of masks and samples
-        word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
-    ): store_attr()
+        word_starts=None, # For whole words: whether each id begins one, (V,) bool
+    ):
+        _check_masking(special_ids, mask_prob)
+        store_attr()
+        if word_starts is not None: self.word_starts = torch.as_tensor(word_starts)
 
     def __call__(self,
         examples:list, # Dicts with `input_ids` (sl,) and `place`; lengths as in 13_examples
     )->dict: # The fields of a `MaskedBatch` that are there
         "Mask some examples"
+        if 'place' not in examples[0]:
+            raise InputError("examples have no `place`, their number in the stream; "
+                             "take `NumberedExamples`")
         def stack(name): return torch.stack([torch.as_tensor(o[name]) for o in examples])
         ids, places = stack('input_ids'), stack('place')
         def given(name): return stack(name) if name in examples[0] else None
         a, lengths = given('segment_a_length'), given('document_lengths')
+        types = given('token_type_ids')
+        if a is None and types is not None: a = (types.cumsum(1)==0).sum(1)
         how = self.special_ids, self.mask_prob, self.duplicates
         rand = KeyedRandom(self.seed, 0, first=places)
         batch = mask_examples(ids.long(), a, *how, rand, self.word_starts, lengths)._asdict()

@@ -25,7 +25,7 @@ import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..engine.files import InputError, check_choice, suggest
+from ..engine.files import InputError, check_choice, check_number, suggest
 from ..engine.ranks import n_processes, rows_of_all, summed
 from ..engine.training import batches_per_update, count_updates, updates_of_fit
 from .discriminator import token_logits
@@ -118,6 +118,12 @@ def of(cls:Objective,
         if k in cls.arguments: continue
         raise InputError(f"{cls.__name__} has no argument `{k}`; it has {', '.join(cls.arguments)}."
                          f"{suggest(k, cls.arguments)}")
+    for k,v in arguments.items():
+        if isinstance(cls.arguments[k], float): check_number(k, v, 0)
+    if generator is None and discriminator is None:
+        raise InputError("give a generator, a discriminator, or both")
+    labels = getattr(getattr(discriminator, 'classifier', None), 'out_features', 1)
+    if labels!=1: raise InputError(f"the discriminator has {labels} labels; give it num_labels=1")
     facts = [o.config.to_dict() if o else None for o in (generator, discriminator)]
     return cls(ObjectiveConfig(*facts, tie, cls.arguments | arguments), generator, discriminator)
 

@@ -9,9 +9,9 @@ __all__ = ['NUMBERS', 'adam_step', 'warmup_decay', 'clip_by_global_norm', 'decay
            'joined_groups', 'param_groups', 'ElectraOptimizer', 'electra_optimizer', 'ClipNorm', 'LinearWarmupDecay']
 
 # %% ../../nbs/method/08_optimizer.ipynb #965fa6d0
-import re
+import math, re
 from functools import partial
-from numbers import Number
+from numbers import Integral, Number
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from fastai.torch_core import even_mults
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
-from ..engine.files import InputError, check_choice
+from ..engine.files import InputError, check_choice, check_number
 from ..engine.ranks import placed_as, whole
 from ..engine.training import count_updates, has_own_schedule, updates_of_fit
 
@@ -112,6 +112,9 @@ class ElectraAdam(torch.optim.AdamW):
     ):
         how = dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=weight_decay, fused=True)
         super().__init__(params, lr, **how)
+        for g in self.param_groups: # as `param_groups` asks for
+            g['lr'] *= g.get('lr_mult', 1.)
+            g['weight_decay'] *= g.get('wd_mult', 1.)
         self.first_step, self.on_device = 0. if bias_correction else 2.**24, {}
 
     def step(self, closure=None):
@@ -246,7 +249,9 @@ class LinearWarmupDecay(Callback):
         warmup:int|float=0.1, # Updates of linear warmup (int), or a fraction of all updates (float)
         n_updates:int|None=None, # Updates of the whole run; None: of this fit
         power:float=1., # 1 is a linear decay to zero
-    ): store_attr()
+    ):
+        check_number('warmup', warmup, 0, math.inf if isinstance(warmup, Integral) else 1)
+        store_attr()
 
     def before_fit(self):
         if self.opt is None: return # a validation
@@ -261,12 +266,14 @@ class LinearWarmupDecay(Callback):
     def before_step(self):
         if self.aside: return
         done = self.learn.n_updates - self.first
-        warm = self.warmup if isinstance(self.warmup, int) else self.total*self.warmup
+        warm = self.warmup*(1 if isinstance(self.warmup, Integral) else self.total)
         self.opt.set_hypers(lr=warmup_decay(done, self.rates, self.total, warm, power=self.power))
 
-    def after_fit(self): # `recorder.plot_sched` draws what was set
-        recorder = getattr(self.learn, 'recorder', None)
-        if recorder and not getattr(self, 'aside', False): recorder.hps = {'lr': recorder.lrs}
+# %% ../../nbs/method/08_optimizer.ipynb #6002ca01
+@patch
+def after_fit(self:LinearWarmupDecay): # `recorder.plot_sched` draws what was set
+    recorder = getattr(self.learn, 'recorder', None)
+    if recorder and not getattr(self, 'aside', False): recorder.hps = {'lr': recorder.lrs}
 
 # %% ../../nbs/method/08_optimizer.ipynb #55edd471
 @patch

@@ -129,7 +129,10 @@ def time_recipe(
     seconds:float, # Of the last measurement and those of smaller batches, about
 )->tuple: # The recipe that was timed; seconds of its update, of a held-out batch; bytes of the process before
     "Time some steps of a recipe, in small batches where its own are slow"
-    spare_threads(hp)
+    with spare_threads(hp): return _timed(hp, facts, device, precision, seconds)
+
+def _timed(hp, facts, device, precision, seconds):
+    "What `time_recipe` returns"
     print_line(f'Timing steps of {hp.model_size} ...')
     examples = open_examples(facts.path, hp, facts) if facts else [load_examples(o) for o in sample_examples(hp)]
     small = replace(hp, vocab_size=examples[0].recipe['vocab_size'], train_batch_size=min(4, hp.train_batch_size),

@@ -12,6 +12,7 @@ __all__ = ['SMALLEST', 'sample_examples', 'open_examples', 'match_examples', 'wi
 
 # %% ../../nbs/pretraining/21_learner.ipynb #aca5e193
 import gc, math, os, time
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from itertools import takewhile
@@ -160,7 +161,8 @@ def after_batch(self:EvaluationInterval):
     "The last update ends the interval, however many batches went into it"
     if not self.training: return
     cancelled = not (self.n_accumulated or self.completed)
-    if cancelled: self.dls.train.n_batches += batches_per_update(self.learn)
+    if self.skipped: self.dls.train.n_batches += 1
+    elif cancelled: self.dls.train.n_batches += batches_per_update(self.learn)
     if self.n_updates>=self.stop: self.dls.train.n_batches = 0
 
 @patch
@@ -357,7 +359,8 @@ def electra_learner(
     elif special_ids is None: raise InputError("these DataLoaders do not know their tokenizer; give `special_ids`")
     special_ids = special_ids or special_token_ids(tok)
     if ours: hp = with_special_ids(hp, special_ids)
-    model = model or build_networks(hp, objective)
+    if model: _say_arguments(model, hp)
+    model, hp = model or build_networks(hp, objective), _with_masking_of(cbs, hp)
     steps = _instead((masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)), cbs)
     model, how = give_counts(with_fast_steps(model, hp), counts, special_ids), _defaults(hp, kwargs)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
@@ -376,6 +379,24 @@ def _asked(dls, recipe, out, given):
     if out and Path(out).is_file(): raise InputError(f"`out` is {out}, a file; give a folder")
     return hp
 
+def _say_arguments(model, hp):
+    "Print what a model that was given sets otherwise than the recipe"
+    own = {k: v for k,v in model.config.arguments.items() if hasattr(hp, k) and getattr(hp, k)!=v}
+    for k,v in own.items():
+        print_line(f"NOTE: {k} is {v!r}, as the model has it, and not {getattr(hp, k)!r} as in the recipe")
+
+def _with_masking_of(cbs, hp):
+    "A recipe with the rate of a masking that was given, by which P(replaced) is computed later"
+    rates = [o.mask_prob for o in cbs if isinstance(o, MaskTokens)]
+    return _with(hp, mask_prob=rates[0]) if rates else hp
+
+def _with(hp, **values):
+    "A recipe with other values, which count as given"
+    found = replace(hp, **values)
+    if hp.given is not None: object.__setattr__(found, 'given', hp.given | {*values})
+    return found
+
+# %% ../../nbs/pretraining/21_learner.ipynb #b85b8c2c
 def _agreed(dls, hp):
     "The recipe with what loaders and examples decide, and the loaders with the rest of it"
     train = dls.train
@@ -392,10 +413,7 @@ def _with_batches_of(dls, hp):
     for name,n in other.items():
         given = hp.given is None or name in hp.given # of a whole recipe all are
         if given: print_line(f"{name} {n}, as the loaders have it, in place of {getattr(hp, name)}")
-    if hp.given is None: return replace(hp, **other) if other else hp
-    found = replace(hp, **other)
-    object.__setattr__(found, 'given', hp.given | {*drawn})
-    return found
+    return _with(hp, **drawn)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #76890b37
 def with_fast_steps(
@@ -531,12 +549,15 @@ def fit_steps(self:ElectraLearner,
 # %% ../../nbs/pretraining/21_learner.ipynb #7ce82ac5
 SMALLEST = 128 # Width up to which several threads wait more than they compute
 
+@contextmanager
 def spare_threads(
     hp:PretrainHParams, # Recipe
 ):
-    "One thread of torch for the smallest networks, unless the user has said how many"
-    width = getattr(body_config(hp), 'hidden_size', SMALLEST+1)
+    "One thread of torch for the smallest networks, unless the user has said how many; then as many as before"
+    width, n = getattr(body_config(hp), 'hidden_size', SMALLEST+1), torch.get_num_threads()
     if width<=SMALLEST and not os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(1)
+    try: yield
+    finally: torch.set_num_threads(n)
 
 # %% ../../nbs/pretraining/21_learner.ipynb #cd8f8b8d
 class _Stopwatch(Callback):

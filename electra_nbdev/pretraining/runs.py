@@ -271,10 +271,13 @@ def train(
     begin, # From recipe, tokenizer and class of another objective to networks, None: new ones, and callbacks
     cbs=(), # Further callbacks
 )->ElectraLearner:
-    "Train what is settled, or what is left of it"
+    "Train what is settled, or what is left of it; threads and random numbers of the process are as before"
+    with spare_threads(job.hp), no_random(job.hp.seed, reproducible=False): return _train(job, begin, cbs)
+
+def _train(job, begin, cbs):
+    "The run, in whatever threads there are"
     asked, out = job.asked, job.out
     device, objective = join_processes(asked.device), load_objective(asked.objective)
-    spare_threads(job.hp)
     body_config(job.hp) # refuses an encoder that cannot be built
     if job.hp.body: build_networks(job.hp) # or that cannot be trained
     compiled = _compiled(asked.compile, asked.shard, asked.precision, device)
