@@ -15,13 +15,13 @@ from transformers import BertConfig, BertForMaskedLM
 from conftest import GOLDEN
 from electra_nbdev.data.examples import build_examples, load_examples
 from electra_nbdev.data.text import Corpus
-from electra_nbdev.data.tokenizer import train_vocab
+from electra_nbdev.data.tokenizer import load_tokenizer, train_vocab
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
-from electra_nbdev.finetuning.finetune import load_finetuned
+from electra_nbdev.finetuning.finetune import TextTaskDataLoaders, load_finetuned
 from electra_nbdev.finetuning.ged import GEDTask
-from electra_nbdev.finetuning.qa import QATask
-from electra_nbdev.finetuning.tables import read_table
+from electra_nbdev.finetuning.qa import QATask, qa_task
+from electra_nbdev.finetuning.tables import labelled_texts, read_table
 from electra_nbdev.finetuning.tagging import TagTask, tag_task
 from electra_nbdev.finetuning.request import FinetuneRequest, predict_file, run_trials
 from electra_nbdev.finetuning.tasks import TextTask, text_task
@@ -32,7 +32,7 @@ from electra_nbdev.pretraining.monitor import plot_history, read_history
 from electra_nbdev.pretraining.request import PretrainRequest, run_pretraining
 from electra_nbdev.scoring.likelihood import load_likelihood, pseudo_log_likelihood, score_surprisal, score_text
 from electra_nbdev.scoring.ranking import (accuracies, choose, compare_on_pairs, likely_words, load_chooser,
-                                           rank_choices, score_nbest)
+                                           rank_choices, score_nbest, score_pairs)
 from electra_nbdev.scoring.score import load_scorer, score_tokens
 from electra_nbdev.scoring.score_files import TextFile, read_nbest, read_pairs
 from make import (PIECES, electra_folder, electric_runs, home, mrqa, odd_data, pieces, run_folder, squad, tales,
@@ -822,6 +822,17 @@ WRONG = [
     ('`n` is -1', lambda o: likely_words(o.pll, 'a ___ day', -1)),
     ('`n` is 2.5', lambda o: o.scorer('The cat sat.', n=2.5)),
     ("`minutes` is '5'; allowed: a number of at least 0.01", lambda o: PretrainRequest(minutes='5').check()),
+    ('`text` is of type int; give strings', lambda o: pseudo_log_likelihood(o.pll, 3)),
+    ('`given` is of type int', lambda o: pseudo_log_likelihood(o.pll, ['a'], given=3)),
+    ('`text` is of type NoneType', lambda o: rank_choices(o.pll, None, ['a'])),
+    ('candidate is of type NoneType', lambda o: rank_choices(o.pll, 'The ___.', [None])),
+    ('`text` is of type NoneType', lambda o: likely_words(o.pll, None)),
+    ('of the pairs is of type NoneType', lambda o: score_pairs(o.pll, [dict(good=None, bad='a')])),
+    ('`data_dir` is of type list', lambda o: qa_task('squad', [{}])),
+    ('`vocab` is of type', lambda o: build_examples(o.text, load_tokenizer('tiny'), o.d/'e')),
+    ('column is of type int', lambda o: labelled_texts('x', [{0: 'a', 1: 'b'}], text=0, label=1)),
+    ('a column, or two without a `pair`', lambda o: TextTaskDataLoaders.from_df(o.frame, ('text', 'label'), pair='c')),
+    ('a column, or two without a `pair`', lambda o: TextTaskDataLoaders.from_df(o.frame, ['text'])),
     ('two tasks of one network are called a_b', lambda o: FinetuneRequest()._job(
         dict(x=[TextTask('a.b', ('0', '1')), TextTask('a_b', ('0', '1'))]), 'x')),
     ('`task` has x twice', lambda o: FinetuneRequest([TextTask('x'), TextTask('x')])._networks()),

@@ -32,8 +32,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from .text import as_corpus, chunks
-from ..engine.files import (InputError, atomic_folder, build_lock, check_free, check_number, digest,
-                                        one_line, os_error)
+from ..engine.files import (InputError, atomic_folder, build_lock, check_free, check_number, check_type,
+                                        digest, one_line, os_error)
 from ..engine.models import SpecialTokenIds, check_folder, model_path, refuse_code
 
 # %% ../../nbs/data/12_tokenizer.ipynb #d6c6f64a
@@ -233,6 +233,7 @@ def _has_accents(piece): return any(category(o)=='Mn' for o in normalize('NFD', 
 # %% ../../nbs/data/12_tokenizer.ipynb #92c5141e
 def _vocab_of(path):
     "Where the vocabulary of a run, of a model or of examples is"
+    check_type('vocab', path, (str, os.PathLike), 'give its file or folder; a tokenizer has `save_pretrained(folder)`')
     path = Path(path)
     if not path.exists(): path = model_path(path)
     return next((path/o for o in ('discriminator', 'electric', 'generator', 'vocab') if (path/o).is_dir()), path)

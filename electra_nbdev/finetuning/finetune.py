@@ -338,6 +338,12 @@ def from_task(cls:TaskDataLoaders,
     dls.encoder = encoder
     return dls
 
+# %% ../../nbs/finetuning/33_finetune.ipynb #72826f6d
+def _two_columns(text, pair):
+    "The two columns of a pair that `text` names"
+    if len(text)==2 and not pair: return text
+    raise InputError("`text` is a column, or two without a `pair`", argument='text')
+
 # %% ../../nbs/finetuning/33_finetune.ipynb #5694e2d5
 class TextTaskDataLoaders(TaskDataLoaders):
     "Batches of a table of texts, for `electra_classifier`"
@@ -358,7 +364,7 @@ class TextTaskDataLoaders(TaskDataLoaders):
     ):
         "From a data frame"
         check_number('valid_pct', valid_pct, 0, 1)
-        if not isinstance(text, str): text, pair = text
+        if isinstance(text, (list, tuple)): text, pair = _two_columns(text, pair)
         task = text_task('task', df, valid, None, text, pair, label, regression, None, skip_bad_rows, valid_pct)
         return cls.from_task(task, model, bs, device, **hparams)
 

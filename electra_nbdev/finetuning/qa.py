@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..engine.files import InputError, atomic_write, check_utf8, counted
+from ..engine.files import InputError, atomic_write, check_type, check_utf8, counted
 from .recipe import task_folder, task_name
 from .questions import (QAExample, Windows, best_windows, build_windows, questions_of,
                                                 questions_of_hub, read_questions)
@@ -488,6 +488,7 @@ def qa_task(
     skip_bad_rows:bool=False, # Leave out questions that cannot be used, and report which
 )->QATask:
     "A task of question answering with its data"
+    check_type('data_dir', data_dir, (str, Path), 'give a folder, or `hf:name`')
     name, hub = task_name(name), str(data_dir).startswith('hf:')
     v2 = name=='squad'
     folder = None if hub else task_folder(data_dir, name)

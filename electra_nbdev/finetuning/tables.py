@@ -372,7 +372,9 @@ def labelled_texts(
     "Rows of a task as examples"
     _check_name(name)
     check_type('regression', regression, (bool, NoneType), 'give True, False or None')
-    of_text, of_label = [o for o in (text, pair) if o], [label] if isinstance(label, str) else [*label]
+    of_text = [o for o in (text, pair) if o not in (None, '')]
+    of_label = [*label] if isinstance(label, (list, tuple)) else [label]
+    for o in of_text+of_label: check_type('a column', o, str, 'it has to be a string; see `df.columns.astype(str)`')
     _check_distinct(of_text, of_label)
     def read(k, v):
         columns, filled = (of_text, ()) if k=='test' else (of_text+of_label, (text, *of_label))

@@ -13,7 +13,7 @@ __all__ = ['OPEN', 'PASS_TOKENS', 'CAUSAL_TOKENS', 'MANY', 'SCORES', 'Likelihood
 # %% ../../nbs/scoring/43_likelihood.ipynb #1afd3e20
 import json, math, re, sys
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,6 +91,7 @@ def _strings(texts):
 
 def _all_strings(what, found):
     "A list of strings, or an error that names the first that is none"
+    check_type(what, found, Iterable, 'give strings')
     found = list(found)
     for i,o in enumerate(found):
         if not isinstance(o, str): raise InputError(f"{what} {i} is {o!r}; it has to be a string")
@@ -218,6 +219,7 @@ def left_windows(
 def _check_asked(model, texts, bs, given):
     check_type('model', model, Likelihood, OPEN)
     check_number('bs', bs, 1, whole=True)
+    if given is not None: check_type('given', given, Sequence, 'give a list of whole numbers')
     if given and len(given)!=len(texts):
         raise InputError(f"`given` has {counted(len(given), 'number')} for {counted(len(texts), 'text')}")
     if model.by=='generator':

@@ -12,6 +12,7 @@ __all__ = ['TIE', 'Z', 'FOLDS', 'score_pairs', 'wilson', 'accuracies', 'told_tie
 
 # %% ../../nbs/scoring/44_ranking.ipynb #8dbf2c8b
 import json, math, warnings
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby, islice, product
@@ -47,6 +48,7 @@ def score_pairs(
     check_type('model', model, Likelihood, OPEN)
     _check_fields(pairs, 'good', 'bad')
     texts, rows = [t for p in pairs for t in texts_of(p)], []
+    for o in texts: check_type('a text of the pairs', o, str, 'it has to be a string')
     given = [n for p in pairs for n in p.get('given') or [0]*len(texts_of(p))]
     _tell_long(model, texts)
     found = iter(pseudo_log_likelihood(model, texts, given=given))
@@ -275,7 +277,10 @@ def rank_choices(
     candidates, # Strings
 )->list: # (candidate, nats for a token) pairs, the best first
     "Candidates for the blank of a text"
+    check_type('text', text, str, 'give a text with one blank')
+    check_type('candidates', candidates, Iterable, 'give strings')
     candidates = [candidates] if isinstance(candidates, str) else list(candidates)
+    for o in candidates: check_type('a candidate', o, str, 'it has to be a string')
     scores = choice_scores(model, [(text, o) for o in candidates])
     return sorted(zip(candidates, scores), key=lambda o: -o[1])
 
@@ -356,6 +361,7 @@ def likely_words(
 )->list: # (word, probability) pairs, the best first
     "What a generator expects in the blank of a text, of the words that are one token"
     check_type('model', model, Likelihood, OPEN)
+    check_type('text', text, str, 'give a text with one blank')
     check_number('n', n, 1, whole=True)
     if model.by not in ('generator', 'pll', 'word-l2r'):
         raise InputError(f"`model` scores by {model.by}, and here a generator is asked; open it with "
