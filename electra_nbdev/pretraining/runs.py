@@ -272,12 +272,13 @@ def train(
     cbs=(), # Further callbacks
 )->ElectraLearner:
     "Train what is settled, or what is left of it; threads and random numbers of the process are as before"
-    with spare_threads(job.hp), no_random(job.hp.seed, reproducible=False): return _train(job, begin, cbs)
+    device, objective = join_processes(job.asked.device), load_objective(job.asked.objective)
+    with spare_threads(job.hp), no_random(job.hp.seed, reproducible=False):
+        return _train(job, begin, cbs, device, objective)
 
-def _train(job, begin, cbs):
+def _train(job, begin, cbs, device, objective):
     "The run, in whatever threads there are"
     asked, out = job.asked, job.out
-    device, objective = join_processes(asked.device), load_objective(asked.objective)
     body_config(job.hp) # refuses an encoder that cannot be built
     if job.hp.body: build_networks(job.hp) # or that cannot be trained
     compiled = _compiled(asked.compile, asked.shard, asked.precision, device)
