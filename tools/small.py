@@ -35,7 +35,9 @@ ALL = dict(body=BODY, generator_layers=1/3, eval_batch_size=8, num_eval_steps=24
            iterations_per_loop=100, num_warmup_steps=500)
 GROWING = [[8, .14], [16, .14], [32, .2], [128, .37], [512, .15]]
 # Name, passes over the examples, recipe beside that of the preset `modern`; updates of 2,048 tokens
-STAGES = [('electra-small-en-1', 1, dict(learning_rate=1e-3, train_batch_size=4, length_schedule=GROWING))]
+STAGES = [('electra-small-en-1', 1, dict(learning_rate=1e-3, train_batch_size=4, length_schedule=GROWING)),
+          ('electra-small-en-2', .55, dict(learning_rate=8e-4, train_batch_size=4, seed=2,
+                                           length_schedule=[[128, .7], [512, .3]]))]
 
 def documents(text, words, size=DOCUMENT):
     "Sentences of Simple Wikipedia, Gutenberg and novels, the newest first, up to so many words; '' between documents"

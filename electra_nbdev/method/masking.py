@@ -312,10 +312,11 @@ class MaskTokens(Callback):
         mask_prob:float=0.15, # Masking rate in training
         duplicates:str='distinct', # As in `mask_batch`
         seed:int=0, # Of masks and samples
-        word_starts:Tensor|None=None, # For whole words: whether each id begins one, (V,) bool
+        word_starts=None, # For whole words: whether each id begins one, (V,) bool
     ):
         _check_masking(special_ids, mask_prob)
         store_attr()
+        if word_starts is not None: self.word_starts = torch.as_tensor(word_starts)
 
     def before_fit(self): # a compiled step may mask by itself
         count_updates(self.learn)
