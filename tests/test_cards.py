@@ -361,6 +361,25 @@ def test_the_first_stage_of_a_wider_electra():
     flops = run_cost(preset('modern', **small.ALL | small.STAGES[0][2] | facts), bf16=True).flops
     assert f'({flops:.1e} FLOPs,'.replace('+', '') in row
 
+def test_the_second_stage_of_a_wider_electra():
+    "Held-out text before and after, and what is fine-tuned so far"
+    log = (ROOT/'nbs/trials.qmd').read_text(encoding='utf-8')
+    row, = (o for o in log.split('\n') if 'half a pass more' in o)
+    def last(stage, part):
+        lines = (RESULTS/f'small/electra-small-en-{stage}.jsonl').read_text().splitlines()
+        return [o[part] for o in map(json.loads, lines) if part in o][-1]
+    for name,form in (('auc_unigram', '.3f'), ('gen_loss', '.2f')):
+        assert f"{last(2, 'held_out')[name]:{form}} for {last(1, 'held_out')[name]:{form}}" in row
+    bits = [last(i, 'domain')['after']['bits_per_byte'] for i in (2, 1)]
+    assert '{:.2f} for {:.2f} bits per byte'.format(*bits) in row
+    scores = json.loads((RESULTS/'finetune_rates.json').read_text())['scores']
+    for task,found in scores['electra-small-en-2'].items():
+        now, before = (scores[f'electra-small-en-{i}'][task]['3e-4, even'] for i in (2, 1))
+        assert all(f'{now[seed]:.1f} for {before[seed]:.1f}' in row for seed in now)
+    facts = dict(vocab_size=small.VOCAB, max_seq_length=small.LENGTH, num_train_steps=9144)
+    flops = run_cost(preset('modern', **small.ALL | small.STAGES[1][2] | facts), bf16=True).flops
+    assert f'({flops:.1e} FLOPs,'.replace('+', '') in row
+
 def test_modernbert_with_more_and_fewer_operations():
     "One seed each, of two thirds of the operations three"
     pages = 'trials', 'budget', 'evidence'

@@ -3,7 +3,7 @@
 `python tools/small.py --text folder --work folder` runs every step, each a command of the package. A step that is
 finished is not repeated, and a training that was stopped goes on. A finished stage goes to `benchmarks/stages`, weights
 in float16, 17 MB, from which another machine goes on; that of the last one is in the history of the repository, `git
-checkout 21f5a064 -- benchmarks/stages` brings it. The histories of all stages are in `benchmarks/results/small`. The
+checkout 1a5bca51 -- benchmarks/stages` brings it. The histories of all stages are in `benchmarks/results/small`. The
 body is that of the preset `modern`, wider and deeper. Half precision and a compiled step are for a CPU that computes in
 bfloat16 (AMX).
 

@@ -392,6 +392,7 @@ def _with_masking_of(cbs, hp):
 
 def _with(hp, **values):
     "A recipe with other values, which count as given"
+    if hp.given is None and all(getattr(hp, k)==v for k,v in values.items()): return hp
     found = replace(hp, **values)
     if hp.given is not None: object.__setattr__(found, 'given', hp.given | {*values})
     return found
