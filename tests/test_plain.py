@@ -7,6 +7,7 @@ import torch
 
 from electra_nbdev.method.discriminator import corrupt, disc_labels, disc_nll, is_replaced
 from electra_nbdev.method.electra import ReplacedTokenDetection
+from electra_nbdev.method.objective import ObjectiveConfig
 from electra_nbdev.method.generator import mlm_nll, sample_inverse_cdf
 from electra_nbdev.method.masking import Inputs, SpecialTokenIds, apply_mask, mask_batch
 from electra_nbdev.method.metrics import auc
@@ -57,7 +58,8 @@ def networks(script):
 def library_loss(mb, gen_logits, sampled, disc_logits):
     labels = disc_labels(is_replaced(mb, corrupt(mb, sampled)), mb.attention_mask)
     sums = dict(gen=mlm_nll(gen_logits, mb.targets).sum(), disc=disc_nll(disc_logits, labels).sum())
-    objective = ReplacedTokenDetection.of(disc_weight=50.)
+    arguments = ReplacedTokenDetection.arguments | dict(disc_weight=50.)
+    objective = ReplacedTokenDetection(ObjectiveConfig(arguments=arguments))
     return objective.total_loss(sums, dict(gen=mb.weights.sum(), disc=torch.tensor(labels.numel())))
 
 @pytest.mark.parametrize('length', [8, 16, 32])
