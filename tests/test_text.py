@@ -68,7 +68,7 @@ def test_a_line_longer_than_a_block_is_not_a_boundary(tmp_path):
 
 NO_TEXT = [(b'', 'is empty'),
            (b'fine\n\x89PNG\0\n', 'line 2 has a zero byte'),
-           ('text'.encode('utf-16'), 'line 1 has a zero byte'),
+           ('text'.encode('utf-16'), 'line 1 is UTF-16'),
            (b'fine\n'*9+b'na\xefve\n', r'line 10 is not UTF-8 \(byte 0xef at column 3\); convert the file'),
            (b'fine\n'+b'x'*(2**24+1), 'line 2 is longer than 16 MB')]
 
