@@ -361,6 +361,18 @@ def test_the_first_stage_of_a_wider_electra():
     flops = run_cost(preset('modern', **small.ALL | small.STAGES[0][2] | facts), bf16=True).flops
     assert f'({flops:.1e} FLOPs,'.replace('+', '') in row
 
+def test_the_size_of_a_vocabulary():
+    "Three seeds each of half the size that is taken, it and twice it"
+    runs = json.loads((RESULTS/'vocab_size.json').read_text())['runs']
+    each = [[o for o in runs if o['size']==size] for size in (3600, 7200, 14400)]
+    def told(key, form): return [form([o[key] for o in own]) for own in each]
+    bits = told('bits_per_byte', lambda o: f'{mean(o):.2f}')
+    scores = told('chunk', lambda o: f'{mean(o):.1f} ± {stdev(o):.1f}')
+    assert all(len(o)==3 for o in each)
+    for page in ('trials.qmd', 'data/12_tokenizer.ipynb'):
+        text = (ROOT/'nbs'/page).read_text(encoding='utf-8')
+        for o in (bits, scores): assert '{}, {} and {}'.format(*o) in text
+
 def test_the_second_stage_of_a_wider_electra():
     "Held-out text before and after, and what is fine-tuned so far"
     log = (ROOT/'nbs/trials.qmd').read_text(encoding='utf-8')

@@ -131,12 +131,14 @@ def test_a_batch_that_is_left_out_is_no_update(examples, at):
     assert learn.n_updates==12 and [o['step'] for o in learn.history.rows if 'held_out' in o]==[4, 8, 12]
 
 def test_a_model_of_ones_own_is_told_from_the_recipe(examples, capsys):
-    "And the masking rate, by which P(replaced) is computed, is that of the masking"
+    "So is a masking of one's own, since P(replaced) is computed by the rate of the recipe"
     model, _ = networks(examples, 'tied')
     masks = MaskTokens(special_token_ids(examples[0].tokenizer), mask_prob=.25)
-    learn = of_recipe(examples, model=model, cbs=masks)
-    assert 'disc_weight is 50, as the model has it, and not 20.0 as in the recipe' in capsys.readouterr().out
-    assert learn.hp.mask_prob==.25 and recipe(examples).mask_prob==.15
+    learn, said = of_recipe(examples, model=model, cbs=masks), capsys.readouterr().out
+    assert 'disc_weight is 50, as you gave it, and 20.0' in said and 'mask_prob is 0.25, as you gave it' in said
+    assert learn.hp.mask_prob==.15
+    of_recipe(examples, cbs=MaskTokens(masks.special_ids, mask_prob=.15))
+    assert 'as you gave it' not in capsys.readouterr().out
 
 @pytest.mark.parametrize('warmup', ['2', None, 30., -1])
 def test_a_warmup_is_a_count_or_a_share(warmup):

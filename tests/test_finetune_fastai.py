@@ -1,5 +1,5 @@
 "What a fastai user expects of a fine-tuning learner: weights move, updates are counted, nothing is silently ignored"
-import re
+import re, time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -303,11 +303,19 @@ def test_a_recipe_is_trained_at_the_rate_of_the_learner(dls):
     learn.fit_recipe()
     assert max(learn.recorder.lrs)==pytest.approx(.02, rel=.5) # it falls from the first update on
 
-def test_several_threads_may_predict(learn):
-    "A learner is a state machine; without a lock progress bars of two calls met"
-    texts = ['red', 'a blue dog']*30
+def test_several_threads_may_predict(learn, monkeypatch):
+    "A learner is a state machine, so one of them runs the network at a time"
+    texts, running, most, was = ['red', 'a blue dog']*4, [], [], learn.validate
     want = [learn.predict(o).label for o in texts]
-    with ThreadPoolExecutor(8) as pool: assert [o.label for o in pool.map(learn.predict, texts)]==want
+    def validate(**kwargs):
+        running.append(1)
+        most.append(len(running))
+        time.sleep(.01)
+        try: return was(**kwargs)
+        finally: running.pop()
+    monkeypatch.setattr(learn, 'validate', validate)
+    with ThreadPoolExecutor(4) as pool: assert [o.label for o in pool.map(learn.predict, texts)]==want
+    assert max(most)==1
 
 def test_what_is_no_text_is_told_in_a_line(learn, table):
     with pytest.raises(InputError) as e: learn.predict(table)

@@ -696,6 +696,11 @@ def test_only_the_smallest_networks_get_one_thread(monkeypatch):
     monkeypatch.setenv('OMP_NUM_THREADS', '2')
     assert (*found, threads(preset('tiny')))==(2, 2, 1, 2) and torch.get_num_threads()==2
 
+def test_a_run_with_a_masking_of_ones_own_goes_on(made, tmp_path):
+    "Its recipe is the one that was given"
+    masks = OwnMask(special_token_ids(load_tokenizer(made[0]/'vocab')), .25)
+    for n in (2, 2): assert run(made, tmp_path, dict(cbs=[masks]), num_train_steps=n).n_updates==2
+
 def test_a_run_leaves_threads_and_random_numbers_as_they_were(made, tmp_path, monkeypatch):
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
     n = torch.get_num_threads()

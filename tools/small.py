@@ -5,7 +5,7 @@ finished is not repeated, and a training that was stopped goes on. A finished st
 in float16, 17 MB, from which another machine goes on; that of the last one is in the history of the repository, `git
 checkout 1a5bca51 -- benchmarks/stages` brings it. The histories of all stages are in `benchmarks/results/small`. The
 body is that of the preset `modern`, wider and deeper. Half precision and a compiled step are for a CPU that computes in
-bfloat16 (AMX).
+bfloat16 (AMX or AVX512-BF16).
 
 The text may be redistributed: Simple Wikipedia (CC BY-SA) and Project Gutenberg as BabyLM has them, and 167 English
 novels published before 1929.

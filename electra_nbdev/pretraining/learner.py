@@ -359,8 +359,8 @@ def electra_learner(
     elif special_ids is None: raise InputError("these DataLoaders do not know their tokenizer; give `special_ids`")
     special_ids = special_ids or special_token_ids(tok)
     if ours: hp = with_special_ids(hp, special_ids)
-    if model: _say_arguments(model, hp)
-    model, hp = model or build_networks(hp, objective), _with_masking_of(cbs, hp)
+    _say_others(model, cbs, hp)
+    model = model or build_networks(hp, objective)
     steps = _instead((masking_of(hp, special_ids, tok), model.callback(hp.num_train_steps)), cbs)
     model, how = give_counts(with_fast_steps(model, hp), counts, special_ids), _defaults(hp, kwargs)
     held = [] if counts is None else [HeldOutMetrics(special_ids, counts, hp.count_padding)]
@@ -379,23 +379,13 @@ def _asked(dls, recipe, out, given):
     if out and Path(out).is_file(): raise InputError(f"`out` is {out}, a file; give a folder")
     return hp
 
-def _say_arguments(model, hp):
-    "Print what a model that was given sets otherwise than the recipe"
-    own = {k: v for k,v in model.config.arguments.items() if hasattr(hp, k) and getattr(hp, k)!=v}
+def _say_others(model, cbs, hp):
+    "Print what a model or a masking that was given sets otherwise than the recipe, by which P(replaced) is computed"
+    own = dict(model.config.arguments) if model else {}
+    own |= {'mask_prob': o.mask_prob for o in cbs if isinstance(o, MaskTokens)}
     for k,v in own.items():
-        print_line(f"NOTE: {k} is {v!r}, as the model has it, and not {getattr(hp, k)!r} as in the recipe")
-
-def _with_masking_of(cbs, hp):
-    "A recipe with the rate of a masking that was given, by which P(replaced) is computed later"
-    rates = [o.mask_prob for o in cbs if isinstance(o, MaskTokens)]
-    return _with(hp, mask_prob=rates[0]) if rates else hp
-
-def _with(hp, **values):
-    "A recipe with other values, which count as given"
-    if hp.given is None and all(getattr(hp, k)==v for k,v in values.items()): return hp
-    found = replace(hp, **values)
-    if hp.given is not None: object.__setattr__(found, 'given', hp.given | {*values})
-    return found
+        said = getattr(hp, k, v)
+        if said!=v: print_line(f"NOTE: {k} is {v!r}, as you gave it, and {said!r} in the recipe; let both be the same")
 
 # %% ../../nbs/pretraining/21_learner.ipynb #b85b8c2c
 def _agreed(dls, hp):
@@ -414,7 +404,10 @@ def _with_batches_of(dls, hp):
     for name,n in other.items():
         given = hp.given is None or name in hp.given # of a whole recipe all are
         if given: print_line(f"{name} {n}, as the loaders have it, in place of {getattr(hp, name)}")
-    return _with(hp, **drawn)
+    if hp.given is None: return replace(hp, **other) if other else hp
+    found = replace(hp, **other)
+    object.__setattr__(found, 'given', hp.given | {*drawn})
+    return found
 
 # %% ../../nbs/pretraining/21_learner.ipynb #76890b37
 def with_fast_steps(
