@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fastai.callback.core import Callback, CancelBatchException
+from fastai.callback.core import Callback, CancelBatchException, CancelStepException
 from fastai.callback.fp16 import MixedPrecision
 from fastai.callback.progress import CSVLogger
 from fastai.callback.schedule import ParamScheduler, SchedLin
@@ -29,6 +29,7 @@ from electra_nbdev.pretrain import (ClipNorm, ElectraLearner, LinearWarmupDecay,
                                     ReplacedTokenDetection, ReplaceTokens, TwoTowers, build_examples, electra_learner,
                                     electra_optimizer, load_examples, param_groups, preset, step_loss, train_vocab)
 from electra_nbdev.data.tokenizer import special_token_ids
+from electra_nbdev.pretraining.learner import EvaluationInterval
 from official import seen_ids
 from learners import Interrupt, Norms, Watch, assert_swept, moved, quiet, remove, same_weights, weights
 
@@ -58,8 +59,9 @@ def examples(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    "fastai writes to the working folder"
+    "fastai writes to the working folder; a fit that makes no updates ends soon"
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(EvaluationInterval, 'most_idle', 20)
 
 def ordinary_dls(examples, bs=16, shuffle=True):
     "Stock DataLoaders: 64 examples to train on, 24 to validate on: token ids and length of the first segment"
@@ -129,6 +131,21 @@ def test_a_batch_that_is_left_out_is_no_update(examples, at):
     learn = of_recipe(examples)
     learn.fit_steps(12, cbs=Skip(at))
     assert learn.n_updates==12 and [o['step'] for o in learn.history.rows if 'held_out' in o]==[4, 8, 12]
+
+class SkipAll(Callback):
+    "Leave out every training batch, or cancel its update"
+    def __init__(self, event, exception): setattr(self, event, lambda: self.leave_out(exception))
+    def leave_out(self, exception):
+        if self.training: raise exception()
+
+@pytest.mark.parametrize('event,exception',
+                         [('before_batch', CancelBatchException), ('before_step', CancelStepException)])
+def test_a_fit_without_updates_ends_in_a_line(examples, event, exception):
+    "It went on for ever"
+    learn = of_recipe(examples)
+    with pytest.raises(InputError, match='batches in a row made no update'):
+        learn.fit_steps(2, cbs=SkipAll(event, exception))
+    assert learn.n_updates==0
 
 def test_a_model_of_ones_own_is_told_from_the_recipe(examples, capsys):
     "So is a masking of one's own, since P(replaced) is computed by the rate of the recipe"

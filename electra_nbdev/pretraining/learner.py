@@ -132,6 +132,7 @@ def pretrain_dls(
 class EvaluationInterval(Callback):
     "Make an epoch of fastai an evaluation interval of a recipe"
     order = CountUpdates.order+1
+    most_idle = 1000 # Batches in a row without an update, after which there will be none
     def __init__(self,
         every:int, # Updates of an interval
         n_updates:int, # Of the whole run
@@ -146,7 +147,7 @@ class EvaluationInterval(Callback):
 
     def before_train(self):
         "Training batches that the interval has left, and held-out batches"
-        start = self.interval_start(self.every)
+        start, self.idle = self.interval_start(self.every), 0
         self.stop = min(self.end, start+self.every)
         if finder := finder_of(self.learn): self.stop = self.n_updates + finder.num_it
         self.learn.evaluate_at = self.stop
@@ -163,6 +164,10 @@ def after_batch(self:EvaluationInterval):
     cancelled = not (self.n_accumulated or self.completed)
     if self.skipped: self.dls.train.n_batches += 1
     elif cancelled: self.dls.train.n_batches += batches_per_update(self.learn)
+    self.idle = self.idle+1 if self.skipped or cancelled else 0
+    if self.idle>=self.most_idle:
+        raise InputError(f"{self.idle} batches in a row made no update, so this fit would never end; a callback leaves "
+                         "all of them out, or the one that computes the loss is missing")
     if self.n_updates>=self.stop: self.dls.train.n_batches = 0
 
 @patch
