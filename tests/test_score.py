@@ -268,6 +268,8 @@ def test_context_decides(toy):
     assert str(v).splitlines()==['The cat sat on the mathematics [80 %].',
                                  '  mathematics 80 %; the generator would write mat 50 % · floor 33 % · cat 17 %']
     assert str(replace(toy, generator=None)('The mat.'))=='The mat.\n  no word reaches 50 %; highest: The 10 %'
+    almost = replace(toy('The mat.'), threshold=.1004, ranks=None, alternatives={})
+    assert str(almost).endswith('no word reaches 10 %; highest: The 9 %')
     assert '<sub>80 %</sub>' in v._repr_html_() and '<sub>' not in toy('The mat.')._repr_html_()
 
 def test_colours():

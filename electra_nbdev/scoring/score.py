@@ -283,10 +283,11 @@ def _notes(v):
     for i in v.shown:
         none = 'no word stands out' if v.ranks else f'no word reaches {_percent(v.threshold)}'
         high = '' if v.flagged else f'{none}; highest: '
+        p = v.probs[i] if v.flagged or v.ranks else min(v.probs[i], v.threshold-.01) # and not rounded to the threshold
         rank = f', higher than in {100*v.ranks[i]:g} of 100 right sentences' if v.ranks else ''
         others = ' · '.join(f'{w} {_percent(p)}' for w,p in v.alternatives.get(i, ()))
         others = f'; the generator would write {others}' if others else ''
-        yield f'{high}{v.words[i]} {_percent(v.probs[i])}{rank}{others}'
+        yield f'{high}{v.words[i]} {_percent(p)}{rank}{others}'
 
 def _as_text(v, words):
     "The text with its words as they are shown, and the lines"
