@@ -54,14 +54,12 @@ def timed(cls, name, seconds):
 
 def build(path, text, out):
     "One build: seconds, tokens, megabytes"
-    from electra_nbdev.data.examples import DataJob, build_examples, build_in_tasks, load_examples
+    from electra_nbdev.data.examples import DataJob, build_examples, load_examples
     from electra_nbdev.data.tokenizer import load_tokenizer
     load_tokenizer(VOCAB)
     seconds = {}
     for name in ('prepare', 'make_folder'): timed(DataJob, name, seconds)
-    def make():
-        if path!='tasks': build_examples(text, VOCAB, out, held_out=HELD_OUT)
-        else: build_in_tasks(text, VOCAB, out, 4, 1, 128, True, 0, False, HELD_OUT)
+    def make(): build_examples(text, VOCAB, out, held_out=HELD_OUT, tasks=4 if path=='tasks' else None)
     start = cpu_seconds()
     memory = peak_during(make)
     spent = cpu_seconds()-start

@@ -10,8 +10,10 @@ from pathlib import Path
 from statistics import mean
 
 from common import cpu, table, write_result
-from tiny import FIRST, sized
 
+FIRST = dict(untied_generator=False, generator_hidden_size=.25, unigram_noise=0., max_grad_norm=1.,
+             bias_correction=False, train_batch_size=16, length_schedule=((8, .3), (16, .2), (32, .5)),
+             copy_positions=False) # The preset `tiny` of version 0.2
 OFFICIAL = dict(bias_correction=False, max_grad_norm=1.) # The Adam of the official code
 VARIANTS = {
     'tiny': {},
@@ -24,6 +26,11 @@ VARIANTS = {
     'version 0.2, one network': FIRST,
     'Electric': dict(electra_objective=False, electric_objective=True)}
 MEASURES = 'below_unigram', 'disc_auc', 'auc_unigram'
+
+def sized(hp, steps):
+    "A recipe of so many steps with a tenth of them as warmup and between evaluations"
+    return replace(hp, num_train_steps=steps, num_warmup_steps=steps//10, save_checkpoints_steps=steps//10,
+                   iterations_per_loop=steps//10)
 
 def curve(hp):
     "Held-out metrics at six points of a training"

@@ -29,7 +29,7 @@ ROWS = [Row('pretrain', 'ELECTRA-Small step, fp32: plain Hugging Face', 1.8, 1.7
         Row('electric', 'memory of an Electric step: a naive step', .5, part='above_imports'),
         Row('distributed', 'two processes of one thread: one of two threads', .9),
         Row('finetune', 'fine-tuning: padding to 128', 2.5), Row('data', 'building examples: the tokenizer alone', .9),
-        Row('loader', 'loader, thousand examples/s', 20), Row('windows', 'windows: the tokenizer alone', .8)]
+        Row('windows', 'windows: the tokenizer alone', .8)]
 NAMES = list(dict.fromkeys(o.benchmark for o in ROWS))
 
 def result(name):
@@ -46,7 +46,6 @@ def result(name):
 def spread(row, run):
     "Lowest, median and highest of what a row is about; None if the run has not measured it"
     found = run.get(row.benchmark, {})
-    if row.benchmark=='loader' and found: return [o/1000 for o in found['examples_per_s']['ours']]
     if row.part=='above_imports' and row.part in found: return [found[row.part]]*3
     if row.part: found = found.get(row.part, {})
     if 'ratio' in found: return found['spread'][0], found['ratio'], found['spread'][1]

@@ -55,16 +55,16 @@ def test_results_name_the_commit(tmp_path, capsys, monkeypatch):
 def test_a_run_names_the_commit(tmp_path, monkeypatch, capsys):
     "`make bench`: once a run, though each benchmark prints it"
     script = "print('{\"ratio\": 1.0, \"spread\": [1, 1], \"commit\": \"x\"}')"
-    (tmp_path/'loader.py').write_text(script)
+    (tmp_path/'data.py').write_text(script)
     monkeypatch.setattr(run, 'HERE', tmp_path)
     monkeypatch.setattr(run, 'COMMIT', 'abc')
     monkeypatch.setattr(run, 'draw', lambda runs, path: None)
     monkeypatch.setattr(run, 'markdown', lambda run: [])
-    monkeypatch.setattr(sys, 'argv', ['run.py', '--only', 'loader', '--out', str(tmp_path/'out')])
+    monkeypatch.setattr(sys, 'argv', ['run.py', '--only', 'data', '--out', str(tmp_path/'out')])
     run.main()
     file, = (tmp_path/'out').glob('*.json')
     found, = json.loads(file.read_text())['runs']
-    assert found['commit']=='abc' and found['loader']==dict(ratio=1., spread=[1, 1])
+    assert found['commit']=='abc' and found['data']==dict(ratio=1., spread=[1, 1])
 
 def written_apart(path):
     "Lines that write or print a result, and not by `write_result` or `report`"

@@ -10,7 +10,7 @@ from conftest import GOLDEN
 from electra_nbdev.data import examples
 from electra_nbdev.cli import electra_data
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.data.examples import DataJob, ExampleTasks, build_examples, build_in_tasks
+from electra_nbdev.data.examples import DataJob, ExampleTasks, build_examples
 from terminal import files_of, typed
 
 VOCAB = GOLDEN/'vocab.txt'
@@ -100,9 +100,9 @@ def test_a_killed_build_in_tasks_continues(corpus, one, tmp_path, made, monkeypa
     def noted(self, data, rank, world_size):
         ranks.append(rank)
         return make(self, data, rank, world_size)
-    killed_at('train/0000004', lambda: build_in_tasks(*args, 3, 1, 64, True, 0, False, .2))
+    killed_at('train/0000004', lambda: build_examples(*args, tasks=3, **RULES))
     monkeypatch.setattr(DataJob, 'make_shards', noted)
-    path = build_in_tasks(*args, tasks, 1, 64, True, 0, False, .2)
+    path = build_examples(*args, tasks=tasks, **RULES)
     assert ranks==([1, 2] if tasks==3 else [*range(7)])
     assert len(made)==10 and set(made)==names([4, 7, 2, 5, 8])
     assert files_of(path)==one[1] and os.listdir(tmp_path)==['rows']
@@ -120,12 +120,12 @@ def test_finished_tasks_are_skipped(corpus, one, tmp_path, made):
     assert len(made)==2*N and files_of(tmp_path/'rows')==one[1]
 
 def test_complete_examples_are_left_alone(corpus, one, tmp_path, made):
-    path = build_in_tasks(corpus, VOCAB, tmp_path/'rows', 2, 1, 64, True, 0, False, .2)
+    path = build_examples(corpus, VOCAB, tmp_path/'rows', tasks=2, **RULES)
     made.clear()
-    build_in_tasks(corpus, VOCAB, path, 2, 1, 64, True, 0, False, .2)
+    build_examples(corpus, VOCAB, path, tasks=2, **RULES)
     assert made==[] and files_of(path)==one[1] and os.listdir(tmp_path)==['rows']
     with pytest.raises(InputError, match='max_length is 64 there and 32 here'):
-        build_in_tasks(corpus, VOCAB, path, 2, 1, 32, True, 0, False, .2)
+        build_examples(corpus, VOCAB, path, tasks=2, **RULES | dict(max_length=32))
 
 def test_files_of_a_dataset_in_tasks(corpus, tmp_path):
     (tmp_path/'rows').mkdir()
@@ -133,7 +133,7 @@ def test_files_of_a_dataset_in_tasks(corpus, tmp_path):
         texts = o.read_text().split('\n\n')
         (tmp_path/f'rows/train-{o.stem}.jsonl').write_text(''.join(json.dumps(dict(text=t))+'\n' for t in texts))
     args = f'hf:{tmp_path}/rows', VOCAB
-    path = build_in_tasks(*args, tmp_path/'tasks', 4, 2, 64, True, 0, False, .2)
+    path = build_examples(*args, tmp_path/'tasks', tasks=4, num_proc=2, **RULES)
     assert files_of(path)==files_of(build_examples(*args, tmp_path/'one', num_proc=2, **RULES))
     assert json.loads((path/'data.json').read_text())['counts']['documents']>30*N//2
 
@@ -143,11 +143,11 @@ def test_a_killed_process_is_an_error(corpus, one, tmp_path, monkeypatch):
     def kill(path, *args):
         if path.stem=='0000005': os.kill(os.getpid(), signal.SIGKILL)
         return write(path, *args)
-    args = corpus, VOCAB, tmp_path/'rows', 3, 2, 64, True, 0, False, .2
+    def build(): return build_examples(corpus, VOCAB, tmp_path/'rows', tasks=3, num_proc=2, **RULES)
     with monkeypatch.context() as m, pytest.raises(ChildProcessError, match='one of 2 processes was killed'):
         m.setattr(examples, '_write_arrow', kill)
-        build_in_tasks(*args)
-    assert files_of(build_in_tasks(*args))==one[1]
+        build()
+    assert files_of(build())==one[1]
 
 # Errors
 
@@ -156,14 +156,14 @@ def test_an_undecodable_line(tmp_path, capfd):
     (tmp_path/'b.txt').write_bytes(b'fine\n\xff\n')
     logger.enable('datatrove')
     with pytest.raises(InputError, match='b.txt, line 2 is not UTF-8'):
-        build_in_tasks(tmp_path/'?.txt', VOCAB, tmp_path/'rows', 2, 2)
+        build_examples(tmp_path/'?.txt', VOCAB, tmp_path/'rows', tasks=2, num_proc=2)
     assert capfd.readouterr().err==''
     assert sorted(o.name for o in tmp_path.iterdir())==['a.txt', 'b.txt'] # no shards of it
 
-@pytest.mark.parametrize('numbers', [(0, 1), (2, 0)])
+@pytest.mark.parametrize('numbers', [dict(tasks=0), dict(tasks=2, num_proc=0)])
 def test_numbers(corpus, tmp_path, numbers):
     with pytest.raises(InputError, match='`(tasks|num_proc)` is 0'):
-        build_in_tasks(corpus, VOCAB, tmp_path/'x', *numbers)
+        build_examples(corpus, VOCAB, tmp_path/'x', **numbers)
 
 def without(): examples.find_spec = lambda name: None
 

@@ -7,7 +7,7 @@ Docs: https://electra-nbdev.github.io/electra_nbdev/data/examples.html.md"""
 # %% auto #0
 __all__ = ['WHY_DROPPED', 'ExampleBuilder', 'examples_of', 'build_shard', 'fit_rows', 'packed_padding', 'DataRequest',
            'ExampleFacts', 'example_facts', 'example_differences', 'DataJob', 'build_examples', 'Examples',
-           'load_examples', 'ExampleTasks', 'build_in_tasks']
+           'load_examples', 'ExampleTasks']
 
 # %% ../../nbs/data/13_examples.ipynb #69d400c3
 import errno, glob, json, math, os, random, reprlib, shutil, warnings
@@ -545,10 +545,11 @@ def build_examples(
     pack:bool=False, # Several examples share a row
     field:str='text', # Of JSON lines, or column of a table, that holds the text
     format:str|None=None, # One of `FORMATS`; what the names of the files say if None
+    tasks:int|None=None, # Build in so many tasks of datatrove, `num_proc` at a time; has no influence either
 )->Path: # The folder
     "Build the examples of a corpus; continues where an interrupted build stopped"
     rules = max_length, blank_lines_separate_docs, seed, skip_bad_rows, held_out, long_lines, pack
-    return DataRequest(as_corpus(corpus, field, format), vocab, out, *rules, num_proc).settle().run()
+    return DataRequest(as_corpus(corpus, field, format), vocab, out, *rules, num_proc, tasks).settle().run()
 
 # %% ../../nbs/data/13_examples.ipynb #7c661f22
 class Examples:
@@ -801,15 +802,3 @@ def run_tasks(self:DataJob):
             self.prepare()
             in_processes(run, range(tasks), num_proc)
         self.make_folder()
-
-# %% ../../nbs/data/13_examples.ipynb #da7a0009
-def build_in_tasks(
-    corpus, # What `chunks` reads
-    vocab, # What `load_tokenizer` opens
-    out, # Folder to write
-    tasks:int, # Tasks, each with an equal share of the chunks
-    num_proc:int=1, # Tasks that run at a time
-    *rules, # `max_length` and what follows it in `DataRequest`
-)->Path: # The folder
-    "Build examples with datatrove's local executor; the result is that of `build_examples`"
-    return DataRequest(corpus, vocab, out, *rules, num_proc=num_proc, tasks=tasks).settle().run()
