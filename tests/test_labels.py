@@ -45,7 +45,6 @@ def test_both_forms_are_one_task(home):
     "Trained, measured again and used, by command"
     said = worked(f'{TRAIN} --csv lists.jsonl --label labels --out lists', home)
     assert 'remarks: 3 labels, any number of them for a text: insult, severe threat, toxic' in said.out
-    assert 'answering `insult`, `severe threat`, `toxic` every time has a micro F1 of 66.7% on all rows' in said.out
     assert 'remarks micro_f1' in ' '.join(said.out.split()) and 'has no dev set' in said.out
     worked(f'{TRAIN} --csv columns.csv {THREE} --out columns', home)
     worked(f'{TRAIN} --csv columns.tsv --label-column {THREE[8:]} --out tsv', home)

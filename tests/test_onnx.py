@@ -200,6 +200,16 @@ def test_a_body_that_reads_padding_has_its_logits_of_one_text(tmp_path):
     def probs(*texts): return [o.probs for o in checker.check([Sentence(o, 0, 1, 1) for o in texts])]
     assert probs(*texts)[0]==pytest.approx(probs(texts[0])[0], abs=1e-6)
 
+def test_a_discriminator_that_reads_padding_says_the_same_in_any_batch(tmp_path):
+    words = [o for i in range(9) for o in sentence(i).split()]
+    tok = pieces([*'[PAD] [UNK] [CLS] [SEP] [MASK]'.split(), *dict.fromkeys(words)])
+    body = dict(model_type='fnet', hidden_size=16, num_hidden_layers=1, intermediate_size=32, initializer_range=.5)
+    run_folder(tmp_path/'run', tok, body=body, model_hparam_overrides={}, untied_generator=True, max_seq_length=32)
+    assert write_onnx(tmp_path/'run', tmp_path/'out')['own_lengths']
+    checker, texts = load_checker(tmp_path/'out'), [' '.join(words[:n]) for n in (18, 19)] # in one batch
+    def probs(*texts): return [o.probs for o in checker.check([Sentence(o, 0, 1, 1) for o in texts])]
+    assert probs(*texts)[0]==pytest.approx(probs(texts[0])[0], abs=1e-6)
+
 def test_a_generator_has_no_place_beside_a_fine_tuned_model(tmp_path):
     from electra_nbdev.engine.models import shipped
     untrained(TASKS['size'], shipped('tiny')/'discriminator', tmp_path/'task')

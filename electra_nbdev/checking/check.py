@@ -226,14 +226,14 @@ class Checker:
 
 # %% ../../nbs/checking/48_check.ipynb #2bb45a4c
 WINDOW = 1000 # Sentences that are sorted together
-_TOKENS, _FULL = 2048, .85 # Tokens of a batch; its shortest row beside the longest
+_TOKENS, _SIMILAR = 2048, .85 # Tokens of a batch; its shortest row beside the longest
 
-def _batches(rows, by_length):
-    "Indices of rows of similar lengths, longest first, as many as `_TOKENS` allows"
+def _batches(rows, by_length, least):
+    "Indices of rows of at least a share of the longest one's length, longest first, as many as `_TOKENS` allows"
     while by_length:
         longest = len(rows[by_length[0]].ids)
         part = by_length[:max(1, _TOKENS//longest)]
-        n = sum(len(rows[i].ids)>=_FULL*longest for i in part)
+        n = sum(len(rows[i].ids)>=least*longest for i in part)
         yield part[:n]
         by_length = by_length[n:]
 
@@ -247,7 +247,8 @@ def _probs(self:Checker, texts, spans):
         rows += own
         owner += [i]*len(own)
     probs = [[0.]*len(o) for o,*_ in found]
-    for batch in _batches(rows, sorted(range(len(rows)), key=lambda i: -len(rows[i].ids))):
+    least = 1 if self.facts.get('own_lengths') else _SIMILAR # 1: there is no padding, which an ONNX file may read
+    for batch in _batches(rows, sorted(range(len(rows)), key=lambda i: -len(rows[i].ids)), least):
         ids = np.full((len(batch), len(rows[batch[0]].ids)), self.pad)
         mask = np.zeros_like(ids)
         for r,i in enumerate(batch): ids[r,:len(rows[i].ids)], mask[r,:len(rows[i].ids)] = rows[i].ids, 1
@@ -504,25 +505,10 @@ def _load_onnx(found):
     session = onnxruntime.InferenceSession(found.path/found.onnx, options, providers=['CPUExecutionProvider'])
     def network(ids, mask): return session.run(None, dict(input_ids=ids, attention_mask=mask))[0]
     facts, tok = found.facts, load_tokenizer(found.path)
-    if facts.get('own_lengths'): network = _with_own_lengths(network)
     how = found.name, network, tok, facts['max_length']
     if found.kind=='tuned' or facts.get('threshold') is not None: return TunedChecker(*how, facts['threshold'])
     from electra_nbdev.scoring.score import read_right_sentences
     return ReplacedChecker(*how, facts['mask_prob'], read_right_sentences(found.path), facts.get('english', False))
-
-# %% ../../nbs/checking/48_check.ipynb #1f0f4479
-def _with_own_lengths(network):
-    "A network that reads padding, with rows of one length at a time"
-    def by_length(ids, mask):
-        import numpy as np
-        lengths, found = mask.sum(1), None
-        for n in np.unique(lengths):
-            rows = lengths==n
-            logits = network(ids[rows,:n], mask[rows,:n])
-            if found is None: found = np.zeros((*ids.shape, *logits.shape[2:]), logits.dtype)
-            found[rows,:n] = logits
-        return found
-    return by_length
 
 # %% ../../nbs/checking/48_check.ipynb #d6aa149f
 def _plain(words):

@@ -443,7 +443,7 @@ def check_evaluation(
     asked, rates = json.loads(json.dumps(asdict(hp))), FINETUNE_PRESETS[preset][hp.model_size]
     cure = "`eval_only` trains nothing, leave it out"
     unread = 'n_best_size' if was['joint_prediction'] else 'beam_size' # No measure depends on it
-    for k in given:
+    for k in (o for o in given if o in asked): # the others are official names with their only value
         if k not in {*OF_EVALUATION, 'do_train'}-{unread} and asked[k]!=was[k]:
             raise InputError(f"hparam `{k}` is {asked[k]!r}, and {src.path} was trained with {was[k]!r}; {cure}")
     if preset!='official' and any(asked[k]!=was[k] for k in rates):

@@ -9,7 +9,6 @@ __all__ = ['FinetuneRequest', 'FinetuneJob', 'finetune_tasks', 'run_trials', 'Pr
 
 # %% ../../nbs/finetuning/35_request.ipynb #f5963169
 import re
-from collections import Counter
 from dataclasses import dataclass, replace
 from os import PathLike
 from os.path import isfile
@@ -142,7 +141,6 @@ def _table(self:FinetuneRequest, name)->dict:
                                       self.skip_bad_rows)
     several = isinstance(examples['train'][0].label, tuple)
     print(f'{name}: {_told(self.label_column, labels, several)}', flush=True)
-    if labels: print((_most_frequent_labels if several else _most_frequent)(examples), flush=True)
     return dict(name=name, labels=labels, examples=examples, columns=columns)
 
 # %% ../../nbs/finetuning/35_request.ipynb #b82a653c
@@ -163,30 +161,6 @@ def _told(column, labels, several):
     if several: return f'{counted(len(labels), "label")}, any number of them for a text: {names}'
     if all(o.isdigit() for o in labels): names += ' (for numbers give `regression` true)'
     return f'`{column}` has {len(labels)} classes: {names}'
-
-# %% ../../nbs/finetuning/35_request.ipynb #57ddee2b
-def _most_frequent(examples):
-    "What a model has to beat"
-    best = Counter(o.label for o in examples['train']).most_common(1)[0][0]
-    rows, which = _measured(examples)
-    share = sum(o.label==best for o in rows)/len(rows)
-    return f"answering `{few_names([best])}` every time has an accuracy of {share:.1%} on {which}"
-
-def _measured(examples):
-    "The dev rows; all rows of the table, where a part of them will be held out for that"
-    if 'dev' in examples: return examples['dev'], 'the dev rows'
-    return examples['train'], 'all rows, of which a part is held out'
-
-# %% ../../nbs/finetuning/35_request.ipynb #57ddee2c
-def _most_frequent_labels(examples):
-    "What a model of several labels has to beat: the same labels for all texts, those that give the best micro F1"
-    ranked = [o for o,_ in Counter(l for o in examples['train'] for l in o.labels).most_common()]
-    rows, which = _measured(examples)
-    counts, total = Counter(l for o in rows for l in o.labels), sum(len(o.labels) for o in rows)
-    def micro_f1(n): return 2*sum(counts[o] for o in ranked[:n])/(n*len(rows)+total)
-    n = max(range(1, len(ranked)+1), key=micro_f1)
-    said = ', '.join(f'`{o}`' for o in ranked[:n])
-    return f"answering {said} every time has a micro F1 of {micro_f1(n):.1%} on {which}"
 
 # %% ../../nbs/finetuning/35_request.ipynb #78e50573
 @dataclass(frozen=True)

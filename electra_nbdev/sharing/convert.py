@@ -30,7 +30,7 @@ from ..data.tokenizer import write_tokenizer
 from ..engine.checkpoint import rng_state, save_checkpoint
 from ..engine.files import (InputError, atomic_file, atomic_folder, build_lock, check_new, few_of,
                                         one_line, read_json)
-from ..engine.models import has_own_lengths, max_input, quiet_loading
+from ..engine.models import has_own_lengths, max_input, quiet_loading, reads_padding
 from ..networks.foreign import (SETTINGS, SLOTS, Pretrained, head_name, official_name, settings_of_recipe,
                                             unit_of)
 from ..finetuning.finetune import load_finetuned
@@ -497,6 +497,7 @@ def _write_pretrained(nets, folder, int8):
         _write_graph(graph, output, file, hp.max_seq_length, name=='towers')
         if int8: _quantize(file)
         facts['networks'][file.name] = output
+        if name=='discriminator' and reads_padding(graph.network): facts['own_lengths'] = True
     config = Path(nets.where)/'config.json'
     limit = read_json(config).get('threshold') if config.is_file() else None
     if limit is not None: facts['threshold'] = limit # of a converted model of `ged`
