@@ -1,5 +1,5 @@
 "What a fastai user expects of pre-training: the objective is a callback, and everything else of fastai keeps working"
-import re
+import re, warnings
 
 import numpy as np
 import pandas as pd
@@ -131,6 +131,14 @@ def test_a_batch_that_is_left_out_is_no_update(examples, at):
     learn = of_recipe(examples)
     learn.fit_steps(12, cbs=Skip(at))
     assert learn.n_updates==12 and [o['step'] for o in learn.history.rows if 'held_out' in o]==[4, 8, 12]
+
+def test_no_callback_hides_an_attribute_of_the_learner(examples):
+    "fastai says so when it is set, as in a run that goes on"
+    learn = quiet(of_recipe(examples))
+    learn.fit_steps(2)
+    with warnings.catch_warnings(action='error'):
+        for o in learn.cbs:
+            if hasattr(o, 'load_state'): o.load_state(o.state())
 
 class SkipAll(Callback):
     "Leave out every training batch, or cancel its update"

@@ -43,13 +43,13 @@ class CountUpdates(Callback):
     def after_create(self): # at zero, or where a callback that was removed stopped counting
         self.learn.n_updates, self.learn.n_accumulated = getattr(self.learn, 'n_updates', 0), 0
         self.learn.in_fit, self.learn.completed, self.learn.n_cancelled = False, False, 0
-        self.learn.skipped = False
+        self.learn.left_out = False
 
     def before_fit(self): self.start, self.learn.n_cancelled, self.learn.n_accumulated = self.learn.n_updates, 0, 0
     def before_epoch(self): self.learn.in_fit = False # nothing is trained yet; in `validate` it stays so
     def before_train(self): self.learn.in_fit = True
-    def before_batch(self): self.learn.skipped = True # unless it comes as far as a step
-    def before_step(self): self.learn.completed, self.learn.skipped = True, False
+    def before_batch(self): self.learn.left_out = True # unless it comes as far as a step
+    def before_step(self): self.learn.completed, self.learn.left_out = True, False
 
     def after_cancel_step(self):
         self.learn.completed = False
@@ -59,7 +59,7 @@ class CountUpdates(Callback):
         self.learn.n_updates += self.learn.completed
         self.learn.n_accumulated = -1
 
-    def after_batch(self): self.learn.n_accumulated += not self.learn.skipped
+    def after_batch(self): self.learn.n_accumulated += not self.learn.left_out
 
     def after_fit(self): # a search for a learning rate leaves no trace
         if finder_of(self.learn): self.learn.n_updates = self.start

@@ -162,9 +162,9 @@ def after_batch(self:EvaluationInterval):
     "The last update ends the interval, however many batches went into it"
     if not self.training: return
     cancelled = not (self.n_accumulated or self.completed)
-    if self.skipped: self.dls.train.n_batches += 1
+    if self.left_out: self.dls.train.n_batches += 1
     elif cancelled: self.dls.train.n_batches += batches_per_update(self.learn)
-    self.idle = self.idle+1 if self.skipped or cancelled else 0
+    self.idle = self.idle+1 if self.left_out or cancelled else 0
     if self.idle>=self.most_idle:
         raise InputError(f"{self.idle} batches in a row made no update, so this fit would never end; a callback leaves "
                          "all of them out, or the one that computes the loss is missing")

@@ -108,7 +108,7 @@ class JSONLLogger(Callback):
 @patch
 def after_batch(self:JSONLLogger):
     "Add the numbers of a step; write the line when it is due"
-    if not self.training or self.loss is None or self.skipped: return
+    if not self.training or self.loss is None or self.left_out: return
     facts = step_facts(self.learn)
     self.names = list(facts)
     self.unread.append(torch.stack(list(facts.values())))
