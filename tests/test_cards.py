@@ -513,6 +513,19 @@ def test_muon_with_the_body_of_modernbert():
     assert f"the mean of five tasks {gdes['mean']:.1f} and {plain['mean']:.1f}; AUC on unigram replacements " \
            f"{gdes['held_out']['auc_unigram']:.3f} and {plain['held_out']['auc_unigram']:.3f}: no gain" in log
 
+def test_whole_words_and_batches_that_grow():
+    "One seed each, beside the same objective and seed without the change"
+    log = (ROOT/'nbs/trials.qmd').read_text(encoding='utf-8')
+    found = json.loads((RESULTS/'ladder.json').read_text())['runs']
+    runs = {(r['base'], r['change']): r for r in found if r['seed']==0}
+    def told(base, change, form):
+        sides = runs[base, change], runs[base, 'base']
+        return form.format(*(f"{r['scores']['chunk']:.1f}" for r in sides), *(f"{r['mean']:.1f}" for r in sides))
+    apart = 'F1 {}, without {} with that seed; the mean of five tasks {} and {}'
+    for words in (told('RTD', 'whole words', f'ELECTRA: {apart}. M'),
+                  told('RTD', 'batch grows', f'{apart}: no gain'),
+                  told('MLM', 'whole words', 'model: F1 {} and {}; {} and {}: no gain')): assert words in log, words
+
 def test_an_electra_that_corrects_is_ahead_of_a_masked_language_model():
     "After 1e14 operations; intervals seed by seed, where there are two seeds by Student's test of two samples"
     from scipy.stats import ttest_ind, ttest_rel
