@@ -45,6 +45,24 @@ def arguments(doc, **options):
     p.add_argument('--side', help=argparse.SUPPRESS)
     return p.parse_args()
 
+def training_options(doc, name, flops=2e13, results=None):
+    "A parser of what comparisons of trainings ask for"
+    p = argparse.ArgumentParser(description=doc.splitlines()[0])
+    p.add_argument('--preset', default='tiny', help='recipe of all runs (tiny)')
+    p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all runs have')
+    p.add_argument('--flops', type=float, default=flops, help=f'operations of every run ({flops:g})')
+    p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2], help='a run of each kind for each (0 1 2)')
+    p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
+    p.add_argument('--work', type=Path, default=Path('runs')/name, help='folder for networks and trials')
+    p.add_argument('--out', type=Path, default=RESULTS/f'{results or name}.json', help='results')
+    return p
+
+def begun(path, setting, **empty):
+    "Results so far, which have to be of the same setting"
+    found = json.loads(path.read_text()) if path.is_file() else dict(setting=setting) | empty
+    if found['setting']==setting: return found
+    raise SystemExit(f"{path} has another setting: {found['setting']}; give another --out")
+
 class Side:
     "A process that measures one side, once for every line that it is sent"
     def __init__(self, name, args, wait=True): # several that do not wait get ready at the same time

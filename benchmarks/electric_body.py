@@ -5,7 +5,7 @@ energies score all their pairs. Finished runs stay, so a stopped command goes on
 import argparse, json
 from pathlib import Path
 
-from common import RESULTS, table, write_result
+from common import RESULTS, begun, table, write_result
 from ladder import spread
 from minimal_pairs import JUDGES, judge, train
 
@@ -45,8 +45,7 @@ def main():
     if args.table: return report(json.loads(args.out.read_text()))
     if not (args.examples and args.data): p.error('--examples and --data are needed')
     setting = f'{args.examples.name}, {args.flops:.3g} FLOPs'
-    found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, runs=[])
-    if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
+    found = begun(args.out, setting, runs=[])
     done = {(o['preset'], o['seed']) for o in found['runs']}
     for seed in args.seeds:
         for named in args.presets:

@@ -4,11 +4,10 @@ The official recipe multiplies the rate by 0.8 from each layer to the one below 
 64 tokens. `--models` names encoders, with `bert` for the published BERT of `real_weights.py`, or folders. Finished
 trials stay in `--out` and scores in `--results`, so a stopped command goes on; a table of those there are is printed at
 the end."""
-import json
 from pathlib import Path
 from statistics import mean
 
-from common import RESULTS, arguments, cpu, table, write_result
+from common import RESULTS, arguments, begun, cpu, table, write_result
 from real_weights import bert
 
 TASKS = dict(chunk='conll_f1', cola='matthews', mrpc='f1', sst='accuracy', sts='spearman') # Each with its measure
@@ -36,8 +35,7 @@ def main():
     if not args.tasks: raise SystemExit('give the folder of the tasks with --tasks')
     results = Path(args.results)
     setting = f'at most {args.rows} rows'
-    found = json.loads(results.read_text()) if results.is_file() else dict(setting=setting, cpu=cpu(), scores={})
-    if found['setting']!=setting: raise SystemExit(f"{results} has another setting: {found['setting']}")
+    found = begun(results, setting, cpu=cpu(), scores={})
     wanted = [(m, t, r, s) for s in args.seeds.split(',') for m in args.models.split(',')
               for t in args.names.split(',') for r in args.rates.split(';')]
     for model,task,rates,seed in wanted:

@@ -6,13 +6,13 @@ fine-tuned on MultiGED's German sentences: 500, 2,000, 8,000 and all of them. A 
 fine-tuning. F0.5 of wrong words is cross-fitted: each half of the dev set has the best threshold of the other. The
 settings of the masked language model are those of `ladder.py`. Finished runs stay, so a stopped command goes on;
 `--work` may be the folder of `ged_noise.py`, whose networks are taken then."""
-import argparse, json
+import json
 from functools import partial
 from pathlib import Path
 from statistics import mean
 
 import objectives
-from common import RESULTS, cpu, table, write_result
+from common import begun, cpu, table, training_options, write_result
 from ged_noise import ARMS as NOISES
 from ladder import BASES, spread
 from objectives import LARGE, slug
@@ -57,23 +57,15 @@ def report(found):
         if gains: print(f'ELECTRA above {arm}, all sentences: {spread(gains)} (mean {mean(gains):.1f})')
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = training_options(__doc__, 'ged_german')
     p.add_argument('--data', type=Path, required=True, help='folder of examples')
     p.add_argument('--text', required=True, help='what the examples were made of, for the record')
     p.add_argument('--train', type=Path, required=True, help='marked sentences to learn from')
     p.add_argument('--dev', type=Path, required=True, help='marked sentences to measure on')
-    p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
-    p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all of them have')
-    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
     p.add_argument('--arms', nargs='+', default=list(ARMS), choices=ARMS, metavar='ARM')
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
-    p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
-    p.add_argument('--work', type=Path, default=Path('runs/ged_german'), help='folder for networks and trials')
-    p.add_argument('--out', type=Path, default=RESULTS/'ged_german.json', help='results')
     args = p.parse_args()
     setting = f'{args.preset} {args.hparams}, {args.text}, {args.flops:.3g} operations'
-    found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, cpu=cpu(), runs=[])
-    if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
+    found = begun(args.out, setting, cpu=cpu(), runs=[])
     for seed in args.seeds:
         for arm in args.arms:
             folder = args.work/f'{slug(arm)}-{seed}'

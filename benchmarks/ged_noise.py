@@ -7,7 +7,7 @@ the highest of its pieces, or the probability that any of them was replaced, and
 F0.5: both are chosen on the sentences with even numbers, the result is that of the odd ones. `rare words` is no
 network: there a word counts as wrong as its pieces are rare. A call is for one language; finished runs stay, so a
 stopped command goes on."""
-import argparse, json, time
+import json, time
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -17,7 +17,7 @@ import torch
 
 import human_noise
 import objectives
-from common import RESULTS, cpu, write_result
+from common import cpu, training_options, write_result
 from electra_nbdev.finetuning.ged import best_threshold, ged_scores, read_ged
 from objectives import LARGE, slug
 
@@ -124,19 +124,12 @@ def run(arm, seed, args, sentences):
     return dict(arm=arm, seed=seed, **found, **detection(probabilities(net, tok, sentences), sentences))
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = training_options(__doc__, 'ged_noise')
     p.add_argument('--language', required=True, help='name in the results, such as de')
     p.add_argument('--data', type=Path, required=True, help='folder of examples')
     p.add_argument('--text', required=True, help='what the examples were made of, for the record')
     p.add_argument('--marked', type=Path, required=True, help='sentences of MultiGED-2023, `dev.tsv`')
-    p.add_argument('--preset', default='tiny', help='recipe of all arms (tiny)')
-    p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all arms have')
-    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each arm for each (0 1 2)')
     p.add_argument('--arms', nargs='+', choices=ARMS, default=[*ARMS], metavar='ARM', help='in this order (all)')
-    p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
-    p.add_argument('--work', type=Path, default=Path('runs/ged_noise'), help='folder for networks, one a language')
-    p.add_argument('--out', type=Path, default=RESULTS/'ged_noise.json', help='results, of all languages')
     args = p.parse_args()
     setting = f'{args.preset} {args.hparams}, {args.text}, {args.flops:.3g} operations, {args.marked.name}'
     sentences = read_ged(args.marked)

@@ -6,12 +6,12 @@ chunking score is best after half as many operations with another seed; it may t
 a decay of its own, which share what networks they have in common. A batch that grows is counted at its mean size.
 Finished runs stay, so a stopped command goes on. `--rows` picks what runs; results of all rows are in one file, those
 that failed too: `python benchmarks/ladder.py --table` prints it and draws a figure."""
-import argparse, json, math, time
+import json, math, time
 from pathlib import Path
 from statistics import mean, stdev
 
 from changes import AverageWeights, FallingWeight, FixedGenerator, GeneratorAlone, GrowingBatch, MaskedAlone, muon
-from common import cpu, table, write_result
+from common import begun, cpu, table, training_options, write_result
 from objectives import (CHOOSING, CHOOSING_SHARE, FREE, LARGE, LENGTHS, MEASURES, OFFICIAL, SMALL, TASKS, clock,
                         finetune, learner, operations, sized, slug)
 
@@ -170,21 +170,14 @@ def spread(values, digits=1):
     return f'{mean(values):.{digits}f} ± {half:.{digits}f}'
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = training_options(__doc__, 'ladder')
     p.add_argument('--table', action='store_true', help='print the results there are, draw them, and train nothing')
     p.add_argument('--tasks', type=Path, help='folder with a folder for each task')
     p.add_argument('--data', type=Path, help='folder of examples')
     p.add_argument('--text', help='what the examples were made of, for the record')
-    p.add_argument('--preset', default='tiny', help='recipe of all rows (tiny)')
-    p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all rows have')
-    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2], help='a run of each row for each (0 1 2)')
     p.add_argument('--rows', nargs='+', default=ROWS, choices=ROWS, metavar='ROW',
                    help='such as "RTD Muon", in this order (all)')
     p.add_argument('--task-rows', type=int, default=4000, help='rows of a task at most (4000)')
-    p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
-    p.add_argument('--work', type=Path, default=Path('runs/ladder'), help='folder for networks and trials')
-    p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'ladder.json', help='results')
     p.add_argument('--figure', type=Path, default=Path(__file__).parents[1]/'nbs'/'ladder.png', help='the figure')
     args = p.parse_args()
     if args.table:
@@ -192,8 +185,7 @@ def main():
         return draw(found, args.figure)
     if not (args.tasks and args.data and args.text): p.error('--tasks, --data and --text are needed')
     setting = f'{args.preset} {args.hparams}, {args.text}, {args.flops:.3g} operations, {args.task_rows} rows'
-    found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, cpu=cpu(), runs=[])
-    if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
+    found = begun(args.out, setting, cpu=cpu(), runs=[])
     def done(*key):
         names = 'base', 'change', 'rate', 'seed', 'share'
         return next((o for o in found['runs'] if tuple(o[k] for k in names)==key), None)

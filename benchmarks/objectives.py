@@ -4,15 +4,16 @@ ELECTRA with two networks and with one, masked language models at two masking ra
 in the stock loop of `run_mlm.py`, and random weights. All have the same body, text, vocabulary and number of
 floating-point operations, and the same lengths but for the stock loop, which reads whole examples; seconds of the
 processor are kept too. Batch, clipping and learning rate are chosen for each objective from the same five settings, by
-the chunking score of a run of half as many operations with a seed of its own. Each run leaves its networks at 1/8, 1/4,
+the chunking score of a run of half as many operations with a seed of its own; `--seeds` without a number does that
+alone. Each run leaves its networks at 1/8, 1/4,
 1/2 and the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
 stopped command goes on. `--preset small` with a GPU is the same comparison at the size of the paper's small model."""
-import argparse, json, re, time
+import json, re, time
 from dataclasses import replace
 from pathlib import Path
 
 import run_mlm
-from common import cpu, write_result
+from common import begun, cpu, training_options, write_result
 
 PARTS = 1/8, 1/4, 1/2, 1.
 OBJECTIVES = {
@@ -154,32 +155,21 @@ def choice(name, args, setting):
     return finetune(folder/'1.0', ['chunk'], args, CHOOSING, folder/'tasks-1.0', max_train_rows=args.rows)['chunk']
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = training_options(__doc__, 'objectives', results='equal_compute')
     p.add_argument('--tasks', type=Path, required=True, help='folder with a folder for each task')
     p.add_argument('--data', type=Path, required=True, help='folder of examples')
-    p.add_argument('--preset', default='tiny', help='recipe of all objectives (tiny)')
-    p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all recipes have')
-    p.add_argument('--flops', type=float, default=2e13, help='operations of every run (2e13)')
-    p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2],
-                   help='a run of each objective for each (0 1 2); none: settings are chosen, and nothing else')
     p.add_argument('--objectives', nargs='+', choices=OBJECTIVES | SCREENED,
                    default=[*OBJECTIVES], metavar='NAME', help='some of the objectives, in this order')
     p.add_argument('--settings', nargs='+', choices=SETTINGS, default=[*SETTINGS], metavar='SETTING',
                    help='some of the settings to choose from')
     p.add_argument('--rows', type=int, default=4000, help='rows of a task at most (4000)')
     p.add_argument('--early-rows', type=int, default=1000, help='rows for networks of unfinished training (1000)')
-    p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
-    p.add_argument('--work', type=Path, default=Path('runs/objectives'), help='folder for networks and trials')
     p.add_argument('--choices', type=Path, help='results whose settings are taken, instead of choosing them here')
-    p.add_argument('--out', type=Path, default=Path(__file__).parent/'results'/'equal_compute.json', help='results')
     args = p.parse_args()
     setting = f'{args.preset} {args.hparams}, {args.flops:.3g} operations, {args.rows} and {args.early_rows} rows'
     def finished():
         "Results so far; read again each time, since another process may run other seeds"
-        if not args.out.is_file(): return dict(setting=setting, cpu=cpu(), choices={}, rows=[])
-        found = json.loads(args.out.read_text())
-        if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
-        return found
+        return begun(args.out, setting, cpu=cpu(), choices={}, rows=[])
     def keep(found): write_result(found, args.out)
     chosen = json.loads(args.choices.read_text())['choices'] if args.choices else {}
     for name in args.objectives:

@@ -7,13 +7,13 @@ is its generator, half as wide. Seconds are the processor's, and contain the pre
 here, tokenizing and joining in the way of `run_mlm` there, in batches of 1,000 lines. Both have the same vocabulary.
 The plain loop's rate is the best of those that `objectives.py` tried for it. Finished runs stay, so a stopped command
 goes on."""
-import argparse, json, time
+import json, time
 from pathlib import Path
 
 import ladder
 import objectives
 import run_mlm
-from common import RESULTS, ROOT, cpu, table, write_result
+from common import ROOT, cpu, table, training_options, write_result
 from objectives import LENGTHS, OFFICIAL, SMALL
 
 PLAIN = SMALL | OFFICIAL | dict(learning_rate=1e-3, electra_objective=False, mask_prob=.15)
@@ -113,20 +113,13 @@ def draw(found, path):
     fig.savefig(path)
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = training_options(__doc__, 'time_to_quality', 1e14)
     p.add_argument('--draw', action='store_true', help='print and draw the results there are')
     p.add_argument('--text', type=Path, help='the text, whose preparation is timed')
     p.add_argument('--vocab', type=Path, help='its vocabulary')
     p.add_argument('--data', type=Path, help='examples of it, as electra_data builds them')
     p.add_argument('--tasks', type=Path, help='folder with a folder for each task')
-    p.add_argument('--preset', default='tiny', help='recipe (tiny)')
-    p.add_argument('--hparams', default='{}', help='JSON of hyper-parameters that all runs have')
-    p.add_argument('--flops', type=float, default=1e14, help='operations of the plain loop (1e14)')
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
     p.add_argument('--task-rows', type=int, default=4000, help='rows of the task at most (4000)')
-    p.add_argument('--device', default='cpu', help='cpu, cuda ... (cpu)')
-    p.add_argument('--work', type=Path, default=Path('runs/time_to_quality'), help='folder for networks and trials')
-    p.add_argument('--out', type=Path, default=RESULTS/'time_to_quality.json', help='results')
     p.add_argument('--figure', type=Path, default=ROOT/'nbs/time_to_quality.png', help='the figure')
     args = p.parse_args()
     found = json.loads(args.out.read_text()) if args.out.is_file() else dict(cpu=cpu(), flops=args.flops, runs=[])

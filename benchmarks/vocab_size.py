@@ -6,7 +6,7 @@ byte of held-out text compare vocabularies, as an AUC does not. Finished runs st
 import argparse, json
 from pathlib import Path
 
-from common import RESULTS, cpu, table, write_result
+from common import RESULTS, begun, cpu, table, write_result
 from ladder import pretrain, spread
 from objectives import finetune
 
@@ -66,8 +66,7 @@ def main():
     args.preset, args.hparams = 'tiny', '{}'
     chosen = vocab_size_for(len(args.text.read_text(encoding='utf-8')))
     setting = f'{args.text.name}, {args.flops:.3g} operations, {args.task_rows} sentences, {chosen} pieces chosen'
-    found = json.loads(args.out.read_text()) if args.out.is_file() else dict(setting=setting, cpu=cpu(), runs=[])
-    if found['setting']!=setting: p.error(f"{args.out} has another setting: {found['setting']}; give another --out")
+    found = begun(args.out, setting, cpu=cpu(), runs=[])
     done = {(o['size'], o['seed']) for o in found['runs']}
     for seed in args.seeds:
         for size in (round(o*chosen) for o in SHARES):
