@@ -5,9 +5,9 @@ in the stock loop of `run_mlm.py`, and random weights. All have the same body, t
 floating-point operations, and the same lengths but for the stock loop, which reads whole examples; seconds of the
 processor are kept too. Batch, clipping and learning rate are chosen for each objective from the same five settings, by
 the chunking score of a run of half as many operations with a seed of its own; `--seeds` without a number does that
-alone. Each run leaves its networks at 1/8, 1/4,
-1/2 and the end of training; those are fine-tuned, the last ones on more tasks. Everything that is finished stays, so a
-stopped command goes on. `--preset small` with a GPU is the same comparison at the size of the paper's small model."""
+alone. Each run leaves its networks at 1/8, 1/4, 1/2 and the end of training; those are fine-tuned, the last ones on
+more tasks. Everything that is finished stays, so a stopped command goes on. `--preset small` with a GPU is the same
+comparison at the size of the paper's small model."""
 import json, re, time
 from dataclasses import replace
 from pathlib import Path
