@@ -1,12 +1,9 @@
 """Copy a finished run into the package as a model: recipe, history and networks, with weights in half precision.
 
-`ship.py RUN NAME 8` stores matrices with eight bits (`float8_e4m3fn`). `config.json` says float32, and that is what
-`from_pretrained` makes of them. What both networks have, embeddings or a whole encoder, is stored once, in
-`discriminator/`. README.md, the model's card, is written by hand."""
+`config.json` says float32, and that is what `from_pretrained` makes of them. What both networks have, embeddings or a
+whole encoder, is stored once, in `discriminator/`. README.md, the model's card, is written by hand."""
 import json, shutil, sys
 from pathlib import Path
-
-import torch
 from safetensors.torch import load_file, save_file
 
 MODELS = Path(__file__).resolve().parents[1]/'electra_nbdev'/'models'
@@ -15,10 +12,6 @@ def save_weights(tensors, path):
     "Tensors in a file that others may read"
     save_file(tensors, path, metadata=dict(format='pt'))
     path.chmod(0o644)
-
-def smaller(tensors, bits):
-    "Weights in half precision; with 8 bits only vectors are"
-    return {k: v.to(torch.float8_e4m3fn) if bits==8 and v.ndim>1 else v.half() for k,v in tensors.items()}
 
 def share_encoder(model):
     "Store once what is the same in both networks; each has an index that says which file a weight is in"
@@ -35,7 +28,7 @@ def share_encoder(model):
         (folder/'model.safetensors.index.json').write_text(json.dumps(index, indent=2)+'\n', encoding='utf-8')
         (folder/'model.safetensors').unlink()
 
-def ship(run, name, models=MODELS, bits=16):
+def ship(run, name, models=MODELS):
     "Replace the model of that name; its card stays"
     run, dest = Path(run), Path(models)/name
     networks = sorted(o.relative_to(run) for o in run.rglob('config.json') if 'checkpoints' not in o.parts)
@@ -48,9 +41,9 @@ def ship(run, name, models=MODELS, bits=16):
     (dest/'hparams.json').write_text(json.dumps(recipe, indent=2)+'\n', encoding='utf-8')
     for o in networks:
         shutil.copytree(run/o.parent, dest/o.parent, dirs_exist_ok=True)
-        for w in (dest/o.parent).rglob('*.safetensors'): save_weights(smaller(load_file(w), bits), w)
+        for w in (dest/o.parent).rglob('*.safetensors'): save_weights({k: v.half() for k,v in load_file(w).items()}, w)
     share_encoder(dest)
     size = sum(o.stat().st_size for o in dest.rglob('*') if o.is_file())
     print(f'{size/1e6:.2f} MB in {dest}')
 
-if __name__=='__main__': ship(*sys.argv[1:3], bits=int(sys.argv[3]) if sys.argv[3:] else 16)
+if __name__=='__main__': ship(*sys.argv[1:])
