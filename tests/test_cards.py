@@ -200,9 +200,22 @@ def test_the_page_on_a_checker_has_the_results():
     for name,o in gate['files']['de_falko-merlin_dev.tsv'].items():
         assert f"{o['gate']['found']:.1f} | {o['gate']['kept_back']:.1f} |" in page, name
     card = (shipped('electra-check')/'README.md').read_text()
-    for name,o in gate['files']['en_realec_dev.tsv'].items():
+    for name in ('tiny', 'electra-baby', 'electra-check'):
+        o = gate['files']['en_realec_dev.tsv'][name]
         c = o['chosen']
         assert f"| `{name}` | {c['f0.5']:.1f} | {c['precision']:.1f} | {c['recall']:.1f} |" in card
+
+def test_a_checker_that_was_not_taken():
+    "Noise like people's from a larger encoder, beside the model of the package"
+    log = (ROOT/'nbs/trials.qmd').read_text(encoding='utf-8')
+    rows = json.loads((RESULTS/'gate.json').read_text())['files']['en_realec_dev.tsv']
+    new, own = rows['electra-small-en-2, an hour of noise'], rows['electra-check']
+    told = (f"{o['chosen']['f0.5']:.1f}" for o in (new, own))
+    assert 'F0.5 {}, `electra-check` {}; average precision'.format(*told) in log
+    told = (f"{o['average_precision']:.1f}" for o in (new, own))
+    assert 'average precision {} and {}.'.format(*told) in log
+    told = (f'{o["alarms"][k]:.1f}' for k in ('wikitext2.valid.detok', 'open_subtitles') for o in (new, own))
+    assert 'with a word flagged {} % and {} %, of subtitles {} % and {} %.'.format(*told) in log
 
 def above(ones, others):
     "Mean of three paired differences and its 95 % interval, which is 4.303 standard errors to each side"
