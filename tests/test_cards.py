@@ -212,6 +212,8 @@ def test_a_checker_that_was_not_taken():
     new, own = rows['electra-small-en-2, an hour of noise'], rows['electra-check']
     told = (f"{o['chosen']['f0.5']:.1f}" for o in (new, own))
     assert 'F0.5 {}, `electra-check` {}; average precision'.format(*told) in log
+    other = rows['electra-small-en-2, 2,400 updates on the other text']['chosen']['f0.5']
+    assert f'After 2,400 updates on the text of `electra-check` F0.5 is {other:.1f},' in log
     told = (f"{o['average_precision']:.1f}" for o in (new, own))
     assert 'average precision {} and {}.'.format(*told) in log
     told = (f'{o["alarms"][k]:.1f}' for k in ('wikitext2.valid.detok', 'open_subtitles') for o in (new, own))
