@@ -605,6 +605,9 @@ def test_muon_after_ten_times_the_operations():
     ahead = of('RTD', 'ModernBERT body, corrective')
     assert 'Adam has {} and {}, and {} and {}, with these seeds'.format(*ahead) in row
     assert f'has F1 {f} and {f1} and the mean {m} and {m1} (two seeds)' in evidence
+    half = sorted((r['rate'], r['scores']['chunk']) for r in runs if r['change']=='ModernBERT body, corrective, Muon')
+    assert [o for o,_ in half]==[1e-3, 2e-3]
+    assert 'F1 {:.1f} and {:.1f} with 1e-3 and 2e-3 |'.format(*(o for _,o in half)) in row
 
 def test_fine_tuning_a_real_bert():
     "Medians and extremes of three seeds of five tasks, seconds, and the first two seeds without a bias correction"
