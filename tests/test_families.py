@@ -176,13 +176,14 @@ def test_a_head_that_reads_the_embeddings_of_its_body(kind, tmp_path):
 # Padding
 
 MIXING = {o: FAMILIES[o] for o in ('fnet', 'convbert')} | dict(nystromformer=SIZE | dict(conv_kernel_size=3))
+MIXING = {k: v | dict(initializer_range=.5) for k,v in MIXING.items()} # with usual weights they read little of it
 TEXTS = ['the cat', 'the mat', 'the cat sat on the mathematics . the cat sat on the mat . the cat sat .',
          'on the mat the cat sat .']
 
 @pytest.mark.parametrize('kind', MIXING)
 def test_scores_do_not_depend_on_the_other_texts_of_a_batch(kind, tmp_path):
     "These networks read padding, though it is masked"
-    body = dict(model_type=kind, initializer_range=.5, **MIXING[kind])
+    body = dict(model_type=kind, **MIXING[kind])
     run_folder(tmp_path/'run', pieces(PIECES), body=body, model_hparam_overrides={}, untied_generator=True,
                max_seq_length=32)
     for by in ('pll', 'word-l2r', 'p-replaced'):
@@ -197,7 +198,7 @@ def test_scores_do_not_depend_on_the_other_texts_of_a_batch(kind, tmp_path):
 @pytest.mark.parametrize('kind', MIXING)
 def test_predictions_do_not_depend_on_the_other_texts_of_a_batch(kind, tmp_path):
     "Nor do those of a copy, and of a learner that was exported"
-    body = dict(model_type=kind, initializer_range=.5, **MIXING[kind])
+    body = dict(model_type=kind, **MIXING[kind])
     run_folder(tmp_path, pieces(PIECES), body=body, model_hparam_overrides={}, untied_generator=True,
                max_seq_length=32)
     table = pd.DataFrame(dict(text=TEXTS*2, label=['a', 'b']*4))
@@ -213,6 +214,7 @@ def test_predictions_do_not_depend_on_the_other_texts_of_a_batch(kind, tmp_path)
 
 def test_which_families_read_padding():
     "The others keep their batches as they are"
+    torch.manual_seed(0)
     configs = {k: AutoConfig.for_model(k, vocab_size=60, pad_token_id=0, **v) for k,v in (FAMILIES | MIXING).items()}
     nets = {k: AutoModel.from_config(o).eval() for k,o in configs.items()}
     assert {k for k,o in nets.items() if reads_padding(o)}=={*MIXING}
