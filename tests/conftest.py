@@ -1,6 +1,7 @@
 "One thread and no network for every test and for the commands it types; where the golden numbers are"
-import os, sys, warnings
+import os, random, sys, warnings
 from pathlib import Path
+import numpy as np
 import pytest, torch
 
 if not hasattr(os, 'fork'): # Windows: what a command does in a fork of this process is tested elsewhere
@@ -20,6 +21,13 @@ torch.ones(1, requires_grad=True).sum().backward()
 
 # Tests that run once for each golden file need the folder before any fixture exists: `from conftest import GOLDEN`
 GOLDEN = Path(os.environ.get('ELECTRA_GOLDEN') or Path(__file__).with_name('golden')).resolve()
+
+@pytest.fixture(autouse=True)
+def seeded():
+    "The same random numbers whichever tests ran before"
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 @pytest.fixture(scope='session')
 def golden():
