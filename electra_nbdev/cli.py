@@ -310,7 +310,7 @@ def electra_finetune(
     pair_column:str=None, # With --csv: column of a second text
     label_column:SomeNames=None, # With --csv: column of the class, number or lists of labels; or several, of 0 and 1
     regression:bool_arg=None, # With --csv: whether labels are numbers (default: if they are and not all are whole)
-    dev:str=None, # With --csv: table to evaluate on (default: a tenth of the rows, chosen by the hash of the text)
+    dev:str=None, # Table to evaluate on; without --csv for --eval-only (default: a tenth of --csv, chosen by hash)
     recipe:str='official', # Learning rates and decay of the official code or of the paper: official or paper
     hparams:str=None, # Hyper-parameters in a JSON file, or as JSON; each is also a flag, which --help-all lists
     trials:int=None, # Runs that differ in their seed (default: num_trials, 1)

@@ -55,6 +55,23 @@ def test_both_forms_are_one_task(home):
     again = json.loads((home/'lists/remarks/evaluation.json').read_text())['trial-0']['remarks']
     assert again['loss']==pytest.approx(first['loss'][0], abs=1e-6)
 
+def test_a_model_of_lists_is_evaluated_on_a_table_alone(home):
+    "Where only some labels are there, as lists or as columns"
+    if not (home/'lists').is_dir(): worked(f'{TRAIN} --csv lists.jsonl --label labels --out lists', home)
+    some = [o for o in LISTS if 'insult' not in o['labels']]
+    write(home/'some.jsonl', lines(some))
+    write(home/'some.csv', table([{k: o[k] for k in ('id', 'text', *NAMES)} for o in COLUMNS if not o['insult']]))
+    judge = 'electra_finetune --eval-only --device cpu --model lists --dev'
+    worked(f'{judge} some.jsonl --label labels --out of-lists', home)
+    worked(f'{judge} some.csv {THREE} --out of-columns', home)
+    found, of_columns = (json.loads((home/o/'remarks/evaluation.json').read_text())['model']['remarks']
+                         for o in ('of-lists', 'of-columns'))
+    learn = ft.load_finetuned(home/'lists', 'cpu')
+    said = [{*o.label} for o in learn.predict([o['text'] for o in some])]
+    both = sum(len(a & {*o['labels']}) for a,o in zip(said, some))
+    assert found==of_columns
+    assert found['micro_f1']==pytest.approx(200*both/max(1, sum(map(len, said))+sum(len(o['labels']) for o in some)))
+
 @pytest.fixture(scope='module')
 def tuned(home):
     "A model that was trained until it says some labels, and not all"

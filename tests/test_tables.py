@@ -306,12 +306,53 @@ def test_a_model_is_evaluated_again_and_again(home, tmp_path):
         said = typed(line, home)
         assert said.code==0 and (tmp_path/'train/evaluation.json').is_file(), said
 
+def test_a_model_of_pairs_is_not_evaluated_on_single_texts(home):
+    "Nor the other way round"
+    line = f'{TRAIN} --csv my.data.tsv --text question --label size --dev other.tsv --task lengths --out'
+    worked(f'{line} of-two --pair remark', home)
+    worked(f'{line} of-one', home)
+    bad(home, f'{line} of-two --eval-only', 'reads two texts, and its data have one', 'give --pair-column')
+    bad(home, f'{line} of-one --pair remark --eval-only', 'reads one text', 'leave out --pair-column')
+
 @pytest.fixture(scope='module')
 def trained(home):
     "A classifier of `about`, and a regression of `size`"
     for name,label in (('about', 'about'), ('size', 'size')):
         worked(f'{TRAIN} --csv train.csv --text question --label {label} --task my{name} --out {name}', home)
     return home
+
+JUDGE = 'electra_finetune --eval-only --device cpu'
+
+def measured(line, home, task):
+    "What an evaluation finds"
+    worked(line, home)
+    return json.loads((home/line.split()[-1]/task/'evaluation.json').read_text())['model'][task]
+
+def test_a_model_is_evaluated_on_a_table_alone(trained):
+    "It knows its classes, of which the table may have one, the scale of its numbers, and the column of its texts"
+    table(trained/'pets.csv', [o for o in ROWS if o[2]=='pet'])
+    for name,label in (('about', 'about'), ('size', 'size')):
+        both = f'--csv pets.csv --dev pets.csv --text question --task my{name}'
+        alone = measured(f'{JUDGE} --model {name} --dev pets.csv --label {label} --out alone', trained, f'my{name}')
+        if name=='size':
+            assert alone==measured(f'{JUDGE} --model size {both} --label size --out both', trained, 'mysize')
+    worked('electra_predict --model about --input pets.csv --out pets.said.csv --device cpu', trained)
+    found = json.loads((trained/'alone/myabout/evaluation.json').read_text())['model']['myabout']
+    right = (pd.read_csv(trained/'pets.said.csv').prediction=='pet').mean()
+    assert found['accuracy']==pytest.approx(100*right)
+
+def test_what_a_table_alone_cannot_be(trained):
+    table(trained/'pet.csv', [(*o[:2], 'cow', *o[3:]) for o in ROWS])
+    line = f'{JUDGE} --model about --dev pet.csv --out never'
+    bad(trained, f'{line} --label about', "pet.csv line 2: unknown label 'cow'; the training rows have animal, pet")
+    bad(trained, f'{line} --label size', "unknown label '0.0'")
+    bad(trained, line, 'give --label-column')
+    bad(trained, f'{line.replace("pet", "train")} --label about --pair remark', 'reads one text', 'leave out --pair')
+    bad(trained, f'{line} --label about --data-dir model', '--dev and --data-dir were both given')
+    bad(trained, f'{line} --label about --task mysize', 'has learnt myabout', 'give --task')
+    bad(trained, f'{JUDGE} --model tiny --dev pet.csv --label about --out never', 'holds no fine-tuned model')
+    bad(trained, f'{JUDGE} --model about --csv pet.csv --text question --label about --out never',
+        'fine-tuned on myabout, not on pet', '--dev, without --csv')
 
 def test_an_error_of_a_regression_is_on_the_scale_of_its_labels(trained):
     "And so the one between the predictions of a file and its labels"

@@ -40,7 +40,7 @@ class FinetuneRequest:
     pair_column:str|None=None # Column of a second text
     label_column:str|list|None=None # Column of the class, of the number or of lists of labels; or several, of 0 and 1
     regression:bool|None=None # Whether labels are numbers; None: if they are and not all are whole
-    dev:str|Path|None=None # Table to evaluate on; None: a tenth of the rows, chosen by the hash of the text
+    dev:str|Path|None=None # Table to evaluate on, without `csv` for `eval_only`; None: a tenth of the rows, by hash
     recipe:str='official' # `official` or `paper`
     hparams:dict|str|Path|None=None # Changes to the recipe: a dict, JSON, or a file of it
     trials:int|None=None # Runs that differ in their seed
@@ -61,9 +61,14 @@ def settle(self:FinetuneRequest): # `FinetuneJob`
     self._check_arguments()
     networks = self._networks()
     job = self._job({Path(self.out)/k: o for k,o in networks.items()}, Path(self.out))
-    if not self.csv: return job
+    if not self._has_table: return job
     (name, _), = networks.items()
-    return replace(job, networks={Path(self.out)/name: [self._table(name)]})
+    return replace(job, networks={Path(self.out)/name: [self._table(name) if self.csv else self._rows_alone()]})
+
+@patch(as_prop=True)
+def _has_table(self:FinetuneRequest)->bool:
+    "Whether rows are in a table: to train on, or alone to evaluate on"
+    return bool(self.csv or self.eval_only and self.dev)
 
 # %% ../../nbs/finetuning/35_request.ipynb #2c2b169c
 @patch
@@ -77,16 +82,17 @@ def _check_arguments(self:FinetuneRequest):
         raise InputError("`eval_only` evaluates on dev sets; leave it out for `predict_test`, finished trials are kept")
     columns = 'text_column', 'pair_column', 'label_column', 'dev', 'regression'
     given = [o for o in columns if getattr(self, o) not in (None, '', [])]
-    if self.csv: self._check_table(given)
+    if self._has_table: self._check_table(given)
     elif given: raise InputError(f"`{given[0]}` is about a table, which is not there; give it as `csv`")
 
 # %% ../../nbs/finetuning/35_request.ipynb #ffaab6a5
 @patch
 def _check_table(self:FinetuneRequest, given):
     "Refuse a table without its columns, and what only named tasks have"
-    if lacking := [f'`{o}`' for o in ('text_column', 'label_column') if o not in given]:
-        raise InputError(f"`csv` needs the names of its columns; give {' and '.join(lacking)}")
-    if self.data_dir: raise InputError("`csv` and `data_dir` were both given; give one of them")
+    table, needed = ('csv', ('text_column', 'label_column')) if self.csv else ('dev', ('label_column',))
+    if lacking := [f'`{o}`' for o in needed if o not in given]:
+        raise InputError(f"`{table}` needs the names of its columns; give {' and '.join(lacking)}")
+    if self.data_dir: raise InputError(f"`{table}` and `data_dir` were both given; give one of them")
     if self.predict_test: raise InputError("a table has no test set; predict a file with electra_predict")
     if isinstance(self.task, list) and len(self.task)>1:
         raise InputError("a table is one task; give `task` one name")
@@ -97,6 +103,7 @@ def _networks(self:FinetuneRequest)->dict:
     "What is to be trained: {name of a network: the tasks that it learns}"
     tasks = self.task if isinstance(self.task, list|tuple) else [self.task] if self.task else []
     if self.csv: return {tasks[0] if tasks else Path(self.csv).stem: []}
+    if self._has_table: return {self._learnt[0]: []}
     if not tasks: raise InputError(NO_TASK)
     def named(o): return [check_task(n, self.data_dir) for n in o.split('+')] if isinstance(o, str) else [o]
     found = {}
@@ -136,7 +143,7 @@ def _job(self:FinetuneRequest, networks, together):
 def _table(self:FinetuneRequest, name)->dict:
     "What the table of a task holds, for `task_of_texts`"
     columns, regression = (self.text_column, self.pair_column), self.regression
-    if regression is None and self.eval_only and self._has_numbers(name): regression = True
+    if self.eval_only and self._has_numbers(name) and regression is None: regression = True
     labels, examples = labelled_texts(name, self.csv, self.dev, None, *columns, self.label_column, regression,
                                       self.skip_bad_rows)
     several = isinstance(examples['train'][0].label, tuple)
@@ -149,8 +156,34 @@ def _has_numbers(self:FinetuneRequest, name):
     "Whether the model that is evaluated has learnt numbers, which may all be whole in other rows"
     trials = Path(self.out)/name
     model = ModelFolder(trials if trial_records(trials) else self.model)
-    task = model.read_tasks()[0].get(name) if model.task else None
-    return bool(task) and task['kind']=='TextTask' and not task['settings']['labels']
+    if not model.task: return False # and nothing to evaluate, which is refused later
+    tasks = model.read_tasks()[0]
+    if name not in tasks:
+        raise InputError(f"the model was fine-tuned on {', '.join(tasks)}, not on {name}; give rows to evaluate it on "
+                         "as `dev`, without `csv`")
+    return tasks[name]['kind']=='TextTask' and not tasks[name]['settings']['labels']
+
+# %% ../../nbs/finetuning/35_request.ipynb #426063c7
+@patch(as_prop=True)
+def _learnt(self:FinetuneRequest)->tuple: # Its name and its settings
+    "The task of the model that is evaluated on a table alone"
+    tasks, asked = ModelFolder(self.model).read_tasks()[0], listify(self.task)
+    fit = [k for k,o in tasks.items() if o['kind'] in ('TextTask', 'MultiLabelTask') and (not asked or k in asked)]
+    if len(fit)!=1:
+        raise InputError(f"`dev` without `csv` is for a model that has learnt one task of a table, and {self.model} has "
+                         f"learnt {', '.join(tasks)}; give `task`, or the table of the training as `csv`")
+    return fit[0], tasks[fit[0]]['settings']
+
+@patch
+def _rows_alone(self:FinetuneRequest)->dict:
+    "Rows to evaluate a model on, which knows its labels and the columns of its texts, for `task_of_texts`"
+    (name, own), regression = self._learnt, self.regression
+    columns = [given or known for given,known in zip((self.text_column, self.pair_column), own['columns'])]
+    if regression is None: regression = own['labels'] is None
+    labels, examples = labelled_texts(name, None, self.dev, None, *columns, self.label_column, regression,
+                                      self.skip_bad_rows, tuple(own['labels'] or ()))
+    print(f"{name}: {counted(len(examples['dev']), 'row')} of {self.dev}", flush=True)
+    return dict(name=name, labels=labels, examples=examples, columns=columns)
 
 # %% ../../nbs/finetuning/35_request.ipynb #341c0b4b
 def _told(column, labels, several):

@@ -252,25 +252,28 @@ def _are_decimals(given, column):
     return False
 
 # %% ../../nbs/finetuning/31_tables.ipynb #d9b7e182
-def _one_label(name, train, of_text, column, regression):
+def _one_label(name, train, of_text, column, regression, known):
     "Classes, None for numbers; and a function that gives the label of a row"
     given = {str(r[column]): where for where,r in train if not _is_missing(r.get(column))}
-    values = {*given}
     if regression is None: regression = _are_decimals(given, column)
-    if not regression: _check_classes(values, train, of_text, column)
-    classes = {} if regression else _classes(values)
+    if known is None and not regression: _check_classes({*given}, train, of_text, column)
+    classes = {} if regression else _classes(known or given)
     labels = tuple(sorted(classes.values())) or None
-    _tell_joined(column, labels or ())
-    if labels and len(labels)<2:
-        raise InputError(f"all training rows of {name} have the label {few_names(labels)!r}; give at least two classes")
-    if regression and values and len({float(o) for o in values if _is_number(o)})==1:
-        raise InputError(f"all training rows of {name} have the number {min(values)}; give at least two")
+    if known is None: _check_they_differ(name, column, labels, given)
     def found(where, row):
         y = _cell(where, row, column)
         if classes: return _known(where, y, classes)
         if not _is_number(y): raise InputError(f"{where}: label {y!r} is not a number; give numbers")
         return y
     return labels, found
+
+def _check_they_differ(name, column, labels, given):
+    "Refuse labels of which nothing can be learnt"
+    _tell_joined(column, labels or ())
+    if labels and len(labels)<2:
+        raise InputError(f"all training rows of {name} have the label {few_names(labels)!r}; give at least two classes")
+    if labels is None and len({float(o) for o in given if _is_number(o)})==1:
+        raise InputError(f"all training rows of {name} have the number {min(given)}; give at least two")
 
 def _known(where, label, classes):
     "The name of a class, or of a label"
@@ -302,10 +305,10 @@ def _label_name(value):
     nested = hasattr(value, '__len__') and not isinstance(value, str)
     return None if nested or _is_missing(value) or not str(value).strip() else str(value)
 
-def _labels_in_lists(name, train, column):
+def _labels_in_lists(name, train, column, known):
     "Labels that the lists of a column name; and a function that gives those of a row"
     named = {_label_name(o) for _,r in train for o in listed(r.get(column)) or ()}
-    classes = _classes(named-{None})
+    classes = _classes(known or named-{None})
     labels = tuple(sorted(classes.values()))
     if len(labels)<2:
         raise InputError(f"the lists of all training rows of {name} name {' '.join(map(repr, labels)) or 'nothing'}; "
@@ -328,9 +331,9 @@ def _says(where, row, column):
     if (says := _SAYS.get(_value(str(row.get(column))))) is not None: return says
     raise InputError(f"{where}: `{column}` is {row.get(column)!r}; where several columns are labels, each holds 0 or 1")
 
-def _labels_in_columns(name, train, columns):
+def _labels_in_columns(name, train, columns, known):
     "Labels that are columns of 0 and 1; and a function that gives those of a row"
-    learnt = {o for where,r in train for o in columns if _says(where, r, o)}
+    learnt = {*known} if known else {o for where,r in train for o in columns if _says(where, r, o)}
     if not learnt: raise InputError(f"no training row of {name} has a label: {', '.join(columns)} are 0 in all of them")
     def found(where, row):
         have = tuple(o for o in columns if _says(where, row, o))
@@ -341,15 +344,15 @@ def _labels_in_columns(name, train, columns):
     return tuple(columns), found
 
 # %% ../../nbs/finetuning/31_tables.ipynb #d9b7e187
-def _labels_of(name, train, of_text, columns, regression):
+def _labels_of(name, train, of_text, columns, regression, known):
     "Labels, None for numbers; a function that gives the label of a row; the label of a row that has none"
     column, *more = columns
     if not more and all(listed(r.get(column)) is None for _,r in train):
-        labels, found = _one_label(name, train, of_text, column, regression)
+        labels, found = _one_label(name, train, of_text, column, regression, known)
         return labels, found, labels[0] if labels else '0'
     if regression: raise InputError("`regression` is about one number for a text, and here texts have several labels")
-    labels, found = _labels_in_columns(name, train, columns) if more else _labels_in_lists(name, train, column)
-    return labels, found, ()
+    if more: return *_labels_in_columns(name, train, columns, known), ()
+    return *_labels_in_lists(name, train, column, known), ()
 
 def _check_distinct(of_text, of_label):
     "Refuse columns that are named twice"
@@ -360,7 +363,7 @@ def _check_distinct(of_text, of_label):
 # %% ../../nbs/finetuning/31_tables.ipynb #03391357
 def labelled_texts(
     name:str, # What the task is called
-    train, # Training rows: a file (.csv, .tsv, .jsonl), a table, or a `datasets` object
+    train, # Training rows: a file (.csv, .tsv, .jsonl), a table, or a `datasets` object; None if only `dev` is read
     dev=None, # Rows to evaluate on
     test=None, # Rows to predict, without labels
     text:str='text', # Column of the text
@@ -368,6 +371,7 @@ def labelled_texts(
     label:str|list='label', # Column of the class, of the number or of lists of labels; or several, of 0 and 1
     regression:bool|None=False, # Whether labels are numbers; None: if all are and not all are whole
     skip_bad_rows:bool=False, # Leave unreadable rows of files out, and count them
+    known:tuple|None=None, # What a model has learnt: its classes or labels, () for numbers; None: that of `train`
 )->tuple[tuple|None,dict]: # Classes or labels, None for numbers; {split: `TextExample`s}
     "Rows of a task as examples"
     _check_name(name)
@@ -382,7 +386,7 @@ def labelled_texts(
     rows = {k: read(k, v) for k,v in dict(train=train, dev=dev, test=test).items() if v is not None}
     for k,v in rows.items():
         if not v and k!='test': raise InputError(f"the {k} set of {name} has no rows; give some, or another file")
-    labels, label_of, none = _labels_of(name, rows['train'], of_text, of_label, regression)
+    labels, label_of, none = _labels_of(name, next(iter(rows.values())), of_text, of_label, regression, known)
     def example(i, where, row, split):
         a, b = (_cell(where, row, o, o==text) if o else None for o in (text, pair))
         return TextExample(i, a, b, none if split=='test' else label_of(where, row))

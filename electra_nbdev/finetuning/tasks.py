@@ -633,18 +633,19 @@ def _say_rows(labels, examples, share):
 def task_of_texts(
     name:str, # What the task is called
     labels:tuple|None, # Classes or labels; None: numbers
-    examples:dict, # {split: `TextExample`s}, as from `labelled_texts`
+    examples:dict, # {split: `TextExample`s}, as from `labelled_texts`; without `train` it can only be evaluated
     columns:tuple=('text', None), # Of the text and of a second text, in files to predict
     measures:tuple|None=None, # Of `MEASURES`; the first counts
     share:float=SHARE, # Of the training rows, where there is no `dev`
 )->TextTask:
     "A task of texts that have been read"
-    _say_rows(labels, examples, share)
-    several = any(isinstance(o.label, tuple) for o in examples['train'])
+    if 'train' in examples: _say_rows(labels, examples, share)
+    several = any(isinstance(o.label, tuple) for o in next(iter(examples.values())))
     measures = _measures_of(labels, measures, several)
     source = partial(_of_rows, name, examples, share)
     if several: return MultiLabelTask(name, labels, measures, columns, source=source)
     if labels: return TextTask(name, labels, measures, columns, source=source)
+    if 'train' not in examples: return TextTask(name, None, measures, columns, source=source)
     numbers = [float(o.label) for o in examples['train']]
     spread, middle = pstdev(numbers), fmean(numbers)
     if abs(middle)>1e5*spread:

@@ -433,6 +433,7 @@ def _labels_are(task):
     if isinstance(task, MultiLabelTask): return 'lists of labels'
     return 'classes' if task.labels else 'numbers'
 
+# %% ../../nbs/finetuning/34_trials.ipynb #b72c05f9
 def _checked(task, learn):
     "A task that the network has learnt"
     if task.name not in learn.tasks:
@@ -440,6 +441,9 @@ def _checked(task, learn):
     gives, have = (_labels_are(o) for o in (learn.tasks[task.name], task))
     if gives!=have:
         raise InputError(f"the model of {task.name} gives {gives} for each text, and the labels of its data are {have}")
+    if gives and bool(learn.tasks[task.name].columns[1])!=bool(task.columns[1]):
+        reads = 'two texts, and its data have one; give' if task.columns[1] is None else 'one text; leave out'
+        raise InputError(f"the model of {task.name} reads {reads} `pair_column`")
     known, asked = (getattr(o, 'labels', None) or () for o in (learn.tasks[task.name], task))
     for o in ('scale', 'shift', 'threshold'):
         if hasattr(task, o): task = replace(task, **{o: getattr(learn.tasks[task.name], o)})
