@@ -350,9 +350,13 @@ def _say_next(job, results):
     records = [r for o in results if hasattr(o, 'records') for r in o.records.values()]
     short = [r for r in records if any('UNDERTRAINED' in line for line in r.get('meaning', ()))]
     if not short: return results
-    recipe = short[0]['facts']['recipe']
-    print(f"UNDERTRAINED: --epochs {2*recipe['num_train_epochs']:g} --out {job.asked.out}-longer trains twice as long; "
-          f"--lr sets a higher rate than {recipe['learning_rate']:g}")
+    of = {} # a task has its own epochs
+    for o in (r['facts']['recipe'] for r in short):
+        of.setdefault((o['num_train_epochs'], o['learning_rate']), {})['+'.join(o['task_names'])] = o
+    for (epochs,rate),names in of.items():
+        task = f"--task {' '.join(names)} "*(len(job.networks)>1)
+        print(f"UNDERTRAINED: {task}--epochs {2*epochs:g} --out {job.asked.out}-longer trains twice as long; "
+              f"--lr sets a higher rate than {rate:g}")
     return results
 
 # %% ../nbs/59_cli.ipynb #b77ecedb

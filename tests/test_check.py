@@ -196,6 +196,12 @@ def test_exit_status(home):
     assert len(some.out.splitlines())==12 and some.err=='12 words of 12 flagged, in 2 of 2 sentences\n'
     bad(home, 'electra_check --src nowhere.txt --model run', 'nowhere.txt')
 
+def test_words_that_cannot_be_read_are_counted(home):
+    "Where the first sentences are readable, so that no note comes before"
+    (home/'late.txt').write_text('The cat sat on the mat.\n'*60 + 'བོད་ཡིག བོད་ཡིག\n'*30, encoding='utf-8')
+    said = typed('electra_check --src late.txt --model run --threshold 1', home)
+    assert said.err.splitlines()[-1]=='0 words of 600 flagged, in 0 of 90 sentences; 180 words could not be read', said
+
 @pytest.mark.parametrize('threshold,code,flag', [(0, 1, ''), (1, 0, '--src -')])
 def test_standard_input(home, threshold, code, flag):
     "A pipe is read where there is no file, in a process of its own"

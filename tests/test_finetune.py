@@ -103,6 +103,49 @@ def test_submission(home):
     assert {o.name for o in (home/'sent/mnli/predictions').iterdir()}=={'trial-0', 'trial-1', 'ensemble'}
     assert 'dev_mismatched_accuracy' in json.loads((home/'sent/results.json').read_text())['mnli']['tasks']['mnli']
 
+def test_the_submission_has_what_was_predicted_last(home):
+    "Where another network of the folder has predicted the task too"
+    for task in ('cola+sts', 'cola'):
+        said = worked(f'{TRAIN} --task {task} --out twice --predict-test --lr {3e-3 if task=="cola" else 1e-4}', home)
+        with zipfile.ZipFile(home/'twice/submission/submission.zip') as z: sent = z.read('CoLA.tsv')
+        assert sent==(home/f'twice/{task}/predictions/ensemble/CoLA.tsv').read_bytes()
+    assert 'NOTE: the CoLA of the submission is that of twice/cola, not of twice/cola+sts' in said.out
+
+def test_an_evaluation_by_its_hyper_parameter_is_one(home):
+    "`do_train` false is --eval-only, and `write_test_outputs` is --predict-test"
+    worked(f'{TRAIN} --task cola --out judged-so --predict-test', home)
+    line = f'{TRAIN} --task cola --out judged-so --do-train false'
+    assert 'Next: electra_predict' not in worked(line, home).out
+    bad(home, f'{line} --predict-test', '--eval-only evaluates on dev sets')
+    bad(home, f'{line} --write-test-outputs true', '--eval-only evaluates on dev sets')
+    bad(home, f'{line} --compile', '--compile is about training')
+
+def test_a_longer_training_of_each_task(home):
+    "They have epochs of their own"
+    line = 'electra_finetune --model model --data-dir data --device cpu --max-train-rows 8 --lr 1e-6'
+    said = worked(f'{line} --task cola rte --out brief', home).out
+    assert 'UNDERTRAINED: --task cola --epochs 6 --out brief-longer' in said
+    assert 'UNDERTRAINED: --task rte --epochs 20 --out brief-longer' in said
+
+def test_steps_are_a_mean_as_seconds_are():
+    found = tr.Trials('nowhere')
+    found.records = {k: dict(metrics=dict(cola=dict(matthews=1.)), steps=6+2*k, seconds=1.+k) for k in range(2)}
+    assert found.table().iloc[0][['steps', 'seconds']].tolist()==[7, 1.5]
+
+def test_a_file_of_glue_is_read_in_one_way(tmp_path):
+    "Nothing in it is quoted"
+    rows = ['index\tsentence1\tsentence2\tlabel', '0\t"Yes, ""he"" said."\tHe agreed.\tentailment',
+            '1\t"He left.\tHe did not.\tentailment', '2\tHe left.\tHe did not."\tentailment']
+    for name in ('RTE', 'CoLA'): (tmp_path/name).mkdir()
+    for name,lines in (('RTE', rows), ('CoLA', ['gj04\t1\t\t"He left.', 'gj04\t0\t*\tHe "left".'])):
+        path, task = tmp_path/name/'train.tsv', name.lower()
+        write(path, '\n'.join(lines)+'\n')
+        learnt = tk.read_glue(path, tk.LAYOUTS[task])
+        assert [o.texts for o in glue_task(task, tmp_path).read(path)]==[o.texts for o in learnt]
+    write(tmp_path/'RTE/dev.tsv', '\n'.join([*rows, '3\tHe left.'])+'\n')
+    with pytest.raises(InputError, match='line 5: 2 columns instead of 4'):
+        glue_task('rte', tmp_path).read(tmp_path/'RTE/dev.tsv')
+
 def test_judged_again(home):
     trained = typed(f'{TRAIN} --task rte --out judged', home)
     want = json.loads((home/'judged/rte/trial-0/result.json').read_text())['metrics']

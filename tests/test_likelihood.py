@@ -59,11 +59,11 @@ def test_lists(home, file):
 
 def test_references_in_another_form_are_named(tmp_path, capsys):
     "Capitals and punctuation that no hypothesis has count as errors"
-    said = 'The cat sat.', 'the cat sat', 'a'
-    lists = [dict(reference=o, hypotheses=['the hat sat', 'the cat sat']) for o in said]
+    said = 'The cat sat.', 'the cat sat', 'a', 'the cafe\u0301'
+    lists = [dict(reference=o, hypotheses=['the hat sat', 'the cat sat', 'the caf\u00e9']) for o in said]
     (tmp_path/'a.json').write_text(json.dumps(lists))
     read_nbest(tmp_path/'a.json')
-    assert 'of 3 references 1 differ from a hypothesis in capitals or punctuation alone' in capsys.readouterr().out
+    assert 'of 4 references 2 differ from a hypothesis in capitals, punctuation or forms' in capsys.readouterr().out
 
 SCRAMBLED = 'dog', 'ship', 'captain', 'storm', 'house', 'river', 'road'
 

@@ -12,7 +12,7 @@ from scipy.stats import binomtest, spearmanr
 import electra_nbdev.scoring.ranking as pairs_of
 from electra_nbdev import cli
 from electra_nbdev.engine.files import InputError
-from electra_nbdev.scoring.likelihood import Likelihood
+from electra_nbdev.scoring.likelihood import Likelihood, load_likelihood, surprisal
 from electra_nbdev.scoring.ranking import (accuracies, compare_on_pairs, compared, difference, score_pairs,
                                          told_differences, told_ties, wilson)
 from electra_nbdev.scoring.score_files import read_pairs, texts_of
@@ -280,6 +280,12 @@ def test_surprisal(home):
     text = [o.split('\t')[0] for o in typed('electra_score --text lines.txt --model electric', home).out.splitlines()]
     for a,b in zip((o.split('\t')[6] for o in bits), text, strict=True):
         assert a==b=='' or abs(float(a)*np.log(2)+float(b))<.01
+
+def test_tokens_have_their_accents():
+    "Those of decomposed text too, which this vocabulary leaves out"
+    text = 'The cafe\u0301 was closed.'
+    rows = surprisal(load_likelihood('electric', device='cpu'), text, per='token')
+    assert ''.join(rows.string)==text.replace(' ', '') and 'fe\u0301' in [*rows.string][2]
 
 @pytest.mark.parametrize('name,table', [
     ('items.csv', 'item,text\n7,"the cat sat, the dog sat"\n8,the mat\n'),

@@ -1,6 +1,7 @@
 "Question answering as a user does it: commands right and wrong, files of every form, predictions counted again"
 import json, subprocess, sys, warnings
 from dataclasses import replace
+from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
@@ -19,8 +20,8 @@ from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model, settle_
 from electra_nbdev.finetuning.tables import PREDICTION_FORMS, as_table
 from electra_nbdev.data.tokenizer import load_tokenizer
 from recompute_qa import recompute
-from make import (WORDS, electra_folder, odd_data, paragraph, pieces, roberta_folder, squad, task_files,
-                  wordpiece_model, write)
+from make import (WORDS, deberta_tokenizer, electra_folder, odd_data, paragraph, pieces, roberta_folder, squad,
+                  task_files, wordpiece_model, write)
 from terminal import bad, typed, worked
 
 TOK = load_tokenizer(GOLDEN/'vocab.txt')
@@ -298,6 +299,26 @@ def test_the_text_of_a_token_is_its_own_characters():
     windows = questions.build_windows([questions.QAExample(0, 'a', 'q', context, ['x'])], load_tokenizer('tiny'),
                                       FinetuneHParams())
     for i in range(len(windows.located(0))): assert windows.text_of(0, i, i)==context[slice(*windows.place(0, i, i))]
+
+def test_the_place_of_an_answer_is_without_the_blank_of_its_token():
+    "A token of SentencePiece begins with one"
+    context = 'The king is here.\nThe  captain was away.'
+    windows = questions.build_windows([questions.QAExample(0, 'a', 'q', context, ['x'])],
+                                      deberta_tokenizer([context]*9), FinetuneHParams())
+    n = len(windows.located(0))
+    for i in range(n):
+        for j in range(i, n):
+            a, b = windows.place(0, i, j)
+            assert windows.text_of(0, i, j)==context[a:b]==context[a:b].strip()
+
+def test_no_answer_is_not_better_than_no_answer(monkeypatch):
+    "Where an accepted answer is an article alone, which the measure leaves out"
+    golds = dict(a=['The'], b=['x'], c=[], d=['y'])
+    answers = [SimpleNamespace(example=SimpleNamespace(id=k, answers=o), null=1., answer='z') for k,o in golds.items()]
+    monkeypatch.setattr(qa, 'each_answer', lambda *_: answers)
+    features = SimpleNamespace(hp=FinetuneHParams(qa_na_threshold=0.))
+    found = qa.QATask('squad', v2=True).baseline(features, None, None)
+    assert found.score==found.other==25
 
 def test_an_answer_elsewhere_is_taken_at_the_nearest_place(home, tmp_path, capsys):
     page = 'Seas. The sea is near the house; no SEA is near the sea, the season or the south sea.'

@@ -341,6 +341,18 @@ def test_a_model_is_evaluated_on_a_table_alone(trained):
     right = (pd.read_csv(trained/'pets.said.csv').prediction=='pet').mean()
     assert found['accuracy']==pytest.approx(100*right)
 
+def test_the_classes_of_an_evaluation_are_those_of_the_model(trained):
+    "Its table may lack some of them, or have one alone"
+    table(trained/'pets.csv', [o for o in ROWS if o[2]=='pet'])
+    table(trained/'others.csv', [o for o in ROWS if o[2]!='pet'])
+    line = f'{JUDGE} --model about --text question --label about --task myabout'
+    for csv,dev in (('pets', 'pets'), ('pets', 'others')):
+        said = worked(f'{line} --csv {csv}.csv --dev {dev}.csv --out {csv}-{dev}', trained)
+        assert 'NOTE' not in said.out
+        found = json.loads((trained/f'{csv}-{dev}/myabout/evaluation.json').read_text())['model']
+        alone = measured(f'{JUDGE} --model about --dev {dev}.csv --label about --out of-{dev}', trained, 'myabout')
+        assert found==dict(myabout=alone)
+
 def test_what_a_table_alone_cannot_be(trained):
     table(trained/'pet.csv', [(*o[:2], 'cow', *o[3:]) for o in ROWS])
     line = f'{JUDGE} --model about --dev pet.csv --out never'

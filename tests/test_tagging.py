@@ -11,9 +11,10 @@ import electra_nbdev.finetuning.request as rq
 import electra_nbdev.finetuning.tasks as tk
 from electra_nbdev.engine.files import InputError
 from electra_nbdev.engine.models import shipped
+from electra_nbdev.engine.rows import BadRows
 from electra_nbdev.finetuning.recipe import FinetuneHParams, open_model
 from electra_nbdev.finetuning.tagging import (TagExample, TagTask, baseline_scores, chunk_task, conll_spans,
-                                              read_tagged, row_cuts, span_scores, tag_task, word_pieces)
+                                              read_columns, read_tagged, row_cuts, span_scores, tag_task, word_pieces)
 from electra_nbdev.data.tokenizer import load_tokenizer
 from electra_nbdev.sharing.convert import convert_weights
 from make import (KINDS, WORDS, electra_folder, odd_data, roberta_folder, tagged, tags, task_files, untrained,
@@ -74,6 +75,13 @@ def test_conlleval_of_a_written_file_is_ours(home, tmp_path):
     gold, pred = (tags_in(tmp_path/'chunk-dev.txt', tag=o) for o in (1, 2))
     want = task.metrics(rows, outs)
     assert span_scores(gold, pred, conll_spans)['f1']==pytest.approx(want['conll_f1']) and 20<want['conll_f1']<90
+
+@pytest.mark.parametrize('blank', '\u00a0\u3000\u2028\x85')
+def test_a_blank_character_can_be_a_word(tmp_path, blank):
+    "In a file of one column too; only spaces and tabs are nothing"
+    write(tmp_path/'w.txt', f'oui\n{blank}\nnon\n \t\nmerci\n')
+    sentences, _ = read_columns(tmp_path/'w.txt', BadRows(tmp_path/'w.txt', None))
+    assert [[cells for _,cells in o] for o in sentences]==[[['oui'], [blank], ['non']], [['merci']]]
 
 def test_predict(home):
     assert typed(f'{TRAIN} --task chunk --out used', home).code==0

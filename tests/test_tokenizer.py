@@ -160,6 +160,18 @@ def test_the_size_follows_from_the_text(tmp_path, capsys):
         train_vocab(tmp_path/'t.txt', tmp_path/'v', min_frequency=1)
     assert 'a vocabulary of at most 2,000 pieces' in capsys.readouterr().out
 
+@pytest.mark.parametrize('word,typed', [
+    ('बड़ा', 'ब\u095cा'), # Hindi: a letter with its point, which NFC takes apart
+    ('\u05de\u05dc\u05b8\u05bcה', '\u05de\u05dc\u05bc\u05b8ה'), # Hebrew: a point and a vowel in two orders
+])
+def test_two_ways_to_type_a_word_are_one_word(tmp_path, word, typed):
+    "Also where no character of the composed text has two forms"
+    assert normalize('NFC', typed)==normalize('NFC', word) and typed!=normalize('NFC', word)
+    for name,text in (('a', normalize('NFC', word)), ('b', typed)):
+        (tmp_path/f'{name}.txt').write_text('\n\n'.join([f'{text} यह घर בית {text}']*50), encoding='utf-8')
+        tok = train_vocab(tmp_path/f'{name}.txt', tmp_path/name, vocab_size=100)
+        assert tok.tokenize(typed)==tok.tokenize(normalize('NFC', word)) and tok.unk_token not in tok.tokenize(typed)
+
 def test_a_short_corpus(tmp_path):
     (tmp_path/'t.txt').write_text('the cat sat on the mat')
     with pytest.warns(UserWarning, match='pieces instead of 30522'):

@@ -710,6 +710,7 @@ class CheckCounts:
     sentences:int=0 # All
     words:int=0 # All
     flagged:int=0 # Words
+    unread:int=0 # Words that the model cannot read
     wrong:int=0 # Sentences with a flagged word, or with `gate` those that need a second look
     on_dev:float|None=None # With `gate`: share of the sentences of the dev set that needed one
 
@@ -717,6 +718,7 @@ class CheckCounts:
         "Count a sentence"
         n = len(o.flagged)
         self.sentences, self.words, self.flagged = self.sentences+1, self.words+len(o.probs), self.flagged+n
+        self.unread += len(o.unread)
         self.wrong += bool(n) if second is None else bool(second)
 
 # %% ../../nbs/checking/48_check.ipynb #32a7d55d
@@ -724,10 +726,11 @@ class CheckCounts:
 def report(self:CheckCounts)->str:
     "A line"
     found = f"{self.wrong:,} of {counted(self.sentences, 'sentence')}"
-    if self.on_dev is None: return f"{counted(self.flagged, 'word')} of {self.words:,} flagged, in {found}"
+    unread = f"; {counted(self.unread, 'word')} could not be read" if self.unread else ''
+    if self.on_dev is None: return f"{counted(self.flagged, 'word')} of {self.words:,} flagged, in {found}{unread}"
     share = 100*self.wrong/max(1, self.sentences)
     return (f"{found} ({share:.1f} %) need a second look, {100-share:.1f} % do not; on the dev set "
-            f"{100*self.on_dev:.1f} % needed one")
+            f"{100*self.on_dev:.1f} % needed one{unread}")
 
 # %% ../../nbs/checking/48_check.ipynb #9094261f
 @patch

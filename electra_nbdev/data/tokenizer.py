@@ -23,7 +23,7 @@ from itertools import accumulate, islice
 from multiprocessing import parent_process
 from pathlib import Path
 from threading import Thread
-from unicodedata import category, normalize
+from unicodedata import category, combining, normalize
 
 from fastcore.imports import IN_NOTEBOOK
 from fastcore.parallel import parallel
@@ -546,7 +546,7 @@ def train_vocab(
     specials = {o:i for i,o in enumerate(SPECIALS)}
     chars = _alphabet(bare := wordpiece(specials, lower_case, strips), raw, vocab_size)
     size = vocab_size or _vocab_size_of(raw.total(), len(_first_pieces(bare, chars)))
-    compose = any(normalize('NFD', c)!=c for c in chars) # there are two forms
+    compose = any(normalize('NFD', c)!=c or combining(c) for c in chars) # there are two forms, or two orders
     how = lower_case, strips, compose, longest
     tok = wordpiece(_train(wordpiece(specials, *how), corpus, chars, size, min_frequency), *how)
     if len(tok)==len(SPECIALS):

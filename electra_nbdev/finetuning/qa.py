@@ -382,9 +382,9 @@ def baseline(self:QATask, features, outs, train)->Baseline|None:
     "Exact match beside giving no answer at all; None where every question has an answer"
     if not self.v2: return None
     answers, most = each_answer(features, outs, True), features.hp.qa_na_threshold
-    said = {o.example.id: '' if o.null>most else o.answer for o in answers}
     golds = {o.example.id: o.example.answers for o in answers}
-    right, _ = best_scores(golds, said, True)
+    right, _ = best_scores(golds, {o.example.id: o.answer for o in answers}, True)
+    right |= {o.example.id: not golds[o.example.id] for o in answers if o.null>most}
     ours, others = zip(*[(100*right[k], 100*(not golds[k])) for k in golds])
     return compared('exact match', 'giving no answer every time', ours, others)
 

@@ -585,7 +585,9 @@ def place(self:Windows,
 )->tuple[int,int]:
     "First character of some tokens, and the one after the last"
     context, at = self.examples[e].context, self.located(e)
-    return at[i][0], after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
+    a, b = at[i][0], after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
+    part = context[a:b] # tokens of SentencePiece begin with a blank
+    return a+len(part)-len(part.lstrip()), b-len(part)+len(part.rstrip())
 
 # %% ../../nbs/finetuning/36_questions.ipynb #7b5ccfb8
 @patch
@@ -597,7 +599,7 @@ def text_of(self:Windows,
     "Tokens of a passage as text"
     context, at, passage = self.examples[e].context, self.located(e), self.facts[e,2]
     if self.hp.answer_text!='official' or type(self.fast.model).__name__!='WordPiece':
-        return context[slice(*self.place(e, i, j))].strip()
+        return context[slice(*self.place(e, i, j))]
     first, end = at[i][1]-1, at[j][1] # last character of the first token, and that after the last token
     spans = word_spans(context)
     a, b = answer_words(spans, first, end-first)

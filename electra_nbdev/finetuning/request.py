@@ -58,6 +58,9 @@ class FinetuneRequest:
 @patch
 def settle(self:FinetuneRequest): # `FinetuneJob`
     "Refuse, without torch, what cannot be done"
+    given = given_hparams(self.hparams)
+    if given.get('do_train') is False and not self.eval_only: return replace(self, eval_only=True).settle()
+    if given.get('write_test_outputs') and not self.predict_test: return replace(self, predict_test=True).settle()
     self._check_arguments()
     networks = self._networks()
     job = self._job({Path(self.out)/k: o for k,o in networks.items()}, Path(self.out))
@@ -127,7 +130,9 @@ def _job(self:FinetuneRequest, networks, together):
                           write_test_outputs=self.predict_test or None, do_train=False if self.eval_only else None)
     check_one_kind([o for tasks in networks.values() for o in tasks], given)
     for tasks in networks.values(): _check_names(tasks)
-    given.pop('task_names', None) # of a recipe on disk
+    names, asked = given.pop('task_names', None), [getattr(o, 'name', o) for k in networks.values() for o in k]
+    if names and asked and {*names}!={*asked}:
+        print(f"NOTE: the recipe is that of {', '.join(names)}; the task is {', '.join(asked)}", flush=True)
     training = given.get('do_train') is not False
     finetune_preset(self.recipe, **given)
     check_precision(self.precision)
@@ -143,25 +148,28 @@ def _job(self:FinetuneRequest, networks, together):
 def _table(self:FinetuneRequest, name)->dict:
     "What the table of a task holds, for `task_of_texts`"
     columns, regression = (self.text_column, self.pair_column), self.regression
-    if self.eval_only and self._has_numbers(name) and regression is None: regression = True
+    known = self._known_labels(name) if self.eval_only else None
+    if known==() and regression is None: regression = True
     labels, examples = labelled_texts(name, self.csv, self.dev, None, *columns, self.label_column, regression,
-                                      self.skip_bad_rows)
+                                      self.skip_bad_rows, known)
     several = isinstance(examples['train'][0].label, tuple)
+    if self.eval_only and self.dev: examples.pop('train')
     print(f'{name}: {_told(self.label_column, labels, several)}', flush=True)
     return dict(name=name, labels=labels, examples=examples, columns=columns)
 
 # %% ../../nbs/finetuning/35_request.ipynb #b82a653c
 @patch
-def _has_numbers(self:FinetuneRequest, name):
-    "Whether the model that is evaluated has learnt numbers, which may all be whole in other rows"
+def _known_labels(self:FinetuneRequest, name):
+    "Classes or labels of the model that is evaluated, () for numbers; None where there is no model"
     trials = Path(self.out)/name
     model = ModelFolder(trials if trial_records(trials) else self.model)
-    if not model.task: return False # and nothing to evaluate, which is refused later
+    if not model.task: return None # and nothing to evaluate, which is refused later
     tasks = model.read_tasks()[0]
     if name not in tasks:
         raise InputError(f"the model was fine-tuned on {', '.join(tasks)}, not on {name}; give rows to evaluate it on "
                          "as `dev`, without `csv`")
-    return tasks[name]['kind']=='TextTask' and not tasks[name]['settings']['labels']
+    of_texts = tasks[name]['kind'] in ('TextTask', 'MultiLabelTask')
+    return tuple(tasks[name]['settings']['labels'] or ()) if of_texts else None
 
 # %% ../../nbs/finetuning/35_request.ipynb #426063c7
 @patch(as_prop=True)
@@ -170,7 +178,7 @@ def _learnt(self:FinetuneRequest)->tuple: # Its name and its settings
     tasks, asked = ModelFolder(self.model).read_tasks()[0], listify(self.task)
     fit = [k for k,o in tasks.items() if o['kind'] in ('TextTask', 'MultiLabelTask') and (not asked or k in asked)]
     if len(fit)!=1:
-        raise InputError(f"`dev` without `csv` is for a model that has learnt one task of a table, and {self.model} has "
+        raise InputError(f"`dev` without `csv` is for a model that has learnt one task of a table; {self.model} has "
                          f"learnt {', '.join(tasks)}; give `task`, or the table of the training as `csv`")
     return fit[0], tasks[fit[0]]['settings']
 
@@ -238,7 +246,7 @@ def report(self:FinetuneJob,
     table = results_table(results).astype(dict(sd=float)).to_string(index=False, na_rep='-')
     print(f"{table}\nTables, models and picture: {out}\n{out/'results.png'}")
     if not self.hparams.get('write_test_outputs'): return results
-    if path := write_submission(out): print(f'Predictions for the leaderboard: {path}')
+    if path := write_submission(out, [*self.networks]): print(f'Predictions for the leaderboard: {path}')
     else: print(f'Predictions of the test sets: the folder predictions of each task in {out}')
     return results
 

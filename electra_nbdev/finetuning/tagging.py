@@ -134,7 +134,7 @@ def read_columns(
     for i,line in text_lines(path, bad):
         if bad.n>n_bad: now.append(None); n_bad = bad.n
         if comment and line.startswith(comment): continue
-        cells = _cells(line) if line.strip() else ['-DOCSTART-']
+        cells = _cells(line) if line.strip(' \t\r') else ['-DOCSTART-']
         if cells[0]!='-DOCSTART-': now.append((i, cells))
         elif now: sentences.append(now); now = []
     if bad.n>n_bad: now.append(None)

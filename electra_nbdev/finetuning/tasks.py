@@ -791,8 +791,20 @@ class GlueTask(TextTask):
         if ending_of(path)!='.tsv': return super().read(path, skip_bad_rows, rows=rows)
         first = next((line.split('\t') for _,line in text_lines(path, BadRows(path, True))), [])
         is_row = len(first)==len(o.names) and not _row_problem(o, o.train, first)
-        columns = o.own if set(o.own)<=set(first) else o.columns
-        return super().read(path, skip_bad_rows, columns, o.names if is_row else None)
+        own = set(o.own)<=set(first)
+        if not is_row and not own: return super().read(path, skip_bad_rows, o.columns)
+        rows = _unquoted(path, o.names if is_row else None, skip_bad_rows)
+        return super().read(path, skip_bad_rows, o.own if own else o.columns, rows=rows)
+
+def _unquoted(path, names, skip_bad_rows):
+    "Rows of a file in GLUE's original layout, with their lines; the first has the names where they are None"
+    bad, rows = BadRows(path, skip_bad_rows), []
+    for i,line in text_lines(path, bad):
+        fields, names = line.split('\t'), names or line.split('\t')
+        if len(fields)!=len(names): bad(i, f"{len(fields)} columns instead of {len(names)}")
+        elif i>1 or fields!=names: rows.append((i, dict(zip(names, fields))))
+    bad.report()
+    return rows
 
 # %% ../../nbs/finetuning/32_tasks.ipynb #8c103be1
 def glue_task(
@@ -828,11 +840,17 @@ def glue_facts()->dict: # {name: its part of tasks.json}
 FILES = ['CoLA', 'SST-2', 'MRPC', 'STS-B', 'QQP', 'MNLI-m', 'MNLI-mm', 'QNLI', 'RTE', 'WNLI', 'AX']
 
 def write_submission(
-    out, # Folder of the results, with a folder for each task
+    out, # Folder of the results, with a folder for each network
+    first=(), # Folders of networks whose predictions come before those of others
 )->Path|None: # The zip, None if nothing was predicted
     "Pack the ensembles' predictions as the leaderboard takes them"
-    out = Path(out)
-    there = {o.stem: o for o in sorted(out.glob('*/predictions/ensemble/*.tsv')) if o.stem in FILES}
+    out, there = Path(out), {}
+    for o in sorted(out.glob('*/predictions/ensemble/*.tsv'), key=lambda o: (o.parents[2] not in first, o)):
+        if o.stem not in FILES: continue
+        if o.stem in there:
+            print(f"NOTE: the {o.stem} of the submission is that of {there[o.stem].parents[2]}, not of {o.parents[2]}",
+                  flush=True)
+        there.setdefault(o.stem, o)
     if not there: return None
     with atomic_folder(out/'submission') as tmp:
         with zipfile.ZipFile(tmp/'submission.zip', 'w', zipfile.ZIP_DEFLATED) as z:

@@ -216,11 +216,11 @@ def summary(self:Trials)->dict: # As in results.json
 @patch
 def table(self:Trials)->pd.DataFrame: # A row for each task, or several
     "The statistics of the measures that count"
-    steps, rows = self.first['steps'], []
+    rows, ran = [], self.records.values()
     for t in self.tasks:
         for m in self.first.get('shown', {}).get(t, [self.main(t)]):
             rows.append(dict(task=t, measure=m) | statistics_of(self.values(t, m), lower_is_better(m)))
-    cost = dict(trials=len(self.records), steps=steps, seconds=mean(o['seconds'] for o in self.records.values()))
+    cost = dict(trials=len(ran)) | {k: mean(o[k] for o in ran) for k in ('steps', 'seconds')}
     return pd.DataFrame(rows).drop(columns='values').assign(**cost).round(2)
 
 # %% ../../nbs/finetuning/34_trials.ipynb #9febb44c

@@ -28,7 +28,7 @@ from fastprogress.fastprogress import progress_bar
 from torch import Tensor, nn
 
 # %% ../../nbs/scoring/43_likelihood.ipynb #52433e87
-from ..data.tokenizer import UNREAD, special_token_ids, text_backend, warn_unknown, watched
+from ..data.tokenizer import UNREAD, after_marks, special_token_ids, text_backend, warn_unknown, watched
 from ..engine.fast import with_unread_masks
 from ..engine.files import (InputError, atomic_file, build_lock, check_choice, check_number, check_type,
                                         counted)
@@ -298,7 +298,9 @@ def load_likelihood(
 def _places(text, tokens, per):
     "Where the parts of a text are, and the part of each token; in byte-level BPE a token begins with a space"
     begins = [b-len(text[a:b].lstrip()) for a,b in tokens]
-    if per=='token': return [(a, b) for a,(_,b) in zip(begins, tokens)], range(len(tokens))
+    if per=='token':
+        ends = [after_marks(text, b, most) for (_,b),most in zip(tokens, [*begins[1:], len(text)])]
+        return [*zip(begins, ends)], range(len(tokens))
     spans = [(0, len(text))] if per=='sentence' else [o.span() for o in re.finditer(r'\S+', text)]
     ends = [b for _,b in spans]
     return spans, [min(bisect_right(ends, a), len(ends)-1) for a in begins]

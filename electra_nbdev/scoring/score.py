@@ -406,7 +406,7 @@ def sentences_of(
     found = {}
     for i in range(len(examples)):
         for text in examples.decode(i):
-            whole = re.split('(?<=[.!?。！？।]) *', text)[1:-1]
+            whole = re.split('(?<=[.!?…؟।॥۔።։。！？｡]) *', text)[1:-1]
             found.update(dict.fromkeys(o for o in whole if 6<=len(o.split())<=40))
             if len(found)>=n: return [*found][:n]
     return [*found]

@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from itertools import groupby, islice
 from pathlib import Path
+from unicodedata import normalize
 
 from ..data.text import hub_parts
 from ..engine.command import fits
@@ -587,8 +588,8 @@ def _nbest(o, where):
 
 # %% ../../nbs/scoring/41_score_files.ipynb #c820f678
 def _in_other_form(o):
-    "Whether only capitals or punctuation keep a hypothesis from being the reference"
-    def plain(text): return re.sub(r'[^\w\s]', '', text.casefold()).split()
+    "Whether only capitals, punctuation or a form of Unicode keep a hypothesis from being the reference"
+    def plain(text): return re.sub(r'[^\w\s]', '', normalize('NFC', text.casefold())).split()
     if not o.reference or o.reference.split() in (h.split() for h in o.hypotheses): return False
     return plain(o.reference) in map(plain, o.hypotheses)
 
@@ -616,8 +617,8 @@ def read_nbest(
         print(f"{path} has no scores of the ASR system (its fields are {_came(raw[0][1])}; known are "
               f"{', '.join(SCORES)}): the place in the list stands for them", flush=True)
     if other := sum(map(_in_other_form, lists)):
-        print(f"{path}: of {len(lists):,} references {other:,} differ from a hypothesis in capitals or punctuation "
-              "alone; such words count as wrong, so bring both to one form", flush=True)
+        print(f"{path}: of {len(lists):,} references {other:,} differ from a hypothesis in capitals, punctuation "
+              "or forms of Unicode (NFC, NFD) alone; such words count as wrong, so bring both to one form", flush=True)
     return lists
 
 # %% ../../nbs/scoring/41_score_files.ipynb #3f97162c
