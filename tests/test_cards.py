@@ -587,27 +587,29 @@ def test_pages_on_a_bert_that_finds_wrong_words():
     assert f'{e}, {e5} and {e2}; the masked language model {m}, {m5} and {m2}; without either {b}, {b5} and {b2}' in log
 
 def test_muon_after_ten_times_the_operations():
-    "A masked language model: rates after half of the operations, the end, and the same seed of both with Adam"
+    "Rates after half of the operations, and the ends with either optimizer"
     runs = json.loads((RESULTS/'ladder_1e14.json').read_text())['runs']
     log, evidence = ((ROOT/f'nbs/{o}.qmd').read_text(encoding='utf-8') for o in ('trials', 'evidence'))
-    row, = (o for o in log.split('\n') if '| Muon for the masked language model with' in o)
+    row, = (o for o in log.split('\n') if '| Muon and 1e14 FLOPs' in o)
     own = [r for r in runs if r['change']=='ModernBERT body, Muon']
     half = sorted((r['rate'], r['scores']['chunk']) for r in own if r['share']==.5)
     assert [o for o,_ in half]==[1e-3, 2e-3, 4e-3]
     assert 'F1 {:.1f}, {:.1f} and {:.1f} with rates'.format(*(o for _,o in half)) in row
-    def of(base, change):
-        found = {r['seed']: r for r in runs if (r['base'], r['change'], r['share'])==(base, change, 1.)}
-        return [o for s in (0, 1) for o in (f"{found[s]['scores']['chunk']:.1f}", f"{found[s]['mean']:.1f}")]
-    f, m, f1, m1 = of('MLM', 'ModernBERT body, Muon')
-    a, am, a1, am1 = of('MLM', 'ModernBERT body')
-    assert f'at the end {f} and the mean of five tasks {m}, with Adam {a} and {am} with that seed' in row
-    assert f'with a second seed {f1} and {m1}, with Adam {a1} and {am1}:' in row
-    ahead = of('RTD', 'ModernBERT body, corrective')
-    assert 'Adam has {} and {}, and {} and {}, with these seeds'.format(*ahead) in row
-    assert f'has F1 {f} and {f1} and the mean {m} and {m1} (two seeds)' in evidence
-    half = sorted((r['rate'], r['scores']['chunk']) for r in runs if r['change']=='ModernBERT body, corrective, Muon')
-    assert [o for o,_ in half]==[1e-3, 2e-3]
-    assert 'F1 {:.1f} and {:.1f} with 1e-3 and 2e-3 |'.format(*(o for _,o in half)) in row
+    def ends(base, change):
+        found = [r for r in runs if (r['base'], r['change'], r['share'])==(base, change, 1.)]
+        for values in ([r['scores']['chunk'] for r in found], [r['mean'] for r in found]):
+            yield f'{values[0]:.1f}' if len(values)==1 else f'{mean(values):.1f} ± {stdev(values):.1f}'
+    f, m, a, am = *ends('MLM', 'ModernBERT body, Muon'), *ends('MLM', 'ModernBERT body')
+    assert f'at the end {f} and the mean of five tasks {m}, with Adam {a} and {am}:' in row
+    rf, rm = ends('RTD', 'ModernBERT body, corrective, Muon')
+    adam, = (r for r in runs if (r['base'], r['change'], r['seed'])==('RTD', 'ModernBERT body, corrective', 0))
+    adam = f"{adam['scores']['chunk']:.1f} and {adam['mean']:.1f}"
+    assert f'at the end {rf} and {rm}, with Adam {adam} with that seed' in row
+    assert f'has F1 {f} and the mean {m}, the ELECTRA {rf} and {rm} (one seed)' in evidence
+    half = sorted((r['rate'], r['scores']['chunk']) for r in runs
+                  if r['change']=='ModernBERT body, corrective, Muon' and r['share']==.5)
+    assert [o for o,_ in half]==[1e-3, 2e-3, 4e-3]
+    assert "The ELECTRA's F1 {:.1f}, {:.1f} and {:.1f} with these rates".format(*(o for _,o in half)) in row
 
 def test_fine_tuning_a_real_bert():
     "Medians and extremes of three seeds of five tasks, seconds, and the first two seeds without a bias correction"
