@@ -598,14 +598,23 @@ def test_muon_after_ten_times_the_operations():
     def ends(base, change):
         found = [r for r in runs if (r['base'], r['change'], r['share'])==(base, change, 1.)]
         for values in ([r['scores']['chunk'] for r in found], [r['mean'] for r in found]):
-            yield f'{values[0]:.1f}' if len(values)==1 else f'{mean(values):.1f} ± {stdev(values):.1f}'
+            yield f'{mean(values):.1f} ± {stdev(values):.1f}'
     f, m, a, am = *ends('MLM', 'ModernBERT body, Muon'), *ends('MLM', 'ModernBERT body')
     assert f'at the end {f} and the mean of five tasks {m}, with Adam {a} and {am}:' in row
-    rf, rm = ends('RTD', 'ModernBERT body, corrective, Muon')
-    adam, = (r for r in runs if (r['base'], r['change'], r['seed'])==('RTD', 'ModernBERT body, corrective', 0))
-    adam = f"{adam['scores']['chunk']:.1f} and {adam['mean']:.1f}"
-    assert f'at the end {rf} and {rm}, with Adam {adam} with that seed' in row
-    assert f'has F1 {f} and the mean {m}, the ELECTRA {rf} and {rm} (one seed)' in evidence
+    def two(change, k):
+        found = {r['seed']: r for r in runs if (r['base'], r['change'], r['share'])==('RTD', change, 1.)}
+        return ' and '.join(f"{found[s]['mean'] if k=='mean' else found[s]['scores'][k]:.1f}" for s in (0, 1))
+    muon, adam = ([two(o, k) for k in ('chunk', 'mean')] for o in
+                  ('ModernBERT body, corrective, Muon', 'ModernBERT body, corrective'))
+    assert 'at the end {} and the mean {}, with Adam and these seeds {}, and {}.'.format(*muon, *adam) in row
+    assert f'has F1 {f} and the mean {m}, the ELECTRA {muon[0]}, and {muon[1]} (two seeds)' in evidence
+    def sides(k, *rows):
+        found = [{r['seed']: dict(r['scores'], mean=r['mean'])[k] for r in runs if r['share']==1.
+                  and (r['base'], r['change'])==o} for o in rows]
+        return [[o[s] for s in range(3)] for o in found]
+    rivals = ('RTD', 'ModernBERT body, corrective'), ('MLM', 'ModernBERT body, Muon')
+    gain, gains = (above(*sides(k, *rivals)) for k in ('chunk', 'mean'))
+    assert f'is then {gains} above the masked language model with Muon (F1 {gain}, three seeds)' in row
     half = sorted((r['rate'], r['scores']['chunk']) for r in runs
                   if r['change']=='ModernBERT body, corrective, Muon' and r['share']==.5)
     assert [o for o,_ in half]==[1e-3, 2e-3, 4e-3]
