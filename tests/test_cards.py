@@ -539,6 +539,7 @@ def test_whole_words_and_batches_that_grow():
     apart = 'F1 {}, without {} with that seed; the mean of five tasks {} and {}'
     for words in (told('RTD', 'whole words', f'ELECTRA: {apart}. M'),
                   told('RTD', 'batch grows', f'{apart}: no gain'),
+                  told('MLM', 'batch grows', 'model: F1 {} and {}; {} and {}, nearly'),
                   told('MLM', 'whole words', 'model: F1 {} and {}; {} and {}: no gain')): assert words in log, words
 
 def test_an_electra_that_corrects_is_ahead_of_a_masked_language_model():
