@@ -352,9 +352,9 @@ def _say_next(job, results):
     if not short: return results
     of = {} # a task has its own epochs
     for o in (r['facts']['recipe'] for r in short):
-        of.setdefault((o['num_train_epochs'], o['learning_rate']), {})['+'.join(o['task_names'])] = o
+        of.setdefault((o['num_train_epochs'], o['learning_rate']), set()).add('+'.join(o['task_names']))
     for (epochs,rate),names in of.items():
-        task = f"--task {' '.join(names)} "*(len(job.networks)>1)
+        task = f"--task {' '.join(sorted(names))} "*(len(job.networks)>1)
         print(f"UNDERTRAINED: {task}--epochs {2*epochs:g} --out {job.asked.out}-longer trains twice as long; "
               f"--lr sets a higher rate than {rate:g}")
     return results

@@ -105,11 +105,11 @@ def test_submission(home):
 
 def test_the_submission_has_what_was_predicted_last(home):
     "Where another network of the folder has predicted the task too"
-    for task in ('cola+sts', 'cola'):
+    for task in ('cola+sts', 'cola', 'cola+sts'):
         said = worked(f'{TRAIN} --task {task} --out twice --predict-test --lr {3e-3 if task=="cola" else 1e-4}', home)
         with zipfile.ZipFile(home/'twice/submission/submission.zip') as z: sent = z.read('CoLA.tsv')
         assert sent==(home/f'twice/{task}/predictions/ensemble/CoLA.tsv').read_bytes()
-    assert 'NOTE: the CoLA of the submission is that of twice/cola, not of twice/cola+sts' in said.out
+    assert 'NOTE: the CoLA of the submission is that of twice/cola+sts, not of twice/cola\n' in said.out
 
 def test_an_evaluation_by_its_hyper_parameter_is_one(home):
     "`do_train` false is --eval-only, and `write_test_outputs` is --predict-test"

@@ -302,14 +302,14 @@ def test_the_text_of_a_token_is_its_own_characters():
 
 def test_the_place_of_an_answer_is_without_the_blank_of_its_token():
     "A token of SentencePiece begins with one"
-    context = 'The king is here.\nThe  captain was away.'
+    context = 'The king is here.\nThe  captain ☃ was away.'
     windows = questions.build_windows([questions.QAExample(0, 'a', 'q', context, ['x'])],
-                                      deberta_tokenizer([context]*9), FinetuneHParams())
+                                      deberta_tokenizer([context.replace('☃', '')]*9), FinetuneHParams())
     n = len(windows.located(0))
     for i in range(n):
         for j in range(i, n):
             a, b = windows.place(0, i, j)
-            assert windows.text_of(0, i, j)==context[a:b]==context[a:b].strip()
+            assert a<=b and windows.text_of(0, i, j)==context[a:b]==context[a:b].strip()
 
 def test_no_answer_is_not_better_than_no_answer(monkeypatch):
     "Where an accepted answer is an article alone, which the measure leaves out"

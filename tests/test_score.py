@@ -437,3 +437,11 @@ def test_a_model_of_the_package_says_once_that_a_text_is_not_english(english, te
     assert ['learnt English alone' in str(o.message) for o in found]==[True]*told, found
     with warnings.catch_warnings(record=True) as found: replace(english, english=False)(text)
     assert not [o for o in found if 'English' in str(o.message)]
+
+@pytest.mark.parametrize('mark', '.!?…؟।॥۔።։。')
+def test_sentences_of_every_script_can_be_measured(mark):
+    "Whole ones: the first of an example may lack its beginning"
+    class Held(list):
+        def decode(self, i): return [self[i]]
+    said = [f'{o} b c d e f{mark}' for o in 'wxyz']
+    assert score.sentences_of(Held([' '.join(said)]))==said[1:]

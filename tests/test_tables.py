@@ -330,6 +330,8 @@ def measured(line, home, task):
 
 def test_a_model_is_evaluated_on_a_table_alone(trained):
     "It knows its classes, of which the table may have one, the scale of its numbers, and the column of its texts"
+    table(trained/'row.csv', ROWS[5:6])
+    worked(f'{JUDGE} --model size --dev row.csv --label size --out of-a-row', trained)
     table(trained/'pets.csv', [o for o in ROWS if o[2]=='pet'])
     for name,label in (('about', 'about'), ('size', 'size')):
         both = f'--csv pets.csv --dev pets.csv --text question --task my{name}'
@@ -346,6 +348,8 @@ def test_the_classes_of_an_evaluation_are_those_of_the_model(trained):
     table(trained/'pets.csv', [o for o in ROWS if o[2]=='pet'])
     table(trained/'others.csv', [o for o in ROWS if o[2]!='pet'])
     line = f'{JUDGE} --model about --text question --label about --task myabout'
+    said = worked(f'{line} --csv pets.csv --out of-a-tenth', trained)
+    assert 'has no dev set' in said.out
     for csv,dev in (('pets', 'pets'), ('pets', 'others')):
         said = worked(f'{line} --csv {csv}.csv --dev {dev}.csv --out {csv}-{dev}', trained)
         assert 'NOTE' not in said.out

@@ -163,6 +163,7 @@ def test_the_size_follows_from_the_text(tmp_path, capsys):
 @pytest.mark.parametrize('word,typed', [
     ('बड़ा', 'ब\u095cा'), # Hindi: a letter with its point, which NFC takes apart
     ('\u05de\u05dc\u05b8\u05bcה', '\u05de\u05dc\u05bc\u05b8ה'), # Hebrew: a point and a vowel in two orders
+    ('\u0645\u064e\u0651', '\u0645\u0651\u064e'), # Arabic: a vowel and a doubling in two orders
 ])
 def test_two_ways_to_type_a_word_are_one_word(tmp_path, word, typed):
     "Also where no character of the composed text has two forms"

@@ -587,7 +587,8 @@ def place(self:Windows,
     context, at = self.examples[e].context, self.located(e)
     a, b = at[i][0], after_marks(context, at[j][1], at[j+1][0] if j+1<len(at) else len(context))
     part = context[a:b] # tokens of SentencePiece begin with a blank
-    return a+len(part)-len(part.lstrip()), b-len(part)+len(part.rstrip())
+    a += len(part)-len(part.lstrip())
+    return a, max(a, b-len(part)+len(part.rstrip()))
 
 # %% ../../nbs/finetuning/36_questions.ipynb #7b5ccfb8
 @patch

@@ -442,7 +442,7 @@ def _checked(task, learn):
     if gives!=have:
         raise InputError(f"the model of {task.name} gives {gives} for each text, and the labels of its data are {have}")
     if gives and bool(learn.tasks[task.name].columns[1])!=bool(task.columns[1]):
-        reads = 'two texts, and its data have one; give' if task.columns[1] is None else 'one text; leave out'
+        reads = 'two texts, and its data have one; give' if not task.columns[1] else 'one text; leave out'
         raise InputError(f"the model of {task.name} reads {reads} `pair_column`")
     known, asked = (getattr(o, 'labels', None) or () for o in (learn.tasks[task.name], task))
     for o in ('scale', 'shift', 'threshold'):
